@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 WORKERS ?= 2
 
-.PHONY: help demo test docs bench guard lint kernels wheel setup clean
+.PHONY: help demo test docs bench guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make bench   measure the benchmarks and write bench/report; about ten minutes"
 	@echo "make guard   measure a few ratios and compare them with that report"
 	@echo "make lint    ruff and mypy only"
+	@echo "make dist    the sdist and the wheel for PyPI in dist/, built and checked"
 	@echo "make wheel   a wheel with compiled kernels in dist/"
 
 setup: $(STAMP)
@@ -69,7 +70,11 @@ guard: $(STAMP)
 
 # A wheel for this Python in dist/, with its kernels compiled.
 wheel: $(STAMP)
-	$(BIN)/python release/wheel.py
+	$(BIN)/python -m release.wheel
+
+# What PyPI gets. Checks it as a user gets it; downloads nothing.
+dist: $(STAMP)
+	$(BIN)/python -m release.dist
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -258,7 +258,7 @@ def chains(point: Point, say: Say) -> list[Row]:
 
 def chain_points(full: bool) -> list[Point]:
     """Return a point for each length, number of nodes and kind of data."""
-    sizes = [(m, n) for m in ((4, 6, 8) if full else (4, 6)) for n in ((4, 16, 64) if full else (4, 16))]
+    sizes = [(m, n) for m in (4, 6, 8) for n in (4, 16, 64)]
     return [
         {
             "streams": m,
@@ -294,7 +294,7 @@ FIGURES = (
                 "Seconds", "nodes", "seconds", "way", f"{shape}-{m}", "nodes", "s", "xy", {"shape": shape, "streams": m}
             )
             for shape in SHAPES
-            for m in (4, 6)
+            for m in (4, 6, 8)
         ],
         tables=(
             Table(

@@ -22,7 +22,15 @@ FEATURES = [
     "mmx", "movbe", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3", "xsave",
 ]
 # fmt: on
-PROGRAM = "import eddy; from eddy.spark.partitioning import split; eddy.warmup(); split.warmup()"
+PROGRAM = """
+import eddy
+from eddy.spark.batch import windows
+from eddy.spark.partitioning import split
+
+eddy.warmup()
+split.warmup()
+windows.warmup()
+"""
 """The program that compiles the kernels."""
 
 

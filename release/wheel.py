@@ -7,33 +7,21 @@ of this Python and of Linux on x86-64. No file in it is a shared library, so it 
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from eddy.shipping import ship
+from release.sources import ROOT, copy_sources, python
 
-ROOT = Path(__file__).parents[1]
 PLATFORM = "manylinux2014_x86_64"
-SOURCES = ("stairs", "jisc", "eddy", "pyproject.toml", "README.md", "LICENSE")
-
-
-def python(*arguments: str | Path) -> None:
-    subprocess.run([sys.executable, "-m", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
 
 
 def build(out: Path) -> Path:
     """Build the wheel in the folder `out` and return its path."""
     with tempfile.TemporaryDirectory() as scratch:
         copy, plain, packed = Path(scratch, "copy"), Path(scratch, "plain"), Path(scratch, "packed")
-        # setuptools leaves files next to the sources, and takes those of an earlier build into the wheel.
-        copy.mkdir()
-        for name in SOURCES:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(ROOT / name, copy)
+        copy_sources(copy)
         python("pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "-w", plain, copy)
         (wheel,) = plain.iterdir()
         python("wheel", "unpack", wheel, "-d", plain)

@@ -1,10 +1,17 @@
-"""The example programs: the promised and the actual output of each."""
+"""The example programs and notebooks: the promised and the actual output of each.
+
+After a change of a notebook, execute it with Jupyter, from its folder, so that its outputs are its own:
+
+    jupyter nbconvert --to notebook --inplace --execute examples/NAME.ipynb
+"""
 
 from __future__ import annotations
 
+import ast
 import doctest
 import json
 import runpy
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -21,14 +28,41 @@ def run(program: Path) -> str:
     return dedent(names["__doc__"].partition("Output:\n\n")[2])
 
 
-def cells(notebook: Path) -> list[tuple[str, str]]:
-    """Return the code of each cell of a notebook, and the output stored with it."""
+@dataclass(frozen=True)
+class Cell:
+    """A cell of code: printed is its text output; figures, its pictures; value and html, the forms of its last line."""
+
+    code: str
+    printed: str
+    figures: int
+    value: str | None
+    html: bool
+
+
+def cells(notebook: Path) -> list[Cell]:
+    """Return the cells of code of a notebook, with the outputs stored with them."""
     found: list[dict[str, Any]] = json.loads(notebook.read_text())["cells"]
-    return [
-        ("".join(cell["source"]), "".join("".join(output["text"]) for output in cell["outputs"]))
-        for cell in found
-        if cell["cell_type"] == "code"
-    ]
+    return [_cell(cell) for cell in found if cell["cell_type"] == "code"]
+
+
+def _cell(cell: dict[str, Any]) -> Cell:
+    outputs = cell["outputs"]
+    values = [one["data"] for one in outputs if one["output_type"] == "execute_result"]
+    return Cell(
+        "".join(cell["source"]),
+        "".join("".join(one["text"]) for one in outputs if one["output_type"] == "stream"),
+        sum("image/png" in one["data"] for one in outputs if one["output_type"] == "display_data"),
+        "".join(values[0]["text/plain"]) if values else None,
+        any("text/html" in one for one in values),
+    )
+
+
+def execute(code: str, name: str, names: dict[str, Any]) -> Any:
+    """Execute the code of a cell as Jupyter does; return the value of its last line if that is an expression."""
+    body = ast.parse(code).body
+    last = ast.Expression(body.pop().value) if body and isinstance(body[-1], ast.Expr) else None
+    exec(compile(ast.Module(body, []), name, "exec"), names)
+    return None if last is None else eval(compile(last, name, "eval"), names)
 
 
 def same(promised: str, printed: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from eddy import cli
+from eddy import cli, command
 
 RUNNER = CliRunner()
 
@@ -128,3 +128,13 @@ def test_demo_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 1
     assert "SparkJoinError: no Java was found" in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_the_command_says_how_to_get_it(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("typer", "rich") or name == "eddy.cli"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr(sys, "argv", ["eddy", "--help"])
+    with pytest.raises(SystemExit, match=rf"the package {missing} is not installed; pip install 'eddy-join\[cli\]'"):
+        command.main()

@@ -13,14 +13,9 @@ import pytest
 
 import eddy
 import eddy.spark
-from eddy.branches.snapshot import KIND
 from eddy.routing.policies import POLICIES
-from eddy.spark.groups.state import GROUPS
-from eddy.spark.streaming.inputs import file_log, offsets
 from eddy.spark.streaming.sinks import FORMATS
-from eddy.spark.streaming.state import identity, manifest, segments
 from eddy.spark.transports import TRANSPORTS
-from eddy.storage.sections import SNAPSHOT
 from jisc.strategies import STRATEGIES
 from tests.documents import DOCUMENTS, ROOT, blocks
 
@@ -112,21 +107,6 @@ def test_documents_named_in_the_sources_exist() -> None:
     assert sources
     found = [(path, name) for path in sources for name in re.findall(r"\bdocs/[\w/]+\.md\b", path.read_text())]
     assert not [(str(path.relative_to(ROOT)), name) for path, name in found if not (ROOT / name).exists()]
-
-
-def test_the_guide_states_the_formats_of_all_files() -> None:
-    stated = dict(
-        re.findall(r"^\| (.+?) \| (\d.*?) \| ", (ROOT / "docs" / "guide" / "production.md").read_text(), re.MULTILINE)
-    )
-    assert stated == {
-        "`identity.json`": f"{identity.VERSION}",
-        "manifests": f"{manifest.VERSION}",
-        "segments of the log": f"{segments.VERSION}",
-        "lists of input files": f"{file_log._KIND.version}",
-        "starts of topics": f"{offsets._KIND.version}",
-        "groups of a join with aggregates": f"{GROUPS.version}",
-        "snapshots (`Runtime.snapshot`)": f"{SNAPSHOT.version}, with branches {KIND.version}",
-    }
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,18 @@
-"""The example programs print the output that they promise (the one on Spark: tests/spark/test_example_programs.py)."""
+"""The examples print the output that they promise (the one on Spark: tests/spark/test_example_programs.py)."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 
-from tests.examples import NOTEBOOKS, PROGRAMS, SPARK, cells, run, same
+from tests.examples import NOTEBOOKS, PROGRAMS, SPARK, cells, execute, run, same
+
+STATE = re.compile(r"state [\d.]+ \w+$", re.MULTILINE)
+"""Bytes of state, which may differ between versions of numpy and pyarrow."""
 
 
 @pytest.mark.parametrize("program", [one for one in PROGRAMS if one not in SPARK], ids=lambda path: path.name)
@@ -19,14 +24,27 @@ def test_a_program_prints_what_it_says(program: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
-def test_the_cells_of_a_notebook_print_their_outputs(notebook: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cells_of_a_notebook_have_their_outputs(
+    notebook: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    monkeypatch.setattr(pyplot, "show", lambda: None)
+    monkeypatch.chdir(notebook.parent)
     names: dict[str, Any] = {"__name__": "__main__"}
-    for number, (code, promised) in enumerate(cells(notebook)):
-        exec(compile(code, f"{notebook.name}, code cell {number}", "exec"), names)
-        assert same(promised, capsys.readouterr().out)
+    for number, cell in enumerate(cells(notebook)):
+        value = execute(cell.code, f"{notebook.name}, code cell {number}", names)
+        assert same(cell.printed, capsys.readouterr().out), number
+        assert len(pyplot.get_fignums()) == cell.figures
+        pyplot.close("all")
+        if cell.value is not None:
+            assert STATE.sub("", repr(value)) == STATE.sub("", cell.value)
+            assert hasattr(value, "_repr_html_") == cell.html
 
 
-def test_there_are_five_examples_and_one_is_a_notebook() -> None:
-    assert len(PROGRAMS) + len(NOTEBOOKS) == 5
-    assert len(NOTEBOOKS) == 1
+def test_the_notebooks_are_small_and_have_plots() -> None:
+    plotted = [one.stem for one in NOTEBOOKS if any(cell.figures for cell in cells(one))]
+    assert plotted == ["ad_conversions", "flight_itineraries", "log_correlation", "stock_ticks", "traffic_sensors"]
+    assert all(one.stat().st_size < 300_000 for one in NOTEBOOKS)
     assert len(SPARK) == 1

@@ -16,7 +16,16 @@ ROOT = Path(__file__).parent.parent
 LAYERS = ("stairs", "jisc", "eddy", "bench")
 WITHOUT_CIRCLES = ("stairs", "jisc", "bench")
 """Packages in which imports form no cycle, those in functions and type-checking blocks included."""
-SPARK_MODULES = ("eddy.spark", "eddy.demo", "bench.hub", "bench.soak", "bench.spark", "bench.spill", "bench.streaming")
+SPARK_MODULES = (
+    "eddy.spark",
+    "eddy.demo",
+    "bench.hub",
+    "bench.placement_spark",
+    "bench.soak",
+    "bench.spark",
+    "bench.spill",
+    "bench.streaming",
+)
 
 
 def module_name(path: Path) -> str:

@@ -25,6 +25,7 @@ import eddy
 import stairs
 from eddy.ingest.keys import key_hash
 from eddy.live.engine_file import EngineFile
+from eddy.spark.batch import windows
 from eddy.spark.partitioning import split
 from eddy.spark.partitioning.job import make_job
 from jisc.strategies import STRATEGIES
@@ -229,6 +230,7 @@ def compiled() -> dict[str, int]:
 
 if __name__ == "__main__":
     split.warmup()
+    windows.warmup()
     eddy.warmup()
     warm = compiled()
     use_all()

@@ -6,7 +6,7 @@ hold; `eddy.filters.adaptive` chooses their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
 from stairs.errors import InputError, QueryError
 from stairs.plain_types import no_rows
@@ -137,12 +136,20 @@ def _check(one: Predicate, schema: pa.Schema | None, what: str, declared: bool) 
 # Expressions
 
 
+def project(expressions: Mapping[str, pc.Expression], table: pa.Table) -> pa.Table:
+    """Return a table of the values of expressions for each row of a table, by name. Raises an error of Arrow."""
+    # Imported when a query first has an expression, since it imports pandas where that is installed: 0.3 s.
+    from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
+
+    source = Declaration("table_source", TableSourceNodeOptions(table))
+    options = ProjectNodeOptions(list(expressions.values()), list(expressions))
+    return Declaration("project", options, inputs=[source]).to_table(use_threads=False)
+
+
 def evaluated(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
     """Return the value of an expression for each row of a table."""
     # Computes only the column of the expression: filtering the table would copy columns that have no filter kernel.
-    source = Declaration("table_source", TableSourceNodeOptions(table))
-    project = Declaration("project", ProjectNodeOptions([expression], ["accepted"]), inputs=[source])
-    return project.to_table(use_threads=False).column("accepted")
+    return project({"accepted": expression}, table).column("accepted")
 
 
 def no_rows_of(schema: pa.Schema) -> pa.Table:

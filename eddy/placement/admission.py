@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.ingest.gate import Gate
-from eddy.ingest.keys import KeyEncoder
+from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints, Tuples
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.results.results import Combinations, Place, Results
-from stairs.bytes_directory import BytesDirectory
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, WindowKind
 from stairs.plain_types import Column, taken
@@ -50,23 +49,13 @@ class Admission:
         self.newest = -FOREVER
         """The greatest event time so far, in ticks."""
         self.spans = tuple(FOREVER if span is None else span for span in query.spans)
-        self.classes = tuple(
-            frozenset(c for c, one in enumerate(query.classes) if name in one.columns) for name in query.graph.names
-        )
+        self.classes = classes_of(query)
         """Per stream, the classes in which it has a key."""
         self.late_rows = [0] * len(query.streams)
         self.row_bytes = [0.0] * len(query.streams)
         """Per stream, the mean bytes of a row."""
         self._gate = Gate(query)
-        self._encoders = {
-            (i, c): KeyEncoder(name, query.classes[c].columns[name], query.classes[c].types)
-            for i, name in enumerate(query.graph.names)
-            for c in self.classes[i]
-        }
-        self._texts = {
-            (c, at): BytesDirectory() for c, texts in enumerate(query.graph.texts[: len(query.classes)]) for at in texts
-        }
-        self._wide = {c: BytesDirectory() for c, width in enumerate(query.graph.widths) if width > 1}
+        self._keys = KeyNumbers(query)
         self._kept = query.payload_columns(not (count_only or ids_only))
         self._payload: list[list[tuple[int, pa.RecordBatch]]] = [[] for _ in query.streams]
         self._rows = [0] * len(query.streams)
@@ -104,29 +93,13 @@ class Admission:
         keys = {}
         dead = np.zeros(n, np.uint8)
         for c in sorted(self.classes[i]):
-            keys[c] = np.zeros(0, np.int64) if batch is None else self._numbers(i, c, batch, dead)
+            keys[c] = np.zeros(0, np.int64) if batch is None else self._keys.numbers(i, c, batch, dead)
         if batch is not None:
             self._payload[i].append((self._rows[i], batch.select(self._kept[i])))
             self._rows[i] += n
             self.row_bytes[i] = batch.nbytes / n
         tuples = Tuples({i: rows}, keys, time, time, time + self.spans[i])
         return tuples.take(dead == 0) if dead.any() else tuples
-
-    def _numbers(self, i: int, c: int, batch: pa.RecordBatch, dead: np.ndarray) -> Ints:
-        """Return the number of each row's key in a class; marks rows with a null dead."""
-        encoder = self._encoders[i, c]
-        words = np.zeros(len(batch) * encoder.width, np.int64)
-        own = np.zeros(len(batch), np.uint8)
-        texts = {at: one for (of, at), one in self._texts.items() if of == c}
-        encoder.encode(batch, words, own, texts)
-        dead |= own
-        if encoder.width == 1:
-            return words
-        offsets = np.arange(len(batch) + 1, dtype=np.int64) * 8 * encoder.width
-        offsets.flags.writeable = False
-        text = words.view(np.uint8)
-        text.flags.writeable = False
-        return self._wide[c].intern(offsets, text, own)
 
     def table(self, found: Mapping[int, Ints]) -> pa.Table:
         """Return the table of results; `found` has by stream the rows of their components."""

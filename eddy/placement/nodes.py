@@ -302,6 +302,8 @@ class JoiningNode:
         state = self.copies.get(message.copy)
         if state is None or message.life != self._life:
             return []
+        # What waits can go on only if an origin is heard of for the first time, or the last answer to a request comes.
+        news = message.keys is None or state.window.origins.get(message.origin) is None
         state.window.origin(message.origin, message.since.first, message.since.newest)
         entered = state.window.fill(message.origin, message.epochs, message.tuples, message.keys is None)
         self.work += entered * self.shape.costs.c_u
@@ -310,9 +312,10 @@ class JoiningNode:
                 if asked.c == message.keys[0] and np.array_equal(asked.keys, message.keys[1]):
                     asked.origins.discard(message.origin)
                     if not asked.origins:
+                        news = True
                         state.window.attempt(asked.c, asked.keys)
             state.asked = [asked for asked in state.asked if asked.origins]
-        return self._retry()
+        return self._retry() if news else []
 
     def _retry(self) -> list[Sent]:
         aside, self._aside = self._aside, []

@@ -83,14 +83,10 @@ class JEP:
         return JEP(tuple(own))
 
 
-def jep(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) -> JEP:
-    """Return the plan that a user writes as {head: [(stream, "ship" or "window"), …]}.
+def seps(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) -> dict[int, SEP]:
+    """Return by head, in the order given, the plans that a user writes as {head: [(stream, "ship" or "window"), …]}.
 
-    Raises PlanError for an unknown stream or placement, and for a head without a plan.
-
-    >>> plan = jep({"R": [("S", "ship")], "S": [("R", "window")]}, ["R", "S"])
-    >>> plan.seps[1]
-    SEP(head=1, order=(0,), placement=(0,))
+    Raises PlanError for an unknown stream or placement, and for a plan that leaves a stream out.
     """
     at = {name: i for i, name in enumerate(names)}
 
@@ -99,10 +95,7 @@ def jep(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) ->
             raise PlanError(f"placement: there is no stream {name!r}; the streams are {', '.join(names)}")
         return at[str(name)]
 
-    missing = [name for name in names if name not in given]
-    if missing:
-        raise PlanError(f"placement: stream {missing[0]} has no plan; give one for each stream as head")
-    seps = {}
+    found = {}
     for head, hops in given.items():
         order, placement = [], []
         for hop in hops:
@@ -110,5 +103,21 @@ def jep(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) ->
                 raise PlanError(f'placement of head {head}: {hop!r} is no pair (stream, "ship" or "window")')
             order.append(stream(hop[0]))
             placement.append(PLACEMENTS[hop[1]])
-        seps[stream(head)] = SEP(stream(head), tuple(order), tuple(placement))
-    return JEP(tuple(seps[i] for i in range(len(names))))
+        found[stream(head)] = SEP(stream(head), tuple(order), tuple(placement))
+    return found
+
+
+def jep(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) -> JEP:
+    """Return the plan of all heads that a user writes as {head: [(stream, "ship" or "window"), …]}.
+
+    Raises PlanError for an unknown stream or placement, and for a head without a plan.
+
+    >>> plan = jep({"R": [("S", "ship")], "S": [("R", "window")]}, ["R", "S"])
+    >>> plan.seps[1]
+    SEP(head=1, order=(0,), placement=(0,))
+    """
+    found = seps(given, names)
+    missing = [name for i, name in enumerate(names) if i not in found]
+    if missing:
+        raise PlanError(f"placement: stream {missing[0]} has no plan; give one for each stream as head")
+    return JEP(tuple(found[i] for i in range(len(names))))

@@ -25,6 +25,15 @@ Copy = tuple[int, Place, int]
 """A copy of a window: (stream, place, version that made it)."""
 
 
+def place_operators(starts: Sequence[Place], routes: Mapping[int, Steps]) -> dict[Place, NOS]:
+    """Return the operators of each place: the union over the steps of these heads."""
+    found: dict[Place, NOS] = {}
+    for head, steps in routes.items():
+        for place, own in route_operators(head, dict(enumerate(starts)), steps).items():
+            found[place] = found.get(place, NOTHING) | own
+    return found
+
+
 @dataclass(frozen=True)
 class Program:
     """What all nodes run.
@@ -43,12 +52,7 @@ class Program:
     @cached_property
     def operators(self) -> dict[Place, NOS]:
         """The operators of each place."""
-        found: dict[Place, NOS] = {}
-        start = dict(enumerate(self.starts))
-        for head, steps in enumerate(self.routes):
-            for place, own in route_operators(head, start, steps).items():
-                found[place] = found.get(place, NOTHING) | own
-        return found
+        return place_operators(self.starts, dict(enumerate(self.routes)))
 
     @cached_property
     def by_source(self) -> dict[tuple[Place, StreamId], tuple[Operator, ...]]:

@@ -12,7 +12,7 @@ intermediate tuples, the more the more partners a tuple has. `predicted` compare
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eddy.placement.costs import UnitCosts
@@ -40,6 +40,22 @@ class Stream:
         return Stream(rate, self.tuple_bytes + other.tuple_bytes, keys)
 
 
+@dataclass(frozen=True)
+class Hop:
+    """A step of a head.
+
+    before, after   its tuples, those copied to several nodes as often as they are copied
+    stream, place   what they join, and where
+    moves           whether they travel there
+    """
+
+    before: Stream
+    stream: int
+    place: Place
+    moves: bool
+    after: Stream
+
+
 @dataclass
 class _Load:
     """Predicted use of the cluster per epoch.
@@ -60,12 +76,12 @@ class _Load:
 class Planner:
     """Plans over nodes that share all steps.
 
-    arrival   per stream the nodes where its rows arrive
+    starts   per stream the place where its rows arrive
     """
 
     query: Query
     nodes: int
-    arrival: tuple[tuple[int, ...], ...]
+    starts: tuple[Place, ...]
     costs: UnitCosts
 
     def grid_routes(self, figures: Sequence[Synopsis]) -> list[Steps]:
@@ -74,9 +90,9 @@ class Planner:
         shipped = {name: one.rate * one.tuple_bytes for name, one in zip(names, figures, strict=True)}
         shares = choose(self.query, self.nodes, shipped)
         place = grid(range(self.nodes), dict(enumerate(shares.counts)))
-        return [tuple((j, place) for j in self._order(head, figures)) for head in range(len(figures))]
+        return [tuple((j, place) for j in self.order(head, figures)) for head in range(len(figures))]
 
-    def _order(self, head: int, figures: Sequence[Synopsis]) -> list[int]:
+    def order(self, head: int, figures: Sequence[Synopsis]) -> list[int]:
         """Return the order that joins the stream with the fewest matches next."""
         flow, left, order = _head(figures[head]), set(range(len(figures))) - {head}, []
         while left:
@@ -97,7 +113,7 @@ class Planner:
         routes = []
         for head in range(len(figures)):
             flow, left = _head(figures[head]), set(range(len(figures))) - {head}
-            at, steps = Place(self.arrival[head]), list[tuple[int, Place]]()
+            at, steps = self.starts[head], list[tuple[int, Place]]()
             while left:
                 candidates = [
                     (*self._step(flow, j, figures[j], at, place, paid), j, place)
@@ -154,30 +170,38 @@ class Planner:
         return n_bytes / self.nodes / self.costs.c_r
 
     def _leaves(self, load: _Load, stream: int, n_bytes: float) -> None:
-        for node in self.arrival[stream]:
-            load.out[node] += n_bytes / len(self.arrival[stream])
+        nodes = self.starts[stream].nodes
+        for node in nodes:
+            load.out[node] += n_bytes / len(nodes)
 
-    def _walk(
-        self, load: _Load, head: int, steps: Steps, figures: Sequence[Synopsis], copies: set[tuple[int, Place]]
-    ) -> None:
-        flow, at, rounds = _head(figures[head]), Place(self.arrival[head]), 1
+    def hops(self, head: int, steps: Steps, figures: Sequence[Synopsis]) -> Iterator[Hop]:
+        """Yield what each step of a head does per epoch, over all nodes."""
+        flow, at = _head(figures[head]), self.starts[head]
         for k, (j, place) in enumerate(steps):
             if k == 0:
                 n = place.copies(frozenset(flow.keys)) if place != at else 1
                 flow = replace(flow, rate=flow.rate * n)
-                if place != at and (head, place) not in copies:
-                    self._leaves(load, head, flow.rate * flow.tuple_bytes)
-            elif place != at:
-                load.moved += flow.rate * flow.tuple_bytes
-                rounds += 1
             after = flow.joined(figures[j])
             # A cell holds a part of the window only; over all cells that a tuple was copied to, matches are met once
             # for each way in which the classes joined so far leave it open.
             if place.classes:
                 thinned = place.copies(frozenset(after.keys)) / place.copies(frozenset(flow.keys))
                 after = replace(after, rate=after.rate * thinned)
-            load.work += self.costs.probing(flow.rate, figures[j].preceding, after.rate)
+            yield Hop(flow, j, place, place != at, after)
             flow, at = after, place
+
+    def _walk(
+        self, load: _Load, head: int, steps: Steps, figures: Sequence[Synopsis], copies: set[tuple[int, Place]]
+    ) -> None:
+        rounds = 1
+        for k, hop in enumerate(self.hops(head, steps, figures)):
+            if k == 0:
+                if hop.moves and (head, hop.place) not in copies:
+                    self._leaves(load, head, hop.before.rate * hop.before.tuple_bytes)
+            elif hop.moves:
+                load.moved += hop.before.rate * hop.before.tuple_bytes
+                rounds += 1
+            load.work += self.costs.probing(hop.before.rate, figures[hop.stream].preceding, hop.after.rate)
         load.rounds = max(load.rounds, rounds)
 
 

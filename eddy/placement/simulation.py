@@ -128,7 +128,8 @@ class Simulation:
         m = len(self.names)
         count = m if nodes is None else nodes
         self._arrival = tuple(((i,) if nodes is None else tuple(range(i % count, count, m))) for i in range(m))
-        self._planner = Planner(query, count, self._arrival, self.costs)
+        self._starts = tuple(Place(own) for own in self._arrival)
+        self._planner = Planner(query, count, self._starts, self.costs)
         self._network = Network(self._take, self.costs, lambda: self._admission.row_bytes, faults, seed)
         self._epoch = 0
         self._rates = [0.0] * m
@@ -345,7 +346,7 @@ class Simulation:
     # Programs
 
     def _next_program(self, routes: Sequence[Steps]) -> Program:
-        return program([Place(nodes) for nodes in self._arrival], routes, getattr(self, "_newest", None))
+        return program(self._starts, routes, getattr(self, "_newest", None))
 
     def _first_routes(self) -> list[Steps]:
         if not isinstance(self._placement, str):

@@ -138,8 +138,7 @@ def engine_snapshot(engine: Engine) -> bytes:
         if any(version.query.aggregation is not None for version in running.live):
             raise SnapshotError(
                 f"query {name!r} has aggregates: a snapshot of an engine has rows and no groups, which may come from"
-                " rows that have left their windows; stop the query, or run it in a Runtime, whose snapshots have its"
-                " groups"
+                " rows that have left their windows; stop the query, or run it in a Runtime"
             )
     sections: dict[str, memoryview] = {}
     streams = streams_text(engine.sources)

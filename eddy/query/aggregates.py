@@ -185,6 +185,7 @@ class Aggregation:
             for name, argument in _group_columns(group_by).items()
         )
         self.functions = tuple(self._function(name, one) for name, one in _functions(aggregates).items())
+        self._texts = [f"{name} = {one!r}" for name, one in aggregates.items()]
         self.window = None if group_window is None else self._window(group_window)
         if self.window is not None or any(one.by is None and one.function in ORDERED for one in self.functions):
             self._take_times()
@@ -193,6 +194,15 @@ class Aggregation:
         """The schema of the rows of groups."""
         self.having = having
         self.conditions: tuple[Predicate, ...] = conditions(having, self.schema, "having", declared=True)
+
+    def __str__(self) -> str:
+        parts = [f"group by {', '.join(name for name, _ in self.keys)}"] if self.keys else []
+        parts += [", ".join(self._texts)] if self._texts else []
+        if self.group_window is not None:
+            sizes = (getattr(self.group_window, name, None) for name in ("size", "hop", "gap"))
+            shown = ", ".join(str(one) for one in sizes if one is not None)
+            parts.append(f"{type(self.group_window).__name__}({shown})")
+        return "; ".join(parts)
 
     # Arguments
 

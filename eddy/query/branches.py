@@ -400,5 +400,6 @@ class BranchedQuery(Query):
             names = ", ".join(f"{self.streams[i].name} [{self.streams[i].window}]" for i in node.own)
             return " ".join([names, *(f"{one.how} ({text(one)})" for one in node.branches)])
 
-        joins = "; ".join(" AND ".join(map(str, (*j.classes, *j.comparisons))) for j in self.joins.values())
-        return f"Query({text(self.cores[0])}; {joins})"
+        predicates = [dict.fromkeys(map(str, (*one.classes, *one.comparisons))) for one in self.joins.values()]
+        joins = "; ".join(map(" AND ".join, predicates))
+        return self._described(f"{text(self.cores[0])}; {joins}")

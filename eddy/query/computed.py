@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
-from eddy.filters.conditions import FAILURES, columns_read
+from eddy.filters.conditions import FAILURES, columns_read, project
 from stairs.errors import InputError, QueryError
 from stairs.plain_types import Column, no_rows
 
@@ -59,10 +58,7 @@ def _table(names: Sequence[str], columns: Sequence[Column], count: int) -> pa.Ta
 
 def _evaluated(chosen: Mapping[str, Computed], rows: pa.Table) -> list[pa.ChunkedArray]:
     """Return the values of expressions on rows. Raises an error of Arrow."""
-    source = Declaration("table_source", TableSourceNodeOptions(rows))
-    expressions = [one.expression for one in chosen.values()]
-    project = Declaration("project", ProjectNodeOptions(expressions, list(chosen)), inputs=[source])
-    return list(project.to_table(use_threads=False).columns)
+    return list(project({name: one.expression for name, one in chosen.items()}, rows).columns)
 
 
 def compute(chosen: Mapping[str, Computed], columns: Mapping[str, Column], count: int) -> dict[str, pa.ChunkedArray]:

@@ -199,7 +199,12 @@ class Query:
 
     def __repr__(self) -> str:
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
-        return f"Query({streams}; {' AND '.join(str(one) for one in (*self.classes, *self.comparisons))})"
+        # A `between` is two comparisons of one text.
+        texts = dict.fromkeys(str(one) for one in (*self.classes, *self.comparisons))
+        return self._described(f"{streams}; {' AND '.join(texts)}")
+
+    def _described(self, text: str) -> str:
+        return f"Query({text}{'' if self.aggregation is None else f'; {self.aggregation}'})"
 
     def _repr_html_(self) -> str:
         from eddy.show.describe import planned  # it shows queries

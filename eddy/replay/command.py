@@ -68,16 +68,19 @@ def replay(
 
 
 def show(found: Sequence[Outcome], rows: int) -> None:
-    """Print a table of outcomes: a line for each way, with its plan at the end below it."""
+    """Print the ways with their plans at the end, and a table with a line for each, by number."""
     console = Console()
+    if not console.is_terminal:
+        console.width = 120  # the line of a file is as long as the table, not as a terminal that is not there
     table = Table(box=None, padding=(0, 2, 0, 0), title=f"{rows:,} rows", title_justify="left")
-    for column in ("strategy", "policy"):
+    for column in ("way", "strategy", "policy"):
         table.add_column(column)
     for column in ("results", "late", "seconds", "CPU s", "rows/s", "longest push", "changes", "state"):
         table.add_column(column, justify="right")
-    table.add_column("way", overflow="fold")
-    for one in found:
+    for number, one in enumerate(found, 1):
+        console.print(Text(f"{number}  {printable(one.way.about)}: {printable(one.plan)}"))
         table.add_row(
+            f"{number}",
             one.way.strategy,
             one.policy,
             f"{one.results:,}",
@@ -88,7 +91,6 @@ def show(found: Sequence[Outcome], rows: int) -> None:
             f"{1e3 * one.longest:,.1f} ms",
             f"{one.changes:,}",
             bytes_text(one.state_bytes),
-            Text(f"{printable(one.way.about)}\n{printable(one.plan)}"),
         )
     console.print(table)
     first, *others = found

@@ -18,7 +18,8 @@ from stairs.plain_types import Column, Rows, taken
 OP = "op"
 """The column of a changelog that has the operation."""
 
-SIGNS = pa.array(["+I", "-D"])
+# `pa.array` imports pandas where that is installed, which would double the time of `import eddy.runtime`.
+SIGNS = pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 2, 4], np.int32)), pa.py_buffer(b"+I-D"))
 """The operation of each sign of the kernel."""
 
 Place = tuple[int, int]

@@ -226,7 +226,8 @@ def _keys(query: Query, figures: Iterable[Mapping[str, int]] | None) -> tuple[Ke
 
 
 def _comparisons(query: Query) -> tuple[Compared, ...]:
-    return tuple(Compared(one.left[0], one.right[0], str(one)) for one in query.comparisons)
+    # A `between` is two comparisons of one text.
+    return tuple(dict.fromkeys(Compared(one.left[0], one.right[0], str(one)) for one in query.comparisons))
 
 
 def _routes(

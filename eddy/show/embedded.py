@@ -84,7 +84,7 @@ def _figures(seen: Observed) -> Iterator[Figure]:
         seconds, arrivals = sum(one.seconds for one in pushes), sum(one.arrivals for one in pushes)
         if arrivals:
             yield Figure("arrival_ns", "Time of an arrival in the last pushes", 1e9 * seconds / arrivals, unit="ns")
-    yield Figure("watermark", "Watermark in ticks", shown.watermark, shown=shown.watermark_time)
+    yield Figure("watermark", "Watermark", shown.watermark, shown=shown.watermark_time)
     yield Figure("figures_timestamp_seconds", "When these figures were read", seen.at, unit="time")
     several = len(joins) > 1
     for join in joins:

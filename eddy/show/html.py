@@ -37,7 +37,7 @@ def as_html(shown: Description, timelines: Sequence[Timeline] = ()) -> str:
         ("results", _count(shown.results)),
         ("late rows", _count(shown.late)),
         ("state", None if shown.bytes is None else bytes_text(shown.bytes)),
-        ("watermark", _count(shown.watermark)),
+        ("watermark", shown.watermark_time or _count(shown.watermark)),
     ]
     parts.append(table((), [(name, value) for name, value in figures if value is not None]))
     if shown.queries:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
-from eddy.spark.batch.join import BatchJoin, prepare_batch
+from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
+from eddy.spark.batch.placing import Placement
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import GroupedJoin, prepare_groups
 from eddy.spark.partitioning.engine import EngineOptions
@@ -37,6 +38,7 @@ def join(
     partitions: int | None = None,
     transport: str = "auto",
     order_by: Mapping[str, str] | None = None,
+    placement: Placement | None = None,
 ) -> DataFrame: ...
 
 
@@ -52,6 +54,7 @@ def join(
     max_bytes: int | None = None,
     partitions: int | None = None,
     transport: str = "auto",
+    placement: Literal["grid"] | None = None,
     key_groups: int | None = None,
     watermark: Literal["slowest", "per-source"] = "slowest",
     lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
@@ -74,6 +77,7 @@ def join(
     partitions: int | None = None,
     transport: str = "auto",
     order_by: Mapping[str, str] | None = None,
+    placement: Placement | None = None,
     checkpoint: str | Path | None = None,
     key_groups: int | None = None,
     watermark: Literal["slowest", "per-source"] = "slowest",
@@ -105,6 +109,12 @@ def join(
     For batch DataFrames only:
     order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
                 columns
+    placement   where the steps of a query without a common key run. "grid" (None): one round, rows are copied to a
+                grid of partitions. {head: [(stream, "ship" or "window"), …]}: several rounds; to join a stream, the
+                intermediate tuples travel by a key that they share with it ("ship"), or stay where they are, and a copy
+                of the stream comes to them ("window"). One plan for each stream as head, or for one of them if no
+                window is `Range`. "hops": such plans, chosen from samples of the rows. "auto": the grid or hops,
+                whichever is predicted to take less time from samples. A streaming join takes "grid" only
 
     For streaming DataFrames only:
     checkpoint  directory of the job's state that the driver and all workers can reach, on a POSIX file system with
@@ -133,7 +143,8 @@ def join(
     `Range` or `Unbounded`. docs/guide/streaming.md lists what may change from one start to the next, and the guarantees
     of each sink.
 
-    Nothing runs before an action or `writeStream…start()`; the call has Spark analyse the plans and reads no row.
+    Nothing runs before an action or `writeStream…start()`; the call has Spark analyse the plans and reads no row, but
+    for the samples of placement="hops" and "auto": some rows of Parquet files, or a small job over other DataFrames.
     Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an
     unknown strategy or policy.
     """
@@ -147,6 +158,7 @@ def join(
         partitions=partitions,
         transport=transport,
         order_by=order_by,
+        placement=placement,
         checkpoint=checkpoint,
         key_groups=key_groups,
         watermark=watermark,
@@ -157,7 +169,7 @@ def join(
         memory=memory,
         change=change,
     )
-    return prepared.frame() if isinstance(prepared, BatchJoin | GroupedJoin) else prepared
+    return prepared.frame() if isinstance(prepared, BatchJoin | GroupedJoin | HopJoin) else prepared
 
 
 def explain(query: Query, frames: Mapping[str, DataFrame], **arguments: Any) -> str:
@@ -165,9 +177,10 @@ def explain(query: Query, frames: Mapping[str, DataFrame], **arguments: Any) -> 
 
         print(eddy.spark.explain(query, {"R": r, "S": s}, partitions=4))
 
-    For batch DataFrames: partitions, transport, order of arrival, plan. For streaming ones: key groups, tasks,
-    transport, watermark, the state of the checkpoint, and the plan of a new engine; `StreamingJoinQuery.explain` says
-    how a running join runs. Reads no row and writes nothing. Raises what `join` raises.
+    For batch DataFrames: placement and its reason, partitions and their operators, transport, order of arrival, plan.
+    For streaming ones: key groups, tasks, transport, watermark, the state of the checkpoint, and the plan of a new
+    engine; `StreamingJoinQuery.explain` says how a running join runs. Reads no row but samples of placement="hops" and
+    "auto", and writes nothing. Raises what `join` raises.
     """
     given = inspect.signature(join).bind(query, frames, **arguments)
     given.apply_defaults()
@@ -185,6 +198,7 @@ def _prepare(
     partitions: int | None,
     transport: str,
     order_by: Mapping[str, str] | None,
+    placement: Placement | None,
     checkpoint: str | Path | None,
     key_groups: int | None,
     watermark: Literal["slowest", "per-source"],
@@ -194,7 +208,7 @@ def _prepare(
     keep: int,
     memory: int | str | None,
     change: Literal["handover", "immediate"] | None,
-) -> BatchJoin | GroupedJoin | StreamingJoin:
+) -> BatchJoin | GroupedJoin | HopJoin | StreamingJoin:
     options = EngineOptions(plan, strategy, policy, max_bytes)
     partitions = None if partitions is None else _count("partitions", partitions)
     key_groups = None if key_groups is None else _count("key_groups", key_groups)
@@ -208,12 +222,19 @@ def _prepare(
         if memory is not None:
             raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
         kind = prepare_batch if query.aggregation is None else prepare_groups
-        return kind(query, frames, options, partitions=partitions, transport=transport, order_by=order_by)
+        return kind(
+            query, frames, options, partitions=partitions, transport=transport, order_by=order_by, placement=placement
+        )
     if not all(streaming.values()):
         batch = next(name for name, own in streaming.items() if not own)
         raise SparkJoinError(
             f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it with spark.readStream:"
             " all DataFrames of a join are of one kind"
+        )
+    if placement not in (None, "grid"):
+        raise SparkJoinError(
+            f"placement={placement!r} is for batch DataFrames; a streaming join runs in one round over the grid of its"
+            " key groups, which is fixed when its checkpoint begins; leave placement out"
         )
     if order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")

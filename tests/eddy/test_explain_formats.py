@@ -227,3 +227,28 @@ def test_the_drawings_in_the_guide_are_those_of_these_sources() -> None:
     """`python -m tests.drawings` writes them anew."""
     for name, text in drawings().items():
         assert (FOLDER / name).read_text() == text
+
+
+def test_a_query_says_what_it_is_in_a_line() -> None:
+    schema = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("at", pa.int64())])
+    streams = [eddy.Stream(name, schema, window=eddy.Range(9), time="at") for name in "RS"]
+    band = "S.x between R.x - 1 and R.x + 1"
+    assert repr(eddy.Query(streams, ["R.k = S.k", band])) == f"Query(R [RANGE 9], S [RANGE 9]; R.k = S.k AND {band})"
+    grouped = eddy.Query(
+        streams,
+        ["R.k = S.k"],
+        group_by={"key": "R.k"},
+        aggregates={"n": eddy.agg.count(), "most": eddy.agg.max("S.x")},
+        group_window=eddy.Hopping(60, 20),
+    )
+    assert repr(grouped).endswith("; R.k = S.k; group by key; n = count(), most = max(S.x); Hopping(60, 20))")
+    branched = eddy.Query(streams[:1], branches=[eddy.Branch(streams[1:], ["R.k = S.k", band], "left")])
+    assert repr(branched) == f"Query(R [RANGE 9] left (S [RANGE 9]); R.k = S.k AND {band})"
+
+
+def test_a_notebook_shows_the_watermark_as_a_time() -> None:
+    schema = pa.schema([("k", pa.int64()), ("at", pa.timestamp("s"))])
+    streams = [eddy.Stream(name, schema, window=eddy.Range(9), time="at") for name in "RS"]
+    runtime = eddy.Runtime(eddy.Query(streams, ["R.k = S.k"]))
+    runtime.push({"R": [{"k": 1, "at": 86_400}]})
+    assert "1970-01-02 00:00:00" in runtime._repr_html_()

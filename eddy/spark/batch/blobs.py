@@ -24,7 +24,7 @@ BLOB_COLUMNS = "part int, first bigint, stream int, blob binary"
 BATCH_BYTES = 16 << 20
 """Bytes of blobs per Arrow batch given to Spark."""
 
-_Blob = tuple[int, int, int, pa.Buffer]
+Blob = tuple[int, int, int, pa.Buffer]
 
 
 class SplitRows(RowTask):
@@ -34,13 +34,13 @@ class SplitRows(RowTask):
     columns = BLOB_COLUMNS
 
     def __call__(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _as_batches(self._blobs(stream, batches))
+        return as_batches(self._blobs(stream, batches))
 
-    def _blobs(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Blob]:
+    def _blobs(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Blob]:
         splitter = Splitter(self.job, stream)
         for batch in batches:
-            yield from _blobs(stream, splitter.add(batch), splitter.offsets)
-        yield from _blobs(stream, splitter.finish(), splitter.offsets)
+            yield from blobs_of(stream, splitter.add(batch), splitter.offsets)
+        yield from blobs_of(stream, splitter.finish(), splitter.offsets)
 
 
 def unpack(batch: pa.RecordBatch, schemas: list[pa.Schema]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
@@ -51,7 +51,7 @@ def unpack(batch: pa.RecordBatch, schemas: list[pa.Schema]) -> Iterator[tuple[in
         yield firsts[i].as_py(), stream, pa.ipc.read_record_batch(blobs[i].as_buffer(), schemas[stream])
 
 
-def _blobs(stream: int, pieces: Iterable[Piece], offsets: list[int]) -> Iterator[_Blob]:
+def blobs_of(stream: int, pieces: Iterable[Piece], offsets: list[int]) -> Iterator[Blob]:
     """Yield a blob for each copy of each piece."""
     for piece in pieces:
         body = piece.tuples.serialize()
@@ -59,9 +59,9 @@ def _blobs(stream: int, pieces: Iterable[Piece], offsets: list[int]) -> Iterator
             yield piece.cell + offset, piece.first, stream, body
 
 
-def _as_batches(blobs: Iterable[_Blob]) -> Iterator[pa.RecordBatch]:
+def as_batches(blobs: Iterable[Blob]) -> Iterator[pa.RecordBatch]:
     """Gather blobs into Arrow batches of about BATCH_BYTES with BLOB_SCHEMA."""
-    waiting: list[_Blob] = []
+    waiting: list[Blob] = []
     waiting_bytes = 0
     for blob in blobs:
         waiting.append(blob)
@@ -73,7 +73,7 @@ def _as_batches(blobs: Iterable[_Blob]) -> Iterator[pa.RecordBatch]:
         yield _batch(waiting)
 
 
-def _batch(blobs: list[_Blob]) -> pa.RecordBatch:
+def _batch(blobs: list[Blob]) -> pa.RecordBatch:
     part, first, stream, values = zip(*blobs, strict=True)
     # Assembled by hand, so that each value is copied once and stays aligned to 8 bytes: all sizes are multiples of 8.
     ends = np.zeros(len(blobs) + 1, np.int32)

@@ -15,13 +15,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eddy.query.query import Query
-from eddy.spark.batch.blobs import SplitRows
+from eddy.spark.batch.blobs import BLOB_COLUMNS, SplitRows
+from eddy.spark.batch.hop_tasks import DealRows, JoinRound
+from eddy.spark.batch.hops import Hops
+from eddy.spark.batch.measure import measure
 from eddy.spark.batch.partition_join import JoinPartition
+from eddy.spark.batch.placing import (
+    Placement,
+    asked_hops,
+    check_placement,
+    may_pay,
+    predicted,
+    why_one_round,
+)
 from eddy.spark.columns import in_query_order
 from eddy.spark.environment.session import parallelism
 from eddy.spark.environment.worker_python import check_workers
+from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
+from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
 from eddy.spark.transports.base import Carried
 from eddy.spark.transports.choice import carry, check_transport
 from eddy.spark.types import struct_type
@@ -29,6 +42,8 @@ from eddy.spark.types import struct_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+WORTH = 1.1
+"""How many times as fast hops must be predicted to be to be chosen."""
 _UNKNOWN_BYTES = 1 << 60  # without an estimate Spark reports the largest long
 
 
@@ -47,14 +62,16 @@ def _weights(query: Query, frames: list[DataFrame]) -> dict[str, float] | None:
 
 @dataclass(frozen=True)
 class BatchJoin:
-    """A join of batch DataFrames that has not run.
+    """A join of batch DataFrames in one round that has not run.
 
     job      the query and the grid of partitions
     carried  the DataFrame of the blobs
+    why      why it runs in one round
     """
 
     job: Job
     carried: Carried
+    why: str
 
     def frame(self) -> DataFrame:
         """Return the DataFrame of the results. Checks the Python of the workers, by a small job once per session."""
@@ -75,15 +92,64 @@ class BatchJoin:
         }[job.arrival]
         if job.breaks_ties:
             order += ", then the content of the tuple"
+        placed = [] if why_unplaced(job.query) else _operator_lines(grid_operators(job.query, job.shares))
         return "\n".join(
             [
+                f"placement: one round over a grid, {self.why}",
                 f"partitions: {job.shares.describe()}",
+                *placed,
                 f"transport: {self.carried.remark}",
                 f"arrivals: {order}",
                 "one engine per partition:",
                 job.options.runtime(job.query, bounded=True).explain(),
             ]
         )
+
+
+@dataclass(frozen=True)
+class HopJoin:
+    """A join of batch DataFrames in several hops that has not run.
+
+    job      the query; its grid gives the number of partitions only
+    hops     which partitions join what in which round
+    carried  for each round the DataFrame of the blobs of its streams
+    why      why it runs in hops
+    """
+
+    job: Job
+    hops: Hops
+    carried: tuple[Carried, ...]
+    why: str
+
+    def frame(self) -> DataFrame:
+        """Return the DataFrame of the results. Checks the Python of the workers, by a small job once per session."""
+        check_workers(self.carried[0].frame.sparkSession)
+        joined: DataFrame | None = None
+        for number, carried in enumerate(self.carried):
+            blobs = carried.frame if joined is None else carried.frame.unionAll(joined)
+            parted = blobs.repartitionById(self.hops.partitions, "part").sortWithinPartitions("first")
+            last = number == self.hops.rounds - 1
+            made = struct_type(self.job.query.output_schema) if last else BLOB_COLUMNS
+            joined = parted.mapInArrow(JoinRound(self.job, self.hops, number), made)
+        assert joined is not None
+        return joined
+
+    def explain(self) -> str:
+        """Return a text on the steps of each head, the operators of each partition, and transport. Reads no row."""
+        query, shares = self.job.query, self.job.shares
+        return "\n".join(
+            [
+                f"placement: {self.hops.rounds} rounds of hops over {self.hops.partitions} partitions, {self.why}",
+                *self.hops.lines(query.graph.names, [f"[{one}]" for one in shares.classes]),
+                *_operator_lines(operator_texts(query, shares, self.hops.operators())),
+                f"transport: {self.carried[0].remark}",
+            ]
+        )
+
+
+def _operator_lines(operators: Mapping[str, list[str]]) -> list[str]:
+    """Return lines of text with the operator set of each partition, by the place of which it is a part."""
+    return ["operators of each partition:", *(f"  {place}: {', '.join(own)}" for place, own in operators.items())]
 
 
 def prepare_batch(
@@ -94,19 +160,53 @@ def prepare_batch(
     partitions: int | None,
     transport: str,
     order_by: Mapping[str, str] | None,
-) -> BatchJoin:
+    placement: Placement | None = None,
+) -> BatchJoin | HopJoin:
     """Return the join after all checks that are possible before a row is read; see `eddy.spark.join`."""
     check_transport(transport)
+    check_placement("grid" if placement is None else placement)
     ordered = in_query_order(query, frames)
-    weights = _weights(query, ordered) if len(query.classes) > 1 else None
-    job = make_job(
-        query,
-        options=options,
-        partitions=partitions,
-        parallelism=parallelism(ordered[0].sparkSession),
-        weights=weights,
-        order_by=order_by,
-    )
+
+    def made(weights: Mapping[str, float] | None) -> Job:
+        return make_job(
+            query,
+            options=options,
+            partitions=partitions,
+            parallelism=workers,
+            weights=weights,
+            order_by=order_by,
+        )
+
+    workers = parallelism(ordered[0].sparkSession)
+    sizes = _weights(query, ordered) if len(query.classes) > 1 else None
+    job = made(sizes)
     struct_type(query.output_schema)
     options.runtime(job.query, bounded=True)  # a bad plan should fail here and not in a task
-    return BatchJoin(job, carry(transport, SplitRows(job), ordered))
+    why, hops = "as asked" if placement == "grid" else "the default", None
+    if placement is not None and placement != "grid":
+        only = why_one_round(query, job)
+        if only is not None and placement != "auto":
+            raise SparkJoinError(f'placement={placement!r}: {only}; such a join runs in one round: pass "grid"')
+        if isinstance(placement, Mapping):
+            why, hops = "as asked", asked_hops(job, placement)
+        elif only is not None:
+            why = f"since {only}"
+        elif placement == "auto" and not may_pay(job, sizes):
+            why = (
+                "whose copies cost less than a second round" if job.shares.volume() > 1 else "in which no row is copied"
+            )
+        else:
+            check_workers(ordered[0].sparkSession)
+            figures = measure(job, transport, ordered)
+            measured = zip(query.streams, figures, strict=True)
+            job = made({stream.name: one.rows * one.row_bytes for stream, one in measured})
+            found = predicted(job, figures)
+            why = f"predicted from samples: {found.grid_s:.2g} CPU seconds in one round, {found.hops_s:.2g} in hops"
+            hops = found.hops if placement == "hops" or found.hops_s * WORTH < found.grid_s else None
+    if hops is None:
+        return BatchJoin(job, carry(transport, SplitRows(job), ordered), why)
+    rounds = []
+    for number in range(hops.rounds):
+        dealt = hops.dealt(number)
+        rounds.append(carry(transport, DealRows(job, dealt), [ordered[i] for i in dealt]))
+    return HopJoin(job, hops, tuple(rounds), why)

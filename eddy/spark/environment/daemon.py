@@ -56,12 +56,13 @@ def warm() -> bool:
     with contextlib.redirect_stdout(sys.stderr):
         try:
             import eddy
-            from eddy.spark.batch import partition_join  # noqa: F401
+            from eddy.spark.batch import hop_tasks, partition_join, windows  # noqa: F401
             from eddy.spark.partitioning import split
             from eddy.spark.transports import packed, rows  # noqa: F401
 
             eddy.warmup()
             split.warmup()
+            windows.warmup()
         except Exception:
             print("eddy: the warm-up of the workers failed; they load the kernels on first use:", file=sys.stderr)
             traceback.print_exc()

@@ -21,7 +21,8 @@ from eddy.aggregates.groups import Groups
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.query.query import Query
 from eddy.query.ungrouped import ungrouped
-from eddy.spark.batch.join import BatchJoin, prepare_batch
+from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
+from eddy.spark.batch.placing import Placement
 from eddy.spark.columns import in_query_order, numbered
 from eddy.spark.environment.session import parallelism
 from eddy.spark.environment.worker_python import check_workers
@@ -160,7 +161,7 @@ class GroupedJoin:
     """
 
     query: Query
-    joined: BatchJoin | None
+    joined: BatchJoin | HopJoin | None
     rows: Callable[[], DataFrame]
     partitions: int | None
 
@@ -184,6 +185,7 @@ def prepare_groups(
     partitions: int | None,
     transport: str,
     order_by: Mapping[str, str] | None,
+    placement: Placement | None = None,
 ) -> GroupedJoin:
     """Return aggregates of a join after all checks that are possible before a row is read; see `eddy.spark.join`."""
     struct_type(query.output_schema)
@@ -191,6 +193,10 @@ def prepare_groups(
     if len(query.streams) == 1:
         if order_by is not None:
             raise SparkJoinError("order_by= orders the rows of several streams, and the query has one; leave it out")
+        if placement not in (None, "grid"):
+            raise SparkJoinError("placement= places the joins of several streams, and the query has one; leave it out")
         return GroupedJoin(query, None, partial(rows_of_stream, inner, frames), partitions)
-    joined = prepare_batch(inner, frames, options, partitions=partitions, transport=transport, order_by=order_by)
+    joined = prepare_batch(
+        inner, frames, options, partitions=partitions, transport=transport, order_by=order_by, placement=placement
+    )
     return GroupedJoin(query, joined, joined.frame, partitions)

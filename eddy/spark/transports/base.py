@@ -29,6 +29,7 @@ class RowTask(ABC):
     """The work on the rows of one stream within one Spark task. Spark pickles it and sends it to the workers.
 
     job      the join
+    streams  whose rows it takes, by position in the query; all of them unless a task says otherwise
     verb     names the work in the plans that Spark shows: "split" gives nodes such as `eddy_split[R]`
     columns  Spark schema of the batches that the task yields
     """
@@ -38,6 +39,7 @@ class RowTask(ABC):
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.streams: Sequence[int] = range(len(job.inputs))
 
     @abstractmethod
     def __call__(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -68,7 +70,7 @@ class Transport(ABC):
 
     @abstractmethod
     def carry_batch(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
-        """Return a DataFrame that runs `task` on the rows of batch DataFrames, one per stream in the query's order.
+        """Return a DataFrame that runs `task` on the rows of batch DataFrames, one for each of `task.streams`.
 
         Raises UnsuitableError, which names the stream, if the transport cannot carry one of them.
         """

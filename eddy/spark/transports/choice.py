@@ -24,10 +24,10 @@ def check_transport(transport: str) -> None:
 
 
 def carry(transport: str, task: RowTask, frames: Sequence[DataFrame], *, root: Path | None = None) -> Carried:
-    """Return a DataFrame that runs `task` on all streams; its remark names the transport and the reason for it.
+    """Return a DataFrame that runs `task` on its streams; its remark names the transport and the reason for it.
 
     transport   a name, or "auto" for the first transport that can carry every DataFrame
-    frames      one per stream, in the order of the query
+    frames      one for each of `task.streams`
     root        of a streaming join: the directory of its checkpoint
 
     Raises SparkJoinError if the transport that was asked for cannot carry one of the DataFrames.

@@ -20,7 +20,7 @@ from eddy.spark.environment.session import parallelism
 from eddy.spark.partitioning.split import PIECE_ROWS
 from eddy.spark.transports.base import Carried, RowTask, Transport, UnsuitableError
 from eddy.spark.transports.inputs import Input
-from eddy.spark.transports.parquet_source import FileInput, RowGroup, file_input, open_file, row_groups
+from eddy.spark.transports.parquet_source import FileInput, RowGroup, file_input, read_group, row_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +36,8 @@ class PackedTransport(Transport):
 
     def carry_batch(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
         groups: list[RowGroup] = []
-        for i, (stream, frame) in enumerate(zip(task.job.query.streams, frames, strict=True)):
+        for i, frame in zip(task.streams, frames, strict=True):
+            stream = task.job.query.streams[i]
             try:
                 groups += row_groups(frame, i, task.job.inputs[i].names)
             except UnsuitableError as why:
@@ -86,13 +87,8 @@ class _ReadRowGroups:
                     yield from self._task(stream, chain.from_iterable(map(self._read, groups)))
 
     def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
-        names = self._task.job.inputs[group.stream].names
-        with open_file(group.uri) as file:
-            # Read by distinct stored name: a query may use one stored column under two names.
-            wanted = list(dict.fromkeys(group.columns))
-            rows = max(1, min(PIECE_ROWS, _READ_BYTES * group.rows // max(1, group.stored_bytes)))
-            for batch in file.iter_batches(rows, [group.group], wanted, use_threads=False):
-                yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in group.columns], names=names)
+        rows = max(1, min(PIECE_ROWS, _READ_BYTES * group.rows // max(1, group.stored_bytes)))
+        return read_group(group, rows, self._task.job.inputs[group.stream].names)
 
 
 def deal(groups: Sequence[RowGroup], tasks: int) -> list[list[RowGroup]]:

@@ -99,6 +99,15 @@ def row_groups(frame: DataFrame, stream: int, names: Sequence[str]) -> list[RowG
     return found
 
 
+def read_group(group: RowGroup, rows: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a row group in batches of so many rows, with columns of these names."""
+    with open_file(group.uri) as file:
+        # Read by distinct stored name: a query may use one stored column under two names.
+        wanted = list(dict.fromkeys(group.columns))
+        for batch in file.iter_batches(rows, [group.group], wanted, use_threads=False):
+            yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in group.columns], names=list(names))
+
+
 def file_input(frame: DataFrame, names: Sequence[str]) -> FileInput:
     """Return the files behind a streaming DataFrame.
 

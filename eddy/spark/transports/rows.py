@@ -41,8 +41,8 @@ class RowsTransport(Transport):
 
     def carry_batch(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
         carried = [
-            numbered(frame, schema.names).mapInArrow(_RunOnStream(task, i), task.columns)
-            for i, (schema, frame) in enumerate(zip(task.job.inputs, frames, strict=True))
+            numbered(frame, task.job.inputs[i].names).mapInArrow(_RunOnStream(task, i), task.columns)
+            for i, frame in zip(task.streams, frames, strict=True)
         ]
         return Carried(reduce(lambda left, right: left.unionAll(right), carried))
 

@@ -15,6 +15,7 @@ from eddy.spark import SparkJoinError, join
 from eddy.spark.streaming.driver import micro_batch as batches
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Automatic, Load
+from eddy.spark.streaming.driver.sheet import join_sheet
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from tests.cases import assert_same, text_rows
 from tests.spark.streaming.jobs import Inputs, results
@@ -85,6 +86,10 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     assert run.batch(running) == moved
     assert sources(running) == dict.fromkeys(range(GROUPS), "live")
     assert running.partition_map == PartitionMap(tuple(moved.values()), 2)
+    (place,) = running.operators()[0]
+    assert place.startswith(f"{GROUPS} nodes by")
+    assert running.operators()[1] == running.operators()[0]
+    assert "update(R)" in running.operators()[0][place]
     assert sum(running.batches()["moved"].to_pylist()) == 1
     said = running.messages().to_pylist()
     assert [(one["step"], one["kind"], one["from"], one["to"]) for one in said] == [
@@ -114,6 +119,11 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
         (0, 1, 0, "jit", "request"),
     ]
     assert all(one["fullness_before"] >= 1 and one["fullness_predicted"] >= 1 for one in gains)
+    (shown,) = [one for one in join_sheet("job", running._batches).tables if one.title.startswith("Moves")]
+    columns = [shown.columns.index(name) for name in ("batch", "group", "from", "to", "how")]
+    assert [tuple(row[k] for k in columns) for row in reversed(shown.rows)] == [
+        tuple(one[name] for name in ("batch", "group", "from", "to", "how")) for one in gains
+    ]
     refused = {
         "key group 6 does not exist": (GROUPS, 0),
         "cannot be in partition 2": (0, 2),

@@ -26,6 +26,7 @@ from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.groups.sink import GroupsSink
 from eddy.spark.job_description import described
+from eddy.spark.partitioning.operators import grid_operators, why_unplaced
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
@@ -226,6 +227,15 @@ class MicroBatches:
             state = explain_progress(self.manifest, self.key_groups)
         memory = explain_memory(self._settings.memory, self.metrics.memory, self.metrics.hits())
         return explain_job(self._context.job, self._settings, self._context.carried.remark, f"{state}\n{memory}")
+
+    def operators(self) -> dict[int, dict[str, list[str]]]:
+        """Return the operators of each task; see `StreamingJoinQuery.operators`."""
+        job = self._context.job
+        why = why_unplaced(job.query)
+        if why is not None:
+            raise SparkJoinError(f"this join has no node operator sets: {why}")
+        own = grid_operators(job.query, job.shares)
+        return dict.fromkeys(sorted(set(self.key_groups.partition_map.partitions)), own)
 
     def query_rows(self) -> list[tuple[str, str, int, int, str]]:
         """Return name, state, version, results and text of each query; none if the join is the only one."""

@@ -201,3 +201,8 @@ class MoveRecords:
         """Return a row for each move and split."""
         with self._lock:
             return pa.Table.from_pylist(list(self._moves), schema=HISTORY)
+
+    def newest(self, most: int) -> list[dict[str, Any]]:
+        """Return the rows of the newest moves and splits, at most `most`, oldest first."""
+        with self._lock:
+            return [dict(one) for one in list(self._moves)[-most:]]

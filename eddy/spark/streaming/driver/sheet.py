@@ -42,7 +42,7 @@ _COUNTERS = {
 }
 _GAUGES = {
     "batch": "The newest micro-batch that was published",
-    "watermark": "Watermark of the engines in ticks of the common time type of the query",
+    "watermark": "Watermark of the engines",
     "state_rows": "Rows that the log keeps for the state",
     "state_bytes": "Bytes of the engines that ran in the newest micro-batch",
     "memory_bytes": "Bytes of the engines in memory on the fullest host",
@@ -52,7 +52,7 @@ _GAUGES = {
     "slowest_share": "Time of the slowest key group over the mean time of a group, in the newest micro-batch",
 }
 NEWEST = 20
-"""Micro-batches and changes in a table."""
+"""Micro-batches, changes and moves in a table."""
 PLANS = 8
 """Plans that are drawn: those of most key groups."""
 _BATCH = (
@@ -63,6 +63,11 @@ _BATCH = (
 _GROUP = (
     "group", "partition", "batch", "source", "rows", "late", "results", "state_bytes", "plan", "reason",
     "ready_seconds", "join_seconds",
+)  # fmt: skip
+
+_MOVE = (
+    "batch", "kind", "group", "from", "to", "child", "how", "by", "fullness_before", "fullness_predicted",
+    "fullness_measured",
 )  # fmt: skip
 
 
@@ -140,6 +145,8 @@ def _tables(batches: MicroBatches, groups: list[dict[str, Any]]) -> Iterator[Tab
             for one in reversed(batches.metrics.newest_changes())
         ],
     )
+    moves = batches.key_groups.records.newest(NEWEST)
+    yield Table("Moves and splits, newest first", _MOVE, [_row(one, _MOVE) for one in reversed(moves)])
     yield Table("Key groups", _GROUP, [_row(one, _GROUP) for one in sorted(groups, key=lambda one: one["group"])])
     newest = reversed(batches.metrics.rows(NEWEST))
     yield Table("Micro-batches, newest first", _BATCH, [_row(one, _BATCH) for one in newest])

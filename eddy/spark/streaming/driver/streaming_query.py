@@ -174,6 +174,15 @@ class StreamingJoinQuery:
         """
         return self._batches.explain()
 
+    def operators(self) -> dict[int, dict[str, list[str]]]:
+        """Return the operator set of each task that has key groups, as text, by the place of which these are a part.
+
+        A streaming join runs in one round: the place is the grid of key groups, and all tasks have the same operators
+        on their parts of the windows. Raises SparkJoinError for a query whose steps have no places: one with branches
+        or comparisons.
+        """
+        return self._batches.operators()
+
     def batches(self) -> pa.Table:
         """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 

@@ -1,0 +1,17 @@
+"""The script `eddy`. Its packages are an extra, so that a job that only joins need not install them."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say which extra it needs."""
+    try:
+        from eddy.cli import app
+
+        app(prog_name="eddy")
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit(f"eddy: the package {error.name} is not installed; pip install 'eddy-join[cli]'")

@@ -1,0 +1,53 @@
+"""Keys as numbers: one int64 per class and row, so that two keys of a class are equal exactly if their numbers are.
+
+A number means something to the `KeyNumbers` that gave it only: byte strings and keys of several columns are interned.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.ingest.keys import KeyEncoder
+from eddy.placement.tuples import Ints
+from eddy.query.query import Query
+from stairs.bytes_directory import BytesDirectory
+
+
+def classes_of(query: Query) -> tuple[frozenset[int], ...]:
+    """Return per stream the attribute classes in which it has a key."""
+    return tuple(
+        frozenset(c for c, one in enumerate(query.classes) if name in one.columns) for name in query.graph.names
+    )
+
+
+class KeyNumbers:
+    """Numbers the keys of all streams of a query. It keeps every byte string and wide key that it has numbered."""
+
+    def __init__(self, query: Query) -> None:
+        self._encoders = {
+            (i, c): KeyEncoder(name, query.classes[c].columns[name], query.classes[c].types)
+            for i, (name, own) in enumerate(zip(query.graph.names, classes_of(query), strict=True))
+            for c in own
+        }
+        self._texts = {
+            (c, at): BytesDirectory() for c, texts in enumerate(query.graph.texts[: len(query.classes)]) for at in texts
+        }
+        self._wide = {c: BytesDirectory() for c, width in enumerate(query.graph.widths) if width > 1}
+
+    def numbers(self, stream: int, c: int, batch: pa.RecordBatch, dead: npt.NDArray[np.uint8]) -> Ints:
+        """Return the number of each row's key in a class, int64[rows]; marks rows with a null dead, uint8[rows]."""
+        encoder = self._encoders[stream, c]
+        words = np.zeros(len(batch) * encoder.width, np.int64)
+        own = np.zeros(len(batch), np.uint8)
+        texts = {at: one for (of, at), one in self._texts.items() if of == c}
+        encoder.encode(batch, words, own, texts)
+        dead |= own
+        if encoder.width == 1:
+            return words
+        offsets = np.arange(len(batch) + 1, dtype=np.int64) * 8 * encoder.width
+        offsets.flags.writeable = False
+        text = words.view(np.uint8)
+        text.flags.writeable = False
+        return self._wide[c].intern(offsets, text, own)

@@ -1,0 +1,166 @@
+"""A batch join in several hops: which partitions join what in which round.
+
+The plan of each head stream is a list of steps, each at a *place*: all partitions, which share the work by the keys of
+one class. Steps at the same place, one after the other, are a *leg*: they happen in one task. After a leg the
+intermediate tuples travel to the place of the next one.
+
+    head R: S by a, T by b      round 1: R, S dealt by a            -> intermediate tuples R S
+                                round 2: R S, T dealt by b          -> results
+    head T: S by b, R by b      round 2: T, S dealt by b, R to all  -> results
+
+A round is one shuffle. Heads with fewer legs begin later, so that all results come from the last round. The rows of a
+stream are read again in each round that needs them.
+
+With windows, each row is a head, and joins those that precede it in (event time, stream). Without windows every order
+of arrival gives the same results, so one stream is the head of all results, and its rows join all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eddy.placement.keys import classes_of
+from eddy.placement.operators import NOS
+from eddy.placement.places import Place, by_class
+from eddy.placement.plan import DESTINATION, SEP, seps
+from eddy.placement.program import Steps, place_operators
+from eddy.query.query import Query
+from eddy.spark.partitioning.operators import homes
+from stairs.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Leg:
+    """Steps of one head that happen in one task: where, and which streams are joined in turn."""
+
+    place: Place
+    joins: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Hops:
+    """The plan of a batch join in hops.
+
+    partitions   how many share the work
+    starts       per stream its home: the partitions by its first key
+    routes       by head its steps; heads that give no results are left out
+    timed        whether rows of several streams are heads, and join those only that precede them
+    """
+
+    partitions: int
+    starts: tuple[Place, ...]
+    routes: Mapping[int, Steps]
+    timed: bool
+
+    @cached_property
+    def legs(self) -> dict[int, list[Leg]]:
+        """By head its legs, one for each round in which it joins."""
+        found: dict[int, list[Leg]] = {}
+        for head, steps in self.routes.items():
+            own: list[Leg] = []
+            for j, place in steps:
+                if own and own[-1].place == place:
+                    own[-1] = Leg(place, (*own[-1].joins, j))
+                else:
+                    own.append(Leg(place, (j,)))
+            found[head] = own
+        return found
+
+    @property
+    def rounds(self) -> int:
+        """The number of shuffles."""
+        return max(map(len, self.legs.values()))
+
+    def leg(self, head: int, number: int) -> Leg | None:
+        """Return what a head does in a round, counted from 0; None before it begins."""
+        legs = self.legs[head]
+        at = number - self.rounds + len(legs)
+        return legs[at] if at >= 0 else None
+
+    def beginning(self, number: int) -> list[int]:
+        """Return the heads that begin in a round."""
+        return [head for head, legs in self.legs.items() if len(legs) == self.rounds - number]
+
+    def bound(self, head: int, number: int) -> tuple[int, ...]:
+        """Return the streams that the tuples of a head have joined before a round, the head first."""
+        legs = self.legs[head]
+        return (head, *(j for leg in legs[: max(0, number - self.rounds + len(legs))] for j in leg.joins))
+
+    def dealt(self, number: int) -> dict[int, tuple[int, ...]]:
+        """Return by stream the classes by whose keys its rows are dealt in a round; streams without any are left out.
+
+        These are its windows, and its rows as heads in the round in which it begins.
+        """
+        found: dict[int, set[int]] = {}
+        for head in self.legs:
+            leg = self.leg(head, number)
+            if leg is not None:
+                begins = (head,) if head in self.beginning(number) else ()
+                for stream in (*leg.joins, *begins):
+                    found.setdefault(stream, set()).add(key_class(leg.place))
+        return {stream: tuple(sorted(own)) for stream, own in sorted(found.items())}
+
+    def operators(self) -> dict[Place, NOS]:
+        """Return the operators of each place."""
+        return place_operators(self.starts, self.routes)
+
+    def lines(self, names: Sequence[str], labels: Sequence[str]) -> list[str]:
+        """Return lines of text with the steps of each head."""
+        found = []
+        for head, steps in self.routes.items():
+            hops = ", ".join(f"{names[j]} at {place.text(labels)}" for j, place in steps)
+            found.append(f"  {names[head]}: {hops}")
+        return found
+
+
+def key_class(place: Place) -> int:
+    """Return the class whose keys deal rows to a place of a batch join; with one partition any will do."""
+    return place.shares[0][0] if place.shares else 0
+
+
+def own_hops(query: Query, plan: Mapping[str, Sequence[tuple[str, str]]], partitions: int, timed: bool) -> Hops:
+    """Return the hops of a plan that a user wrote as {head: [(stream, "ship" or "window"), …]}.
+
+    "ship" deals the intermediate tuples by a key that they share with the stream, another one than before if there is
+    one; "window" leaves them where they are: the stream is dealt by their key, or goes to all partitions if it lacks
+    that key. The rows of a head begin at its home. Without windows the plan of one head is enough, and the first one
+    counts. Raises PlanError for a plan that does not fit the query.
+    """
+    names = query.graph.names
+    given = seps(plan, names)
+    for head, one in given.items():
+        if len(one.order) != len(names) - 1:
+            raise PlanError(f"placement of head {names[head]}: it must join each of the other streams once")
+    if timed:
+        missing = [name for i, name in enumerate(names) if i not in given]
+        if missing:
+            raise PlanError(f"placement: stream {missing[0]} has no plan; give one for each stream as head")
+    elif given:
+        head = next(iter(given))
+        given = {head: given[head]}
+    else:
+        raise PlanError("placement: give the plan of one head stream at least")
+    starts = homes(query, partitions)
+    return Hops(
+        partitions, starts, {head: _steps(query, one, starts[head], partitions) for head, one in given.items()}, timed
+    )
+
+
+def _steps(query: Query, sep: SEP, start: Place, partitions: int) -> Steps:
+    names, own = query.graph.names, classes_of(query)
+    bound, reached, at, steps = own[sep.head], [sep.head], start, []
+    for j, placement in zip(sep.order, sep.placement, strict=True):
+        common = sorted(bound & own[j])
+        if not common:
+            raise PlanError(
+                f"placement of head {names[sep.head]}: no predicate connects {names[j]} with"
+                f" {', '.join(names[i] for i in reached)}; put a stream that is connected first"
+            )
+        if placement == DESTINATION:
+            at = by_class(range(partitions), next((c for c in common if c != key_class(at)), common[0]))
+        steps.append((j, at))
+        bound |= own[j]
+        reached.append(j)
+    return tuple(steps)

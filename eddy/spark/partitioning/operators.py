@@ -1,0 +1,51 @@
+"""Node operator sets of joins on Spark, whose nodes are partitions or key groups (`eddy.placement.operators`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eddy.placement.keys import classes_of
+from eddy.placement.operators import NOS, texts
+from eddy.placement.places import Place, by_class
+from eddy.placement.program import place_operators
+from eddy.query.branches import BranchedQuery
+from eddy.query.query import Query
+from eddy.query.windows import Rows
+from eddy.spark.partitioning.shares import Shares
+
+
+def why_unplaced(query: Query) -> str | None:
+    """Return why the steps of a query have no places of their own; None if they have."""
+    if isinstance(query, BranchedQuery):
+        return "it has branches"
+    if query.comparisons:
+        return f"{query.comparisons[0]} is no equality"
+    counted = [stream.name for stream in query.streams if isinstance(stream.window, Rows)]
+    if counted:
+        return f"stream {counted[0]!r} has a Rows window"
+    if len(query.streams) < 2:
+        return "it has a single stream"
+    return None
+
+
+def homes(query: Query, nodes: int) -> tuple[Place, ...]:
+    """Return per stream its home: all nodes, by its first key."""
+    return tuple(by_class(range(nodes), min(own)) for own in classes_of(query))
+
+
+def grid_place(shares: Shares) -> Place:
+    """Return the place of a join in one round."""
+    return Place(tuple(range(shares.partitions)), tuple((c, n) for c, n in enumerate(shares.counts) if n > 1))
+
+
+def grid_operators(query: Query, shares: Shares) -> dict[str, list[str]]:
+    """Return the operators of a join in one round, as text, by the place of which every node is a part."""
+    place, m = grid_place(shares), len(query.streams)
+    routes = {head: tuple((j, place) for j in range(m) if j != head) for head in range(m)}
+    return operator_texts(query, shares, place_operators(homes(query, shares.partitions), routes))
+
+
+def operator_texts(query: Query, shares: Shares, operators: Mapping[Place, NOS]) -> dict[str, list[str]]:
+    """Return operators as text, by place."""
+    labels = [f"[{one}]" for one in shares.classes]
+    return {place.text(labels): texts(own, query.graph.names, labels) for place, own in operators.items()}

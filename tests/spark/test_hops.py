@@ -1,0 +1,153 @@
+"""Joins in hops without Spark: drawn plans give the results of one engine; rounds, places and errors of plans."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eddy import PlanError, Query
+from eddy.spark.batch.hop_tasks import DealRows, JoinRound
+from eddy.spark.batch.hops import Hops, own_hops
+from eddy.spark.batch.measure import Figures, SampleRows, figures_of, measured_job
+from eddy.spark.batch.placing import predicted
+from eddy.spark.batch.windows import SortedWindow
+from eddy.spark.partitioning.job import Job, make_job
+from stairs.graph import FOREVER
+from tests.placement.chains import batches, chain, expected, results, rows, star
+from tests.placement.test_simulation import drawn_plan
+
+
+def shuffled(blobs: Iterator[pa.RecordBatch], partitions: int, draw: random.Random) -> dict[int, list[pa.RecordBatch]]:
+    """Return the blobs of each partition ascending by `first`, else in any order, as Spark delivers them."""
+    found = [batch.slice(k, 1) for batch in blobs for k in range(batch.num_rows)]
+    draw.shuffle(found)
+    found.sort(key=lambda one: one["first"][0].as_py())
+    return {p: [one for one in found if one["part"][0].as_py() == p] for p in range(partitions)}
+
+
+def run(job: Job, hops: Hops, given: Mapping[str, pa.RecordBatch], draw: random.Random) -> list[pa.Table]:
+    """Run all rounds of a join, each partition by itself."""
+    sent: list[pa.RecordBatch] = []
+    for number in range(hops.rounds):
+        deal = DealRows(job, hops.dealt(number))
+        for stream in deal.streams:
+            batch = given[job.query.streams[stream].name]
+            cut = draw.randrange(batch.num_rows + 1)
+            sent += deal(stream, iter([batch.slice(0, cut), batch.slice(cut)]))
+        parts = shuffled(iter(sent), hops.partitions, draw)
+        sent = [made for own in parts.values() for made in JoinRound(job, hops, number)(iter(own))]
+    return [pa.Table.from_batches([one]) for one in sent]
+
+
+@given(st.data(), st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_drawn_plans_give_the_results_of_one_engine(data: st.DataObject, seed: int) -> None:
+    draw = random.Random(seed)
+    query = data.draw(st.sampled_from((chain, star)))(
+        data.draw(st.integers(2, 5)), data.draw(st.sampled_from((6, 0, None)))
+    )
+    (whole,) = rows(query, 1, 12, data.draw(st.integers(1, 4)), seed)
+    job = make_job(query, partitions=data.draw(st.integers(1, 5)))
+    hops = own_hops(job.query, drawn_plan(query, draw), job.shares.partitions, job.arrival == "time")
+    assert results(run(job, hops, batches(query, whole), draw)) == expected(query, [whole])
+
+
+def test_rounds_and_places_of_a_plan() -> None:
+    query = chain(3)
+    plan = {
+        "S0": [("S1", "ship"), ("S2", "ship")],
+        "S1": [("S0", "window"), ("S2", "window")],
+        "S2": [("S1", "ship"), ("S0", "window")],
+    }
+    hops = own_hops(query, plan, 4, True)
+    assert hops.rounds == 2
+    # S0 S1 meet by the first key. In the second round S2 goes by its own key, and to all partitions for head S1.
+    assert hops.dealt(0) == {0: (0,), 1: (0,)}
+    assert hops.dealt(1) == {0: (0, 1), 1: (0, 1), 2: (0, 1)}
+    assert [hops.bound(0, number) for number in range(2)] == [(0,), (0, 1)]
+    assert (hops.beginning(0), hops.beginning(1)) == ([0], [1, 2])
+
+
+def test_without_windows_the_plan_of_one_head_is_enough() -> None:
+    plan = {"S1": [("S0", "ship"), ("S2", "ship")]}
+    assert list(own_hops(chain(3, None), plan, 2, False).routes) == [1]
+    with pytest.raises(PlanError, match="stream S0 has no plan"):
+        own_hops(chain(3), plan, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("hops", "said"),
+    [
+        ([("S2", "ship"), ("S1", "ship")], "no predicate connects S2 with S0"),
+        ([("S1", "ship")], "each of the other streams once"),
+        ([("S1", "fly"), ("S2", "ship")], "no pair"),
+    ],
+)
+def test_plans_that_do_not_fit(hops: list[tuple[str, str]], said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        own_hops(chain(3, None), {"S0": hops}, 2, False)
+    with pytest.raises(PlanError, match="one head stream at least"):
+        own_hops(chain(3, None), {}, 2, False)
+
+
+@given(st.integers(0, 10**6), st.sampled_from((0, 3, FOREVER)), st.sampled_from((None, 0, 2)))
+@settings(max_examples=50, deadline=None)
+def test_a_sorted_window_finds_the_rows_that_precede(seed: int, span: int, head: int | None) -> None:
+    draw = np.random.default_rng(seed)
+    n, m = draw.integers(0, 40, 2)
+    keys, times = {c: draw.integers(0, 4, n) for c in (0, 1)}, draw.integers(-5, 10, n)
+    wanted, at = {c: draw.integers(0, 5, m) for c in (1, 0)}, draw.integers(-5, 10, m)
+    window = SortedWindow(1, pa.record_batch({"n": np.arange(n)}), keys, times, span)
+    found = Counter((a, b) for left, right in window.probe(wanted, at, head) for a, b in zip(left, right, strict=True))
+    assert found == Counter(
+        (a, b)
+        for a in range(m)
+        for b in range(n)
+        if all(wanted[c][a] == keys[c][b] for c in (0, 1))
+        and (head is None or ((times[b], 1) < (at[a], head) and at[a] - times[b] <= span))
+    )
+
+
+def measured(query: Query, given: Mapping[str, pa.RecordBatch], partitions: int) -> tuple[Job, list[Figures]]:
+    job = make_job(query, partitions=partitions)
+    sample = SampleRows(measured_job(job))
+    found = [sample(i, iter([given[stream.name]] * 2)) for i, stream in enumerate(job.query.streams)]
+    rows_of = [row for batches_ in found for batch in batches_ for row in batch.to_pylist()]
+    streams = range(len(query.streams))
+    return job, [figures_of(job, i, [row for row in rows_of if row["stream"] == i]) for i in streams]
+
+
+def test_samples_tell_rows_times_and_keys() -> None:
+    query = chain(3, 20)
+    draw, n = np.random.default_rng(1), 100_000
+    given = {
+        stream.name: pa.record_batch({name: draw.integers(0, 1000, n) for name in stream.schema.names})
+        for stream in query.streams
+    }
+    _, figures = measured(query, given, 4)
+    assert [one.rows for one in figures] == [2 * n] * 3
+    assert {(one.low, one.high) for one in figures} == {(0, 999)}
+    assert [sorted(one.hashes) for one in figures] == [[0], [0, 1], [1]]
+    assert all(len(np.unique(own)) > 990 for one in figures for own in one.hashes.values())
+    assert all(1 << 14 <= len(own) <= 1 << 15 for one in figures for own in one.hashes.values())
+
+
+def test_hops_are_chosen_where_the_grid_copies_too_much() -> None:
+    """On many partitions the ends of a chain are copied many times; with few there is nothing to gain by hops."""
+    query = chain(6, None)
+    draw, n = np.random.default_rng(1), 400_000
+    given = {
+        stream.name: pa.record_batch({name: draw.integers(0, 4 * n, n) for name in stream.schema.names})
+        for stream in query.streams
+    }
+    few, many = (predicted(*measured(query, given, p)) for p in (2, 256))
+    assert few.grid_s < few.hops_s
+    assert many.hops_s < many.grid_s
+    assert len(many.hops.routes) == 1

@@ -1,0 +1,44 @@
+"""A release: its version, its changelog, and the formats that its upgrade notes name."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import eddy
+from eddy.branches import snapshot
+from eddy.spark.groups.state import GROUPS
+from eddy.spark.streaming.inputs import file_log, offsets
+from eddy.spark.streaming.state import identity, manifest, segments
+from eddy.storage import sections
+from tests.documents import ROOT
+
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+"""The version of this library: the newest release, or the next one while it is not released."""
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert eddy.__version__ == VERSION
+
+
+def test_the_changelog_has_a_section_for_each_release() -> None:
+    """What is not released comes first, then releases with dates, newest first."""
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    released = [re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - (\d{4}-\d\d-\d\d)", one) for one in headings[1:]]
+    assert all(released), headings
+    numbers = [tuple(map(int, one.groups()[:3])) for one in released if one]
+    assert numbers == sorted(set(numbers), reverse=True)
+    dates = [one[4] for one in released if one]
+    assert dates == sorted(dates, reverse=True)
+    assert all(one <= tuple(map(int, VERSION.split("."))) for one in numbers)
+
+
+def test_the_upgrade_notes_name_the_formats_of_this_version() -> None:
+    formats = [
+        identity.VERSION, manifest.KIND.version, segments.VERSION, file_log._KIND.version, offsets._KIND.version,
+        GROUPS.version, sections.SNAPSHOT.version, snapshot.KIND.version,
+    ]  # fmt: skip
+    notes = (ROOT / "docs/guide/production.md").read_text().partition("## Upgrades")[2]
+    row = "| " + " | ".join(map(str, [VERSION, *formats])) + " |"
+    assert row in notes, f"the table of formats lacks the row {row}"
