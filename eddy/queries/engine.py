@@ -182,7 +182,7 @@ class Engine:
             raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {output!r}")
         if output == "changelog" and getattr(query, "aggregation", None) is not None:
             raise InputError(
-                f"query {name!r}: an engine gives aggregates over windows of event time once, as \"append\"; use a"
+                f'query {name!r}: an engine gives aggregates over windows of event time once, as "append"; use a'
                 " Runtime for a changelog of groups"
             )
         position = self.checked_position(name, at)
