@@ -131,6 +131,7 @@ CHANGING_DEFECTS = (
             ),
         ),
         queries="changing",
+        seed=3,
     ),
     Defect(
         "rows that only a new version wants stay out",
@@ -142,6 +143,7 @@ CHANGING_DEFECTS = (
             ),
         ),
         queries="changing",
+        seed=1,
     ),
     Defect(
         "the end of a range belongs to the next cell",
