@@ -96,6 +96,7 @@ CHAPTERS = (
             "lifecycle-sum-fig16": "CPU time of changes of a sliding sum",
         },
     ),
+    Chapter(
         "The paper on load balancing",
         "bench.papers.balancing",
         {

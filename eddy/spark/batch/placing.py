@@ -2,8 +2,8 @@
 
 Both are compared by predicted CPU seconds of all processes: a fixed amount for each round and each of its tasks, and
 sums over rows read and dealt, bytes shuffled, inserts, probes and matches. The costs of the engine that joins in one
-round and of the arrays that join in hops differ. Both were fitted to runs with one million rows on a machine with two
-cores: of the tasks without Spark, and of small joins on Spark for the fixed amounts.
+round and of the arrays that join in hops differ. Both were fitted by hand to a few runs with about a million rows on a
+machine with two cores: of the tasks without Spark, and of small joins on Spark for the fixed amounts.
 """
 
 from __future__ import annotations
