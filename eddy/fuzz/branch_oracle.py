@@ -75,21 +75,25 @@ class BranchOracle:
         self.rows: dict[str, list[Row]] = {name: [] for name in self.names}
         draft = self._node(self.core, (), (), (), {})
         self.tight = draft
+        required = self._required(draft)
+        # Rows may be late if the query has a window in event time, also if a changelog keeps its stream forever.
+        everywhere = [stream for node in draft.everywhere() for stream in node.path]
+        self.timed = any(_sized(stream, required).window == "range" for stream in everywhere)
         if self.spans is None:
-            self.spans = self._required(draft)
+            if self.changelog:
+                self._lengthen(draft, required)
+            self.spans = required
         self.tree = self._node(self.core, (), (), (), self.spans)
         self.tight = draft
 
     def _required(self, draft: _Node) -> dict[str, Any]:
-        """Return the windows that follow from intervals: the longest that a join requires; infinite if it has none."""
+        """Return the windows that intervals require: the longest of all joins; infinite for a stream without one."""
         spans: dict[str, Any] = {}
         for node in draft.everywhere():
             for stream in node.path if len(node.path) > 1 else ():
                 if stream.window == "derived":
                     size = node.join._spans[stream.name] if node.join._intervals() else float("inf")
                     spans[stream.name] = max(spans.get(stream.name, 0), size)
-        if self.changelog:
-            self._lengthen(draft, spans)
         return spans
 
     def _note(self, branch: OracleBranch) -> None:
@@ -137,7 +141,7 @@ class BranchOracle:
         self, arrivals: Sequence[tuple[str, Row]], watermark: Any = None
     ) -> tuple[list[Numbers], list[Numbers], list[bool]]:
         """Take the rows of a push; return the rows that end, those that begin, and which arrivals came in time."""
-        timed = any(stream.window == "range" for node in self.tree.everywhere() for stream in node.path)
+        timed = self.timed
         kept, fates = [], []
         for name, row in arrivals:
             t = row[self._time(name)] if timed else None
