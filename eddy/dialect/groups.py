@@ -130,9 +130,9 @@ def _is_distinct(given: exp.Expression | None, block: Block, source: Source) -> 
     """Return whether a SELECT with groups and without aggregates has its group columns as output columns."""
     if given is None:
         return False
-    keys = [_key(one, block, source) for one in given.expressions]
+    keys = [bare(_key(one, block, source)) for one in given.expressions]
     bounds = {name for name, bound in _BOUNDS.items() if bound}
-    return all(tree in keys or _called(tree) in bounds for tree in block.outputs.values())
+    return all(bare(tree) in keys or _called(tree) in bounds for tree in block.outputs.values())
 
 
 def with_distinct(
@@ -176,7 +176,7 @@ class _Grouping:
         assert block.groups is not None
         self.block, self.groups, self.joins, self.source = block, block.groups, joins, joins.source
         self.names: set[str] = set()
-        self.exact = {self.joins.text(tree): name for name, tree in reversed(block.outputs.items())}
+        self.exact = {self.joins.text(bare(tree)): name for name, tree in reversed(block.outputs.items())}
         """By text of an output column its name."""
         self.keys: dict[str, str] = {}
         """By text of a group column its name."""
@@ -185,7 +185,7 @@ class _Grouping:
         self._calls: dict[str, str] = {}
         self.bounds: dict[str, str] = {}
         """The names of the bounds of the window that are read."""
-        for tree in self.groups.keys:
+        for tree in map(bare, self.groups.keys):
             text = joins.text(tree)
             if text not in self.keys:
                 self.keys[text] = name = self._name(text, "key")
@@ -333,9 +333,10 @@ def _group_column(name: str, node: exp.Expression) -> exp.Column:
 
 def _key_text(tree: exp.Expression, block: Block, joins: Joins) -> str:
     """Return a group column as text. A number stands for a column of the SELECT list there, also if it is its value."""
+    tree = bare(tree)
     text = joins.text(tree)
-    if isinstance(bare(tree), exp.Literal) and not bare(tree).is_string:
-        return next((str(k) for k, one in enumerate(block.outputs.values(), 1) if joins.text(one) == text), text)
+    if isinstance(tree, exp.Literal) and not tree.is_string:
+        return next((str(k) for k, one in enumerate(block.outputs.values(), 1) if joins.text(bare(one)) == text), text)
     return text
 
 
@@ -343,7 +344,7 @@ def grouped_query(block: Block, found: Join, joins: Joins, options: Mapping[str,
     """Return the query of a SELECT with groups. Raises SqlError and QueryError."""
     assert block.groups is not None
     grouping, source = _Grouping(block, joins), joins.source
-    outputs = {name: grouping.over_groups(tree) for name, tree in block.outputs.items()}
+    outputs = {name: grouping.over_groups(bare(tree)) for name, tree in block.outputs.items()}
     having = [(tree, grouping.over_groups(tree)) for tree in conjuncts(block.groups.having)]
     arguments = {
         "group_by": grouping.group_by,
@@ -382,6 +383,6 @@ def grouped_query(block: Block, found: Join, joins: Joins, options: Mapping[str,
         query = Query(found.streams, found.on, having=conditions or None, select=chosen or None, **arguments)
     keys = [_key_text(tree, block, joins) for tree in block.groups.keys]
     keys += [joins.text(block.groups.window)] if block.groups.window else []
-    shown = [f"{joins.text(tree)} AS {printed(identifier(name))}" for name, tree in block.outputs.items()]
+    shown = [f"{joins.text(bare(tree))} AS {printed(identifier(name))}" for name, tree in block.outputs.items()]
     query.group_texts = (", ".join(shown), ", ".join(keys))
     return query

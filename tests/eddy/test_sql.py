@@ -299,6 +299,15 @@ def test_groups_windows_and_having() -> None:
     assert (found["s"], found["n"], found["mean"]) == ("x", 3, 3.0)
 
 
+def test_a_group_in_parentheses_is_the_same_group() -> None:
+    text = "SELECT r.s, COUNT(*) AS n FROM (SELECT k, (s || s) AS s FROM a) AS r JOIN b ON r.k = b.k GROUP BY r.s"
+    query = sql(text, STREAMS)
+    assert sql(query.sql(), STREAMS).sql() == query.sql()
+    runtime = Runtime(query, bounded=True)
+    runtime.push(full({"a": [{"k": 1, "s": "x", "at": 0}], "b": [{"k": 1, "at": 0}] * 3}))
+    assert runtime.finish().to_pylist() == [{"s": "xx", "n": 3}]
+
+
 def test_count_of_everything_reads_no_column() -> None:
     runtime = Runtime(sql("SELECT COUNT(*) AS n FROM a JOIN b ON a.k = b.k", STREAMS), bounded=True)
     runtime.push(full({"a": [{"k": 1, "at": 0}], "b": [{"k": 1, "at": 0}] * 3}))
