@@ -212,7 +212,8 @@ def test_slow_tasks_get_a_second_attempt_on_another_host(tmp_path: Path) -> None
 def test_hosts_that_are_cut_off_or_die_lose_nothing(tmp_path: Path) -> None:
     if (reason := missing()) is not None:
         pytest.skip(reason)
-    Traps(tmp_path).arm([])
+    # A worker that sleeps before the tasks meet holds them all, so the host goes in the middle of the batch.
+    Traps(tmp_path).arm([Trap(2, "split", "sleep"), Trap(6, "split", "sleep")])
     said = on_hosts("three_hosts", 8, tmp_path, inside=INSIDE)
     found = {name: [int(n) for n in numbers] for name, *numbers in map(str.split, said.splitlines())}
     assert found["tasks"] == [3, 3, 2, 2, 3, 3, 2, 2]

@@ -8,6 +8,7 @@ was killed. Exits with 0 when all batches are done, and with 3 after an event th
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -68,6 +69,7 @@ class Driver:
         self._points.install()
         self._running: StreamingJoinQuery | None = None
         self._regroups = random.Random(f"regroups {self._config['seed']} {self._life}")
+        self._ways = itertools.cycle(("state", "jit"))
         self._regrouping = threading.Lock()
         self._record_changes()
         reach = self._points.reach
@@ -108,10 +110,12 @@ class Driver:
                 return
             mapped = running.partition_map
             group = chance.randrange(mapped.groups)
-            if chance.random() < 0.4 and mapped.groups < MOST_GROUPS:
+            others = [one for one in range(mapped.n) if one != mapped.partitions[group]]
+            if not others or (chance.random() < 0.4 and mapped.groups < MOST_GROUPS):
                 running.split(group)
             else:
-                running.move(group, chance.randrange(mapped.n), how=chance.choice(("state", "jit")))
+                # In turns, so that a short campaign has both.
+                running.move(group, chance.choice(others), how=next(self._ways))
 
     def run(self) -> None:
         """Run until all batches are done."""
