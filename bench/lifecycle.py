@@ -60,7 +60,7 @@ def _all(version: int, window: int, arrived: Sequence[Arrived]) -> list[Given]:
 
 
 class Subject(NamedTuple):
-    """What changes.
+    """A change to measure.
 
     query      the query of a version with windows of a size; its first output columns are the components of a result
     engine     an engine for it

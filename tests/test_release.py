@@ -22,7 +22,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 def test_the_changelog_has_a_section_for_each_release() -> None:
-    """What is not released comes first, then releases with dates, newest first."""
+    """Unreleased changes come first, then releases with dates, newest first."""
     headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "[Unreleased]"
     released = [re.fullmatch(r"\[(\d+)\.(\d+)\.(\d+)\] - (\d{4}-\d\d-\d\d)", one) for one in headings[1:]]

@@ -50,7 +50,7 @@ class Progress(NamedTuple):
 
 
 class GroupsCommit(NamedTuple):
-    """What a push leaves: the progress after it, and the keys of groups that are closed."""
+    """The outcome of a push: the progress after it, and the keys of groups that are closed."""
 
     progress: Progress
     closed: Int64s

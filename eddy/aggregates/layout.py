@@ -88,7 +88,7 @@ class Rows:
 
 
 class Weighted(NamedTuple):
-    """What some groups gain and lose, without joined rows: each row stands for many.
+    """Gains and losses of groups, without joined rows: each row stands for many.
 
     size     number of rows
     columns  by input the group columns

@@ -70,7 +70,7 @@ class RingChoice:
 
     @property
     def predicted(self) -> float:
-        """What enumeration would cost while ring values serve, in seconds per arrival; infinite if it is unknown."""
+        """The predicted cost of enumeration while ring values serve, seconds per arrival; infinite if it is unknown."""
         if False not in self.costs or True not in self.rows:
             return float("inf")
         return self.costs[False] * (BASE + self._missed * self.rows[True]) / (BASE + self.rows[False])

@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What is kept of groups: their cells, in which layout, and their values, whose keys have slots of groups."""
+    """The state of groups: their cells, in which layout, and their values, whose keys have slots of groups."""
 
     layout: Layout
     groups: Directory

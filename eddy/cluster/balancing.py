@@ -70,7 +70,7 @@ class Planned(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a group keeps: rows in its windows, entries of stored states."""
+    """The memory of a group: rows in its windows, entries of stored states."""
 
     rows: int
     entries: int

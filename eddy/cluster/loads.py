@@ -1,4 +1,4 @@
-"""What partition groups keep and cost: rows, entries of stored states, rows that wait, and seconds of work."""
+"""Loads of partition groups: rows, entries of stored states, rows that wait, and seconds of work."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Node(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What one turn of a machine did: how long it took, what it sends then, and the seconds by group."""
+    """The outcome of one turn of a machine: how long it took, what it sends then, and the seconds by group."""
 
     seconds: float
     sent: list[Sent]
@@ -61,7 +61,7 @@ class Machine:
         self.queue: deque[Rows] = deque()
         self.busy = False
         self.after: list[Sent] = []
-        """What goes out after the results of the present turn."""
+        """Messages that go out after the results of the present turn."""
 
     @property
     def waiting_rows(self) -> int:

@@ -1,4 +1,4 @@
-"""What a simulation records: the messages of moves, and the moves."""
+"""Records of a simulation: the messages of moves, and the moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scalar function of the dialect is: how many arguments it takes, and what makes its value."""
+"""Scalar functions of the dialect: how many arguments one takes, and what makes its value."""
 
 from __future__ import annotations
 

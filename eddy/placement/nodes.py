@@ -39,7 +39,7 @@ from stairs.errors import StateError
 
 @dataclass(frozen=True)
 class Shape:
-    """What all nodes know of the query.
+    """The facts about the query that all nodes know.
 
     spans     per stream the ticks of its window
     classes   per stream the attribute classes in which it has a key

@@ -36,7 +36,7 @@ def place_operators(starts: Sequence[Place], routes: Mapping[int, Steps]) -> dic
 
 @dataclass(frozen=True)
 class Program:
-    """What all nodes run.
+    """A program, which all nodes run.
 
     starts    per stream the place where its rows arrive
     routes    per head its steps

@@ -26,7 +26,7 @@ from stairs.graph import FOREVER
 
 @dataclass
 class Origin:
-    """What one node has sent for a copy.
+    """The rows that one node has sent for a copy.
 
     first    the first epoch that it ships; what it logged before is the base
     newest   greatest event time in the base, None = there is no base

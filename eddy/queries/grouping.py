@@ -41,7 +41,7 @@ class Grouping:
         self._after: int | None = None
         """The windows that it owns start after this time; None until the position of its start has been reached."""
         self._open: tuple[GroupsCommit, int] | None = None
-        """What `settle` does: the end of the push in the groups, and `_after`."""
+        """The effect of `settle`: the end of the push in the groups, and `_after`."""
 
     @property
     def nbytes(self) -> int:

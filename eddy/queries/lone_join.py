@@ -51,7 +51,7 @@ at a result whose place is not known, would need rows of both versions to decide
 
 
 class Given(NamedTuple):
-    """What a version gives in a push: rows, and a position for each, that of the first arrival that may cause it."""
+    """The rows of a version in a push, and a position for each, that of the first arrival that may cause it."""
 
     table: pa.Table
     places: npt.NDArray[np.int64]

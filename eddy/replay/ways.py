@@ -33,7 +33,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a way.
+    """The outcome of a way.
 
     results, late, changes   in all
     seconds, cpu_seconds     of all pushes: of the wall clock, and of this process

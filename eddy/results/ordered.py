@@ -19,7 +19,7 @@ from stairs.memory.arena import Bytes, Int64s
 from stairs.modules import Modules
 
 TIMED_OUT, DISPLACED, BEGUN = 0, 1, 2
-"""What happens at an arrival, in this order. Event 3 p + k is the k-th of these at arrival p."""
+"""The events of an arrival, in this order. Event 3 p + k is the k-th of these at arrival p."""
 NEVER = np.iinfo(np.int64).max
 
 

@@ -42,7 +42,7 @@ class Partners(NamedTuple):
 
 
 class Statistics:
-    """What a table of `Runtime.stats` says about a query.
+    """The statistics of a query, read from a table of `Runtime.stats`.
 
     Raises InputError for a table of another form or of other streams, and for one without pairs of live tuples.
     """

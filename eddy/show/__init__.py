@@ -1,1 +1,1 @@
-"""What runs, shown: a description of plans with their figures, and text, JSON, DOT, SVG, HTML and a live page of it."""
+"""Displays of what runs: a description of plans with their figures, as text, JSON, DOT, SVG, HTML and a live page."""

@@ -296,7 +296,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Description:
-    """What runs.
+    """A description of what runs.
 
     title      "Runtime", "Engine", …
     query      the query as text, None where there are several

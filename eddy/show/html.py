@@ -1,4 +1,4 @@
-"""What notebooks show: a few lines of figures, the join graph, the plan, and the timeline of its changes."""
+"""The display in notebooks: a few lines of figures, the join graph, the plan, and the timeline of its changes."""
 
 from __future__ import annotations
 

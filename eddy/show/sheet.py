@@ -52,7 +52,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Sheet:
-    """What a page shows.
+    """The contents of a page.
 
     title    what runs;  name  its name, a label of its figures (`label` is that label's name)
     at       Unix time of the figures;  note  a remark on their state, often empty

@@ -1,4 +1,4 @@
-"""What a simulation refuses, and how it says so."""
+"""Errors of a simulation and their messages."""
 
 from __future__ import annotations
 

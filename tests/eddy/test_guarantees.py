@@ -1,4 +1,4 @@
-"""What each kind of change guarantees: every "yes" on random queries, every "no" by a counterexample with a name.
+"""The guarantees of each kind of change: every "yes" on random queries, every "no" by a counterexample with a name.
 
 docs/guide/semantics.md, "What a change guarantees", defines the guarantees and the references; the results of the
 references come from nested loops (`eddy.fuzz.changing.measures`).

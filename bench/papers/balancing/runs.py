@@ -243,7 +243,7 @@ def _simulation(setting: Setting, way: Way, of_speed: float) -> Simulation:
 
 
 class Found(NamedTuple):
-    """What a run gave: a row for each second, and the moves."""
+    """The outcome of a run: a row for each second, and the moves."""
 
     seconds: list[dict[str, Any]]
     moves: list[dict[str, Any]]

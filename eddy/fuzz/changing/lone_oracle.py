@@ -1,4 +1,4 @@
-"""What a version with a join of its own gives, by the definition of docs/guide/semantics.md, "Queries that change".
+"""The results of a version with a join of its own, by the definition of docs/guide/semantics.md, "Queries that change".
 
 A nested loop takes the arrivals between the bounds of the version, push by push, with the watermark of the engine at
 the end of each part. It imports nothing but the nested loops.

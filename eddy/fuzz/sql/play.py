@@ -30,7 +30,7 @@ REFUSALS = (
     "DECIMAL has 38",
     "a result may have no row of stream",
 )
-"""What the dialect refuses of the statements drawn: queries that cannot be one query, or whose windows have no end."""
+"""Drawn statements that the dialect refuses: queries that cannot be one query, or whose windows have no end."""
 
 
 def play(case: SqlCase) -> Tally:

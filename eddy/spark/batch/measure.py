@@ -35,7 +35,7 @@ SAMPLE_ROWS = 1 << 15
 GROUPS, GROUP_ROWS = 4, 1 << 13
 """How many row groups of a stream the driver reads, and how many rows of each."""
 TEXT_BYTES = 16
-"""What a value without a fixed width is taken to have."""
+"""The assumed bytes of a value without a fixed width."""
 _FIELDS = {"stream": pa.int32(), "rows": pa.int64(), "low": pa.int64(), "high": pa.int64(), "step": pa.int64()}
 SAMPLED = pa.schema([*_FIELDS.items(), ("sample", pa.binary())])
 
@@ -91,7 +91,7 @@ class SampleRows(RowTask):
 
 @dataclass(frozen=True)
 class Figures:
-    """What is known of one stream.
+    """The known figures of one stream.
 
     rows         after its filter
     low, high    least and greatest event time, in ticks

@@ -34,7 +34,7 @@ _COPY = "-copy"
 
 @dataclass(frozen=True)
 class Saved:
-    """What a file has: the rows that the batch gave, the watermark after it, and the groups."""
+    """The contents of a file: the rows that the batch gave, the watermark after it, and the groups."""
 
     files: tuple[str, ...]
     watermark: int | None

@@ -1,4 +1,4 @@
-"""What workers read themselves in a streaming join, in Spark's place: files of a directory, or messages of a topic."""
+"""Inputs that the workers of a streaming join read in Spark's place: files of a directory, or messages of a topic."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_the_hot_group_stays_and_the_cold_ones_are_mapped(tmp_path: Path) -> Non
 
 
 def test_a_worker_finds_the_spilled_engines_of_one_that_died(tmp_path: Path) -> None:
-    """What lay in files survives a kill of the process; what was live has to be loaded from the log."""
+    """Spilled engines survive a kill of the process; live ones are loaded from the log."""
     run = Groups(tmp_path)
     list(run.join(range(GROUPS), 0))
     begun, run.engines = run.engines, Engines(start(tmp_path, "one"))

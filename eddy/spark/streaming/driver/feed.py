@@ -1,4 +1,4 @@
-"""What the driver gives to the tasks of a micro-batch to read: parts of files, and ranges of messages."""
+"""The input that the driver assigns to the tasks of a micro-batch: parts of files, and ranges of messages."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _warned: set[str] = set()
 """Spark applications whose settings a warning has named."""
 CHANGE_REMEDY = ", or say how the query changes, as in join(…, change='handover')"
-"""What else a user of a join can do about another query."""
+"""The remedy for a join whose query differs."""
 
 
 @dataclass(frozen=True, repr=False)

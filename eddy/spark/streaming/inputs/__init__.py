@@ -1,1 +1,1 @@
-"""What is new in all streams of a join, files and messages, as one source of Spark that yields only positions."""
+"""New files and messages of all streams of a join, as one source of Spark that yields only positions."""

@@ -55,7 +55,7 @@ class FileLog:
         self.files: list[list[File]] = [[] for _ in range(streams)]
         self.old: list[set[str]] = [set() for _ in range(streams)]
         self._before: list[int] | None = None
-        """What was taken when the newest list of all was written, None before the first one of this process."""
+        """The files taken when the newest list of all was written, None before the first one of this process."""
         self._gone: list[set[str]] = [set() for _ in range(streams)]
         """The old paths that did not exist then. One look that misses a file must not make it a new one."""
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JOB, _BATCH, _FILES = "eddyJob", "eddyBatch", "eddyFiles"
-"""What a commit says about its batch, beside Delta's own entries. `DeltaTable.history` shows it."""
+"""The entries of a commit about its batch, beside Delta's own entries. `DeltaTable.history` shows it."""
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
 _SHOWN = 400
