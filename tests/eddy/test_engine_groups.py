@@ -13,7 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from eddy import Engine, Hopping, InputError, Predicate, Query, QueryError, Range, Session, Stream, Tumbling, agg
+from eddy import (
+    Branch,
+    Engine,
+    Hopping,
+    InputError,
+    Predicate,
+    Query,
+    QueryError,
+    Range,
+    Session,
+    SnapshotError,
+    Stream,
+    Tumbling,
+    agg,
+)
 from eddy.fuzz.aggregate_oracle import TIME, OracleAggregate, OracleWindow, windowed
 from eddy.queries.changes import CHANGES
 
@@ -274,3 +288,15 @@ def test_what_an_engine_refuses_names_what_it_has() -> None:
     late = Query(endless, ["R.k = S.k"], aggregates={"n": agg.count()}, group_window=Tumbling(5, time="R.t"))
     with pytest.raises(QueryError, match="leave time= out"):
         engine.start("q", late)
+    groups: dict[str, Any] = {"aggregates": {"n": agg.count()}, "group_window": Tumbling(5)}
+    branched = Query(streams[:1], branches=[Branch(streams[1:], ["R.k = S.k"], "left")], **groups)
+    with pytest.raises(QueryError, match="this query has branches; use a Runtime for it"):
+        engine.start("q", branched)
+    inner = Query(streams, ["R.k = S.k"], **groups)
+    with pytest.raises(InputError, match=r"query 'q': an engine gives aggregates .* use a Runtime for a changelog"):
+        engine.start("q", inner, output="changelog")
+    started = engine.start("q", inner)
+    with pytest.raises(SnapshotError, match="query 'q' has aggregates"):
+        engine.snapshot()
+    started.stop()
+    assert engine.snapshot()

@@ -166,5 +166,10 @@ def test_what_a_stream_cannot_give_names_what_it_can(spark: SparkSession, tmp_pa
     one = eddy.Query(STREAMS[:1], aggregates={"n": agg.count()}, group_window=eddy.Tumbling(5))
     with pytest.raises(SparkJoinError, match="aggregate one stream with Spark"):
         join(one, {"R": frames["R"]}, checkpoint=tmp_path / "state")
+    with pytest.raises(SparkJoinError, match="change= is for queries without aggregates"):
+        join(grouped(eddy.Tumbling(5)), frames, checkpoint=tmp_path / "state", change="immediate")
+    batch = {"R": spark.createDataFrame([], frames["R"].schema)}
+    with pytest.raises(SparkJoinError, match="placement= places the joins of several streams"):
+        join(one, batch, placement="hops")
     joined = join(grouped(eddy.Tumbling(5)), frames, checkpoint=tmp_path / "state")
     assert "aggregates: of all results of a batch, on the driver" in joined.explain()
