@@ -22,7 +22,7 @@ from eddy.query.parser import Compared, Term, parse_predicates
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.text import query_text
-from stairs.errors import QueryError
+from stairs.errors import QueryError, SqlError
 
 Conjunct = tuple[frozenset[str], str]
 """The streams that a condition reads, and its text."""
@@ -31,7 +31,10 @@ Conjunct = tuple[frozenset[str], str]
 def statement(query: Query) -> str:
     """Return a query as SQL. Raises QueryError for a query that has no text in SQL."""
     text = _Printer(query).select()
-    again = _read(text, query)
+    try:
+        again = _read(text, query)
+    except SqlError as error:
+        raise QueryError(f"this query has no text in SQL: {text} is not one, {error}; it is {query!r}") from error
     if _canonical(again) != _canonical(query):
         raise QueryError(f"this query has no text in SQL: {text} means another one; it is {query!r}")
     return text
@@ -144,12 +147,14 @@ class _Printer:
             return
         conjuncts = self._conjuncts(one)
         joined, after = self._joined(one.streams, conjuncts), list(one.branches)
-        if any(each.how in ("semi", "anti") for each in one.branches):
-            # They decide which rows the branch has, so they stand inside of it.
+        deciding = [each for each in one.branches if each.how in ("semi", "anti")]
+        if deciding:
+            # They decide which rows the branch has, so they stand inside of it. Others may read streams above it.
             inside: list[str] = [joined]
-            for each in one.branches:
+            for each in deciding:
+                after.remove(each)
                 self._branch(each, inside, [])
-            joined, after = " ".join(inside), []
+            joined = " ".join(inside)
         shown = f"({joined})" if " JOIN " in joined else joined
         word = {"left": "LEFT", "full": "FULL", "semi": "LEFT SEMI", "anti": "LEFT ANTI"}[one.how]
         on = " AND ".join(_in_and(text) for _, text in conjuncts)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from eddy import Branch, Engine, Query, Range, Rows, Runtime, SqlError, Stream, Unbounded, UnionAll, sql
+from eddy import Branch, Engine, Query, QueryError, Range, Rows, Runtime, SqlError, Stream, Unbounded, UnionAll, sql
 from eddy.dialect.printing import table_streams
 from eddy.query.text import query_text
 
@@ -93,6 +93,16 @@ def test_windows_follow_from_intervals() -> None:
 def test_other_joins_are_branches(text: str, how: Any) -> None:
     one, other = a_and_b()
     same(f"SELECT a.k FROM {text}", Query([one], branches=[Branch([other], ["a.k = b.k"], how)], select={"k": "a.k"}))
+
+
+def test_branches_beside_a_semi_join_may_read_streams_above_it() -> None:
+    text = "SELECT a.k, d.v FROM a LEFT JOIN (b LEFT SEMI JOIN c ON b.k = c.k) ON a.k = b.k"
+    query = sql(f"{text} LEFT JOIN d ON d.k = a.k AND d.v = b.v", STREAMS)
+    assert sql(query.sql(), STREAMS).sql() == query.sql()
+    # In SQL, what stands in parentheses cannot read a.
+    above = Branch(STREAMS[1:2], ["a.k = b.k"], "left", [Branch(STREAMS[2:3], ["b.k = c.k", "a.v = c.v"], "semi")])
+    with pytest.raises(QueryError, match="has no text in SQL"):
+        Query(STREAMS[:1], branches=[above], select=["a.k"]).sql()
 
 
 def test_joins_hang_on_what_they_read() -> None:
