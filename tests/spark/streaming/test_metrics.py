@@ -18,8 +18,11 @@ import pytest
 import eddy
 from eddy.spark import SparkJoinError, explain, join
 from eddy.spark.streaming.driver.explanation import ranges
-from eddy.spark.streaming.driver.metrics import BATCHES, GROUPS
+from eddy.spark.streaming.driver.metrics import BATCHES, BATCHES_KEPT, BLOCK, GROUPS, STEPS, Metrics
+from eddy.spark.streaming.worker.log_stage import LogReport
+from eddy.spark.streaming.worker.tasks import LIVE
 from tests.spark.streaming.jobs import Inputs, published, run
+from tests.spark.streaming.manifests import make_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +43,20 @@ def filled(root: Path) -> Inputs:
         inputs.add("R", [{"k": n % 10, "t": begin + n, "n": n} for n in range(r)])
         inputs.add("S", [{"k": n % 10, "t": begin + n, "n": n} for n in range(s)])
     return inputs
+
+
+def test_rows_of_key_groups_are_those_of_the_newest_batches(tmp_path: Path) -> None:
+    metrics, count = Metrics(tmp_path), BATCHES_KEPT + 3 * BLOCK // 2
+    zeros = {field.name: 0 for field in GROUPS} | {"source": LIVE, "plan": "R S", "reason": None, "join_seconds": 1.0}
+    layout = {"moved": 0, "split": 0, "hot_keys": 0}
+    for batch in range(count):
+        logged = LogReport((1, 0), 8, (batch, None), ())
+        rows = [zeros | {"batch": batch, "group": group} for group in range(batch % 3)]
+        metrics.add(make_manifest(batch), logged, None, rows, layout, dict.fromkeys(STEPS, 0.0))
+    kept = range(count - BATCHES_KEPT - BLOCK // 2, count)
+    assert metrics.groups()["batch"].to_pylist() == [batch for batch in kept for _ in range(batch % 3)]
+    assert metrics.groups()["group"].to_pylist() == [group for batch in kept for group in range(batch % 3)]
+    assert metrics.batches()["batch"].to_pylist() == list(range(count - BATCHES_KEPT, count))
 
 
 def test_tables_and_progress_tell_what_happened(spark: SparkSession, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.log_stage import LogReport
 from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, MemoryReport
 
-BATCHES_KEPT = 1000
+BATCHES_KEPT, BLOCK = 1000, 50
 CHANGES_KEPT = 30
 STEPS = ("log", "join", "commit", "publish")
 """The steps of a micro-batch; a column for each has its seconds."""
@@ -116,7 +116,10 @@ class Metrics:
     def __init__(self, root: Path) -> None:
         self._directory = root / "metrics"
         make_directories(self._directory)
-        self._groups: deque[pa.Table] = deque(maxlen=BATCHES_KEPT)
+        self._groups: deque[pa.Table] = deque(maxlen=BATCHES_KEPT // BLOCK)
+        """Rows of key groups, a table for each BLOCK batches: a table of one batch takes twenty times its own bytes."""
+        self._fresh: list[pa.Table] = []
+        """Those of the batches after the newest block."""
         self._batches: deque[dict[str, Any]] = deque(maxlen=BATCHES_KEPT)
         self._logged: dict[int, LogReport] = {}
         self._totals: Counter[str] = Counter()
@@ -168,7 +171,10 @@ class Metrics:
         }
         table = pa.Table.from_pylist(list(groups), schema=GROUPS)  # a tenth of the bytes of the dicts
         with self._lock:
-            self._groups.append(table)
+            self._fresh.append(table)
+            if len(self._fresh) == BLOCK:
+                self._groups.append(pa.concat_tables(self._fresh).combine_chunks())
+                self._fresh = []
             self._batches.append(row)
             self._newest.update({one["group"]: one for one in groups})
             self._changes.extend(one for one in groups if one["transitions"])
@@ -187,7 +193,7 @@ class Metrics:
     def groups(self) -> pa.Table:
         """Return a row for each key group of each of the newest batches since the job started, oldest first."""
         with self._lock:
-            return pa.concat_tables([GROUPS.empty_table(), *self._groups])
+            return pa.concat_tables([GROUPS.empty_table(), *self._groups, *self._fresh])
 
     def batches(self) -> pa.Table:
         """Return a row for each of the newest batches since the job started, oldest first."""
