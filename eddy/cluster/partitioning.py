@@ -159,7 +159,7 @@ class Partitioned:
         return FOREVER
 
     def check_group(self, group: object, owners: Sequence[int]) -> int:
-        """Return a group that has an owner. Raises InputError if there is none of this number."""
+        """Return a group that has an owner. Raises InputError for a number that no group has."""
         if not isinstance(group, int | np.integer) or not 0 <= group < len(owners):
             raise InputError(f"there is no partition group {group!r}; groups are numbered from 0 to {len(owners) - 1}")
         number = int(group)

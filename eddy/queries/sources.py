@@ -168,7 +168,7 @@ class Push(NamedTuple):
         return self.first + len(self.order)
 
     def clock_at(self, position: int) -> int:
-        """Return the greatest event time before a position of the push, or its end; -FOREVER = there is none."""
+        """Return the greatest event time before a position of the push, or its end; -FOREVER before the first row."""
         return self.clock_before if position <= self.first else int(self.clock[position - self.first - 1])
 
 

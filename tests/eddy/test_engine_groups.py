@@ -185,7 +185,7 @@ def wanted(case: Case, reference: Reference) -> list[tuple[float, tuple[Any, ...
     former, ended = version(old, case.start, False, *((END, turn) if drains else (turn, END)))
     start = ended if kind.waits else case.change
     later, _ = version(new, start, kind.warm) if start < END else ([], END)
-    held = ended - 1.0 if kind.holds else -1.0  # the push with the arrival before it tells that the old one has ended
+    held = ended - 1.0 if kind.holds else -1.0  # the old version ends with the push of the arrival before
     return [*((float(p), row) for p, row in former), *((max(float(p), held), row) for p, row in later)]
 
 
