@@ -128,7 +128,8 @@ CHANGING_DEFECTS = (
             ),
         ),
         queries="changing",
-        seed=3,
+        streams=2,
+        seed=14,
     ),
     Defect(
         "rows that only a new version wants stay out",

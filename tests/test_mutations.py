@@ -34,7 +34,7 @@ from eddy.fuzz.draw import ALL_POLICIES
 from eddy.fuzz.hunt import KINDS, Hunt
 policies = {policies} or ALL_POLICIES
 hunt = Hunt({strategies}, ("append", "changelog"), {streams}, {seed}, False, policies, KINDS[{queries!r}])
-hunt.run(100, {cases})
+hunt.run(1000, {cases})  # the CPU time of a program has a limit
 if hunt.failure is None:
     assert hunt.total.cases == {cases}, "the time was over"
 else:
