@@ -17,9 +17,10 @@ import pytest
 
 from tests import defects
 from tests.changing_defects import CHANGING_DEFECTS
-from tests.defects import LEDGER_DEFECTS, RING_DEFECTS, SEED, Defect, Edit
+from tests.defects import SEED, Defect, Edit
 from tests.documents import ROOT
 from tests.forks import Done, Forks
+from tests.model_defects import LEDGER_DEFECTS, RING_DEFECTS
 
 DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS)
 PACKAGES = ("stairs", "jisc", "eddy")
