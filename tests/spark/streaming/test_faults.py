@@ -137,7 +137,7 @@ class Total:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("faults")
 def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
     """See the top of the file for the long run."""
     eddy.warmup()  # once here, and not in each driver, if the cache of kernels is empty
@@ -162,7 +162,7 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("faults")
 def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(tmp_path: Path) -> None:
     """EDDY_FAULTS continues with further hubs, as above. Only the first one runs without it."""
     eddy.warmup()
@@ -202,7 +202,7 @@ def on_hosts(program: str, batches: int, root: Path, inside: Sequence[str] = ())
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("faults")
 def test_slow_tasks_get_a_second_attempt_on_another_host(tmp_path: Path) -> None:
     """Spark's own speculation where it logs rows: the first attempt dozes and loses, or naps and may win. The others
     wait for a slow task that joins, because the tasks meet."""
@@ -213,7 +213,7 @@ def test_slow_tasks_get_a_second_attempt_on_another_host(tmp_path: Path) -> None
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("faults")
 def test_hosts_that_are_cut_off_or_die_lose_nothing(tmp_path: Path) -> None:
     if (reason := missing()) is not None:
         pytest.skip(reason)
