@@ -46,8 +46,8 @@ kernels: $(STAMP)
 $(VENV)/spark-classes.jsa: $(STAMP)
 	-$(BIN)/python -m tests.spark.class_archive
 
-# loadgroup keeps tests that are marked as a group in one process. Tests of one session share a JVM, those of faults start
-# and kill their own: so there are two jobs of Spark at a time at most.
+# loadgroup keeps tests that are marked as a group in one process: the Spark tests share a JVM, and those of faults,
+# which start and kill drivers of their own, may run beside them.
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 kernels lint $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
