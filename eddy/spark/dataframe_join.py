@@ -13,9 +13,9 @@ from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
-from eddy.spark.batch.placing import Placement
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import GroupedJoin, prepare_groups
+from eddy.spark.hops.placing import Placement
 from eddy.spark.partitioning.engine import EngineOptions
 from jisc.strategies import StrategyName
 

@@ -16,9 +16,9 @@ from eddy.placement.costs import UnitCosts
 from eddy.placement.routes import Planner
 from eddy.placement.synopses import Synopsis
 from eddy.query.query import Query
-from eddy.spark.batch.hops import Hops, own_hops
-from eddy.spark.batch.measure import Figures, bytes_of_row, synopses
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.hops.figures import Figures, bytes_of_row, synopses
+from eddy.spark.hops.hops import Hops, own_hops
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.operators import grid_place, homes, why_unplaced
 from eddy.spark.partitioning.shares import Shares
