@@ -54,7 +54,7 @@ def join(
     max_bytes: int | None = None,
     partitions: int | None = None,
     transport: str = "auto",
-    placement: Literal["grid"] | None = None,
+    placement: Placement | None = None,
     key_groups: int | None = None,
     watermark: Literal["slowest", "per-source"] = "slowest",
     lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
@@ -231,11 +231,6 @@ def _prepare(
             f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it with spark.readStream:"
             " all DataFrames of a join are of one kind"
         )
-    if placement not in (None, "grid"):
-        raise SparkJoinError(
-            f"placement={placement!r} is for batch DataFrames; a streaming join runs in one round over the grid of its"
-            " key groups, which is fixed when its checkpoint begins; leave placement out"
-        )
     if order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
     if checkpoint is None:
@@ -265,6 +260,7 @@ def _prepare(
         keep=keep,
         memory=memory,
         change=change,
+        placement=placement,
     )
     return found if grouped is query else replace(found, grouped=grouped)
 

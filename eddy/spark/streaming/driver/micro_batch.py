@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -25,13 +26,16 @@ from eddy.query.lateness import Late
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.groups.sink import GroupsSink
+from eddy.spark.hops.hops import Hops
+from eddy.spark.hops.placing import Placement
 from eddy.spark.job_description import described
-from eddy.spark.partitioning.operators import grid_operators, why_unplaced
+from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Feed, Taken
+from eddy.spark.streaming.driver.hop_works import hop_works
 from eddy.spark.streaming.driver.join_tasks import partition_tasks, rows_by_group, split_states
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.late_output import LateOutput
@@ -39,6 +43,7 @@ from eddy.spark.streaming.driver.maintenance import Maintenance
 from eddy.spark.streaming.driver.memory import explain_memory, shares, too_small
 from eddy.spark.streaming.driver.metrics import Metrics
 from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.placement import Placing
 from eddy.spark.streaming.driver.rebalancing import Load, Rebalancer
 from eddy.spark.streaming.driver.resume import resume
 from eddy.spark.streaming.driver.stopping import Stopping
@@ -72,6 +77,7 @@ class Settings:
     late        per stream, what happens to its late rows
     memory      bound on the bytes of the engines of each host, None = none
     change      how the query changes if it is another one than in the checkpoint
+    placement   where the join steps run
     """
 
     partitions: int
@@ -81,6 +87,7 @@ class Settings:
     late: tuple[Late, ...]
     memory: int | None = None
     change: How | None = None
+    placement: Placement = "grid"
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,11 @@ class BatchPlan:
     layout         of the key groups in the batch
     groups         key group -> its state before the batch, after the splits that take effect with it
     tasks          the work on the partitions that have any
+    forgotten      watermark of the engines before the batch
+    staging        directory of result files; None: results are only counted
+    hops           of the batch, None in one round
+    held           token of the copies of windows that workers may have; None: they have none
+    token          of the copies after the batch
     """
 
     logged: LogReport
@@ -105,6 +117,11 @@ class BatchPlan:
     layout: Layout
     groups: dict[int, GroupState]
     tasks: list[PartitionTask]
+    forgotten: int | None
+    staging: Path | None
+    hops: Hops | None
+    held: str | None
+    token: str
 
 
 def cost_of(metrics: Mapping[str, Any]) -> float:
@@ -148,6 +165,10 @@ class MicroBatches:
             mapped = found.partition_map.with_partitions(settings.partitions)
         self.key_groups = KeyGroups(self.title, job.shares, tree, mapped, load, settings.rebalancer)
         """The key groups, and the requests to change them."""
+        self.placing = Placing(job, settings.partitions, settings.placement, settings.memory)
+        """Where the steps of the join run."""
+        self._held: str | None = None
+        """The token of the copies of windows after the newest batch; None if it ran in one round."""
         self.stopping = Stopping(context.spark)
         """Stops the query of these batches."""
         self.problem: EddyError | None = None
@@ -234,6 +255,9 @@ class MicroBatches:
         why = why_unplaced(job.query)
         if why is not None:
             raise SparkJoinError(f"this join has no node operator sets: {why}")
+        hops = self.placing.hops
+        if hops is not None:
+            return dict.fromkeys(range(hops.partitions), operator_texts(job.query, job.shares, hops.operators()))
         own = grid_operators(job.query, job.shares)
         return dict.fromkeys(sorted(set(self.key_groups.partition_map.partitions)), own)
 
@@ -289,17 +313,21 @@ class MicroBatches:
         self._maintenance.check()
         self._begin(batch)
         layout = self.key_groups.layout(batch)
+        self.placing.next()
         if self._context.carried.inputs:
             plan, reports = self._join_inputs(batch, layout)
         else:
             plan, reports = self._join_rows(batch, layout, frame)
-        groups = [one for report in reports for one in report.groups]
+        shown = [one for report in reports for one in report.groups]
+        groups = [one for one in shown if one["group"] is not None]
         load = layout.load.after({one["group"]: cost_of(one) for one in groups})
         manifest = self._manifest(batch, plan, load, reports)
         joined_at = time.perf_counter()
         self._context.checkpoint.commit(manifest)
         committed_at = time.perf_counter()
         self.manifest, self._watermarks = manifest, plan.watermarks
+        if reports:  # else no row came, and all engines and copies are as they were
+            self._held = None if plan.hops is None else plan.token
         self.key_groups.committed(batch, layout, load, {one["group"]: one for one in groups}, committed_at - joined_at)
         self._late.count(batch, (report.late_rows for report in reports))
         self._publish(manifest)
@@ -309,12 +337,16 @@ class MicroBatches:
             "commit": committed_at - joined_at,
             "publish": time.perf_counter() - committed_at,
         }
-        self.metrics.add(
-            manifest, plan.logged, self._watermarks.engine, groups, self.key_groups.figures(layout), seconds
-        )
+        self.metrics.add(manifest, plan.logged, self._watermarks.engine, shown, self._figures(plan, reports), seconds)
         self._maintenance.begin(manifest, self._watermarks.engine)
         self._log_recoveries()
         self._log_batch(batch, groups, layout)
+
+    def _figures(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> dict[str, Any]:
+        """Return figures of a batch for its metrics."""
+        placement = "grid" if plan.hops is None else "hops"
+        shipped = sum(one.shipped for one in reports)
+        return {"placement": placement, "shipped_bytes": shipped, **self.key_groups.figures(plan.layout)}
 
     def _begin(self, batch: int) -> None:
         """Prepare a batch that was not committed before."""
@@ -404,10 +436,13 @@ class MicroBatches:
     ) -> tuple[BatchPlan, list[PartitionReport]]:
         """Run the tasks of a batch; return the plan that the last attempt made, and the reports."""
         plans: list[BatchPlan] = []
+        hops = self.placing.hops
 
         def decide(said: Sequence[Said]) -> list[Work]:
             plans.append(plan(said))
             made, holdings = plans[-1], [one.holding for one in said]
+            if made.hops is not None:
+                return hop_works(batch, made, said, self._forget, self._context.job.shares)
             if self._forget:
                 holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
             works, memory = self._distribute(made, holdings), self._settings.memory
@@ -416,7 +451,7 @@ class MicroBatches:
             return [replace(one, share=own) for one, own in zip(works, shares(memory, holdings), strict=True)]
 
         def orders(tasks: int) -> list[Orders]:
-            return [Orders(batch, own, layout.tree) for own in deal(tasks)]
+            return [Orders(batch, own, layout.tree, hops is not None) for own in deal(tasks)]
 
         with self._described(batch, "join"):
             done = self._workers.run(batch, layout.partition_map.n, orders, decide, self.stopping.check)
@@ -450,17 +485,35 @@ class MicroBatches:
             groups = split_states(compacted, layout.tree, len(self.manifest.splits))
         versions = self._versions(batch)
         tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, layout, before, watermarks, versions)
-        return BatchPlan(logged, logged_at, taken, watermarks, before.late_below, layout, groups, tasks)
+        sink = self._context.sink
+        return BatchPlan(
+            logged,
+            logged_at,
+            taken,
+            watermarks,
+            before.late_below,
+            layout,
+            groups,
+            tasks,
+            before.engine,
+            sink.staging(batch) if sink.writes else None,
+            self.placing.hops,
+            self._held,
+            uuid.uuid4().hex,
+        )
 
     def _manifest(self, batch: int, plan: BatchPlan, load: Load, reports: list[PartitionReport]) -> Manifest:
         """Return the manifest to commit."""
         ran = {one["group"]: one for report in reports for one in report.groups}
-        groups = dict(plan.groups)
+        groups, hops = dict(plan.groups), plan.hops is not None
         for task in plan.tasks:
             for one in task.groups:
                 chain = groups[one.group].chain if one.group in groups else ()
                 if one.segments:
                     chain = (*chain, Link(batch, plan.late_below, one.segments))
+                if hops:  # no engine ran: the group keeps its plan for the next one
+                    groups[one.group] = GroupState(batch, one.after, chain, one.plan)
+                    continue
                 found = ran[one.group]
                 plan_text = found["plan"] if self.KEEPS_PLANS else None
                 groups[one.group] = GroupState(batch, one.after, chain, plan_text, found["due"])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from eddy.spark.hops.placing import Placement
     from eddy.spark.streaming.driver.micro_batch import MicroBatches
     from eddy.spark.streaming.driver.move_records import How
     from eddy.spark.streaming.driver.partition_map import PartitionMap
@@ -177,9 +178,9 @@ class StreamingJoinQuery:
     def operators(self) -> dict[int, dict[str, list[str]]]:
         """Return the operator set of each task that has key groups, as text, by the place of which these are a part.
 
-        A streaming join runs in one round: the place is the grid of key groups, and all tasks have the same operators
-        on their parts of the windows. Raises SparkJoinError for a query whose steps have no places: one with branches
-        or comparisons.
+        In one round the place is the grid of key groups; in hops there is a place for each class by whose keys rows are
+        dealt to the nodes. All tasks, or nodes, have the same operators on their parts of the windows. Raises
+        SparkJoinError for a query whose steps have no places: one with branches or comparisons.
         """
         return self._batches.operators()
 
@@ -333,6 +334,15 @@ class StreamingJoinQuery:
         often.
         """
         self._batches.key_groups.split(group)
+
+    def place(self, placement: Placement) -> None:
+        """Place the join steps in another way from the next micro-batch on; see `placement` of `eddy.spark.join`.
+
+        The engines of key groups, or the copies of windows, are made of the log in that micro-batch. The placement is
+        not stored: the next start begins with that of `join`. Raises SparkJoinError for a placement that does not fit
+        the join, PlanError for such a plan.
+        """
+        self._batches.placing.ask(placement)
 
     def messages(self) -> pa.Table:
         """Return the messages of moves and splits since the start, oldest first.
