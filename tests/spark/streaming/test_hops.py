@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from eddy import Predicate, Query
 from eddy.spark import join
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
-from tests.cases import Case, assert_same, feed, sorted_by_time
+from tests.cases import Case, assert_same, feed, predicate_text, sorted_by_time
 from tests.cases import results as combinations
 from tests.placement.test_simulation import drawn_plan
+from tests.spark.streaming.faults.traps import Trap, Traps, pass_by
 from tests.spark.streaming.jobs import Inputs, results
 from tests.spark.test_placement import VALUES, case_of
 
@@ -74,25 +76,106 @@ class Run:
 
     def check(self, least: int = 100) -> None:
         oracle = self.case.oracle()
-        arrivals = [
-            (i, row) for i, stream in enumerate(self.case.streams) for row in self.inputs.rows(stream.name)
-        ]
+        arrivals = [(i, row) for i, stream in enumerate(self.case.streams) for row in self.inputs.rows(stream.name)]
         found = combinations(feed(self.case, oracle, sorted_by_time(self.case, arrivals)))
         expected = [self.case.project(oracle, one) for one in found]
         assert len(expected) >= least, "the test should not be about nothing"
         assert_same(results(self.root / "out"), expected, "in hops")
 
 
-@pytest.mark.parametrize(("transport", "partitions"), [("packed", 2), ("rows", 3), ("packed", 1)])
-@pytest.mark.parametrize(("streams", "window"), [("RSTU", 9), ("RST", None)])
+@pytest.mark.parametrize(
+    ("streams", "window", "transport", "partitions"),
+    [("RSTU", 9, "packed", 2), ("RSTU", 9, "rows", 3), ("RST", None, "packed", 1), ("RST", None, "rows", 2)],
+)
 def test_a_plan_by_head_gives_the_results_of_the_oracle(
     spark: SparkSession, tmp_path: Path, streams: str, window: int | None, transport: str, partitions: int
 ) -> None:
     run = Run(spark, tmp_path, streams, window, partitions)
-    running = run.start(placement=run.plan(), transport=transport, partitions=partitions)
     for _ in range(4):
-        figures = run.batch(running)
-    assert figures["placement"] == "hops"
-    assert figures["loaded"] == 0
+        run.add()
+    running = run.start(placement=run.plan(), transport=transport, partitions=partitions)
+    running.processAllAvailable()
+    figures = running.batches().to_pylist()
+    assert {one["placement"] for one in figures} == {"hops"}
+    if partitions > 1:
+        assert [one["loaded"] for one in figures] == [0] * len(figures)
+        assert figures[-1]["shipped_bytes"] > 0
+    nodes = running.groups().to_pylist()
+    assert {one["group"] for one in nodes} == {None}
+    assert {one["partition"] for one in nodes} == set(range(partitions))
+    assert sum(one["results"] for one in figures) == len(results(tmp_path / "out"))
     running.stop()
     run.check()
+
+
+def test_placements_change_while_the_join_runs_and_after_restarts(spark: SparkSession, tmp_path: Path) -> None:
+    """Each change takes effect in the next micro-batch; what is missing then comes from the log."""
+    run = Run(spark, tmp_path, "RSTU", 9, 5)
+    running = run.start(placement="grid", partitions=2)
+    placed = []
+    for number in range(9):
+        if number in (3, 6):
+            running.stop()
+            running = run.start(placement=run.plan() if number == 3 else "grid", partitions=number // 3 + 1)
+        elif number in (1, 4, 7):
+            running.place(run.plan())
+        elif number in (2, 5):
+            running.place("grid")
+        elif number == 8:
+            running.split(0)
+        run.batch(running)
+        figures = running.batches().to_pylist()[-1]
+        placed.append(figures["placement"])
+        cells = {place for place in running.operators()[0] if place.startswith("4 nodes")}
+        assert bool(cells) == (placed[-1] == "grid"), "there are 4 key groups, and fewer nodes"
+    assert placed == ["grid", "hops", "grid", "hops", "hops", "grid", "grid", "hops", "hops"]
+    running.stop()
+    run.check()
+
+
+def test_copies_of_windows_come_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, "RSTU", 9, 8)
+    for _ in range(2):
+        run.add()
+    plan = run.plan()
+    running = run.start(placement=plan)
+    running.processAllAvailable()
+    running.forget_engines()
+    assert run.batch(running)["loaded"] == 2
+    assert run.batch(running)["loaded"] == 0
+    running.stop()
+    run.check()
+
+
+def accepted(rows: pa.RecordBatch, *, traps: str) -> Any:
+    """The filter of results: a place where workers die."""
+    pass_by(Path(traps), "join")
+    return pa.array([True] * len(rows))
+
+
+def test_workers_killed_while_they_join_change_no_result(spark: SparkSession, tmp_path: Path) -> None:
+    """The session gives up a batch after one failure; the next start takes it again, under another placement."""
+    run = Run(spark, tmp_path, "RST", 9, 4)
+    where = Predicate(partial(accepted, traps=str(tmp_path)), columns=["R.n", "S.n", "T.n"])
+    case = replace(run.case, where=None)
+    streams = [one.stream() for one in case.streams]
+    run.case, run.query = case, Query(streams, [predicate_text(one) for one in case.predicates], where=where)
+    traps = Traps(tmp_path)
+    traps.arm([Trap(0, "join", "kill", number) for number in range(4)])
+    traps.at(0)
+    for _ in range(5):
+        run.add()
+    deaths, done = 0, False
+    while not done:
+        placement: Any = "grid" if deaths == 2 else run.plan()
+        running = run.start(placement=placement)
+        try:
+            running.processAllAvailable()
+            done = True
+        except Exception:
+            deaths += 1
+        finally:
+            running.stop()
+    assert 2 <= deaths <= 4  # two workers may die at a time
+    assert not traps.left()
+    run.check(50)
