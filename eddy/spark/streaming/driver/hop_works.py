@@ -91,6 +91,7 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
                 plan.watermarks.engine,
                 plan.staging,
                 plan.layout.tree,
+                plan.steps,
             ),
         )
         for number, one in enumerate(holdings)

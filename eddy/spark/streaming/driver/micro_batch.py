@@ -35,7 +35,7 @@ from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Feed, Taken
-from eddy.spark.streaming.driver.hop_works import hop_works
+from eddy.spark.streaming.driver.hop_works import base_rows, hop_works
 from eddy.spark.streaming.driver.join_tasks import partition_tasks, rows_by_group, split_states
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.late_output import LateOutput
@@ -58,7 +58,7 @@ from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.streaming.worker.join_stage import Orders, Said
 from eddy.spark.streaming.worker.log_stage import SPLITS, LogReport, reports_of, splits_text
-from eddy.spark.streaming.worker.tasks import LOADED, PartitionReport, PartitionTask, VersionTask, Work
+from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, PartitionReport, PartitionTask, VersionTask, Work
 from eddy.storage.json_form import Form
 from stairs.errors import EddyError
 
@@ -107,6 +107,7 @@ class BatchPlan:
     hops           of the batch, None in one round
     held           token of the copies of windows that workers may have; None: they have none
     token          of the copies after the batch
+    steps          per stream, every how manieth row is sampled; None: none is
     """
 
     logged: LogReport
@@ -122,6 +123,7 @@ class BatchPlan:
     hops: Hops | None
     held: str | None
     token: str
+    steps: tuple[int, ...] | None
 
 
 def cost_of(metrics: Mapping[str, Any]) -> float:
@@ -247,7 +249,8 @@ class MicroBatches:
         else:
             state = explain_progress(self.manifest, self.key_groups)
         memory = explain_memory(self._settings.memory, self.metrics.memory, self.metrics.hits())
-        return explain_job(self._context.job, self._settings, self._context.carried.remark, f"{state}\n{memory}")
+        shown = f"{state}\n{memory}\n{self.placing.explain()}"
+        return explain_job(self._context.job, self._settings, self._context.carried.remark, shown)
 
     def operators(self) -> dict[int, dict[str, list[str]]]:
         """Return the operators of each task; see `StreamingJoinQuery.operators`."""
@@ -329,6 +332,7 @@ class MicroBatches:
         if reports:  # else no row came, and all engines and copies are as they were
             self._held = None if plan.hops is None else plan.token
         self.key_groups.committed(batch, layout, load, {one["group"]: one for one in groups}, committed_at - joined_at)
+        self._measured(plan, reports)
         self._late.count(batch, (report.late_rows for report in reports))
         self._publish(manifest)
         seconds = {
@@ -341,6 +345,21 @@ class MicroBatches:
         self._maintenance.begin(manifest, self._watermarks.engine)
         self._log_recoveries()
         self._log_batch(batch, groups, layout)
+
+    def _measured(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> None:
+        """Let a placement that follows figures have those of a batch."""
+        if not reports or not self.placing.measures:
+            return
+        shares, tree = self._context.job.shares, plan.layout.tree
+        live = [0] * len(plan.logged.rows)
+        for link in base_rows(plan.groups, tree, shares, set(range(len(live)))):
+            for one in link.segments:
+                live[one.stream] += one.rows
+        ran = [one for report in reports for one in report.groups]
+        # What is loaded or new takes time that is no sign of the placement.
+        usual = ran and all(one["source"] in (LIVE, MAPPED) for one in ran)
+        seconds = sum(map(cost_of, ran)) if usual else None
+        self.placing.saw(plan.logged.rows, live, [one.samples for one in reports], seconds)
 
     def _figures(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> dict[str, Any]:
         """Return figures of a batch for its metrics."""
@@ -483,8 +502,10 @@ class MicroBatches:
         if self.manifest is not None:
             compacted = self._maintenance.compacted(self.manifest.groups)
             groups = split_states(compacted, layout.tree, len(self.manifest.splits))
-        versions = self._versions(batch)
-        tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, layout, before, watermarks, versions)
+        versions, steps = self._versions(batch), self.placing.steps(logged.rows)
+        tasks = partition_tasks(
+            self._context, batch, self.manifest, rows, groups, layout, before, watermarks, versions, steps
+        )
         sink = self._context.sink
         return BatchPlan(
             logged,
@@ -500,6 +521,7 @@ class MicroBatches:
             self.placing.hops,
             self._held,
             uuid.uuid4().hex,
+            steps,
         )
 
     def _manifest(self, batch: int, plan: BatchPlan, load: Load, reports: list[PartitionReport]) -> Manifest:

@@ -121,7 +121,7 @@ def prepare(
     carried = carry(transport, LogRows(job, locations), ordered, root=checkpoint)
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
     placed: Placement = "grid" if placement is None else placement
-    check_streaming(query, job, placed, bound)
+    check_streaming(job, placed, bound)
     settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound, change, placed)
     if not carried.inputs:
         carried = carried._replace(frame=observed(job.query, carried.frame))

@@ -33,6 +33,7 @@ from eddy.spark.streaming.worker.late_rows import LateRows
 from eddy.spark.streaming.worker.node import BROKEN, Copy, Node
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.streaming.worker.peers import BASE, ROWS, TUPLES, Parcel, Peers
+from eddy.spark.streaming.worker.samples import Sampler
 from eddy.spark.streaming.worker.state_loader import split_late
 from eddy.spark.streaming.worker.tasks import LIVE, LOADED, NEW, HopTask, PartitionReport
 from eddy.spark.types import spark_schema
@@ -60,6 +61,7 @@ class HopJoin:
         self._reader = SegmentReader(engines.locations.log, [stream.schema for stream in self._job.query.streams])
         self._reader.know(known)
         self._late = LateRows(self._job.query, task.late_below)
+        self._sampler = Sampler(self._job.query, task.steps)
         self._results = ResultFile(task.staging, number, spark_schema(self._job.query.output_schema))
         self._nodes: dict[int, Node] = {}
         self._figures: dict[int, dict[str, Any]] = {}
@@ -86,6 +88,7 @@ class HopJoin:
             figures["state_bytes"] = self._nodes[node].nbytes
             figures["late"], late = late, 0
         report.groups, report.shipped = list(self._figures.values()), self._peers.sent
+        report.samples = self._sampler.samples()
         return report
 
     # Rows
@@ -97,6 +100,7 @@ class HopJoin:
             on_time, late = split_late(self._job, segment, self._reader.read(segment), self._task.late_below)
             if late.num_rows:
                 self._late.note(segment, late)
+            self._sampler.add(segment.stream, on_time)
             rows[segment.stream].append(on_time)
         everywhere = set(range(self._hops.partitions))
         for stream, parts in rows.items():

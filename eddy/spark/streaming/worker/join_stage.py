@@ -38,6 +38,7 @@ from eddy.spark.streaming.worker.log_stage import StreamReport
 from eddy.spark.streaming.worker.meeting import Place, TurnedAwayError
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.streaming.worker.peers import Peers
+from eddy.spark.streaming.worker.samples import Sampler
 from eddy.spark.streaming.worker.state_loader import StateLoader, split_late
 from eddy.spark.streaming.worker.tasks import (
     LOADED,
@@ -155,6 +156,7 @@ class PartitionJoin:
         self._results = ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
         """Results of the one query of a join."""
         self._late = LateRows(job.query, task.late_below)
+        self._sampler = Sampler(job.query, task.steps)
         self._timed = job.query.graph.timed
 
     def run(self) -> PartitionReport:
@@ -167,6 +169,7 @@ class PartitionJoin:
         finally:
             self._state.close()
             report.results = self._results.close()
+        report.samples = self._sampler.samples()
         report.late, report.late_rows = self._late.write(self._locations, self._task.batch), self._late.counts
         return report
 
@@ -271,10 +274,12 @@ class PartitionJoin:
             read = self._state.reader.read(segment)
             own = own_rows(job, self._task.tree, one.group, segment.stream, segment.splits, read)
             rows, too_late = split_late(job, segment, own, self._task.late_below)
-            # A late row that was copied to several groups counts once.
-            if too_late.num_rows and self._task.tree.is_first(job.shares, segment.stream, one.group):
-                late += too_late.num_rows
-                self._late.note(segment, too_late)
+            # A row that was copied to several groups counts once.
+            if self._task.tree.is_first(job.shares, segment.stream, one.group):
+                self._sampler.add(segment.stream, rows)
+                if too_late.num_rows:
+                    late += too_late.num_rows
+                    self._late.note(segment, too_late)
             if rows.num_rows:
                 positions = job.positions(rows.slice(0, 1), segment.stream)
                 arrivals.append(_Arrival(0 if positions is None else int(positions[0]), segment.stream, rows))

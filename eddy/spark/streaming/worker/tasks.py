@@ -11,6 +11,7 @@ from eddy.spark.hops.hops import Hops
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
+from eddy.spark.streaming.worker.samples import Sample
 
 LIVE, MAPPED, LOADED, NEW = "live", "mapped", "loaded", "new"
 """Sources of an engine: kept in the memory of a worker of the host; spilled to a file of the host and mapped again;
@@ -72,6 +73,7 @@ class PartitionTask:
     staging     directory of result files; None: results are only counted
     tree        splits of key groups in this batch
     versions    of the queries of a hub; None in the join of one query
+    steps       per stream, every how manieth row is sampled; None: none is
     """
 
     batch: int
@@ -84,6 +86,7 @@ class PartitionTask:
     groups: tuple[GroupTask, ...]
     tree: SplitTree
     versions: tuple[VersionTask, ...] | None = None
+    steps: tuple[int, ...] | None = None
 
 
 NodeCopy = tuple[int, int, int]
@@ -109,7 +112,7 @@ class HopTask:
     base        rows of earlier batches that it deals to the copies that no worker has
     missing     these copies
     after       token of the copies after the batch
-    late_below, forgotten, watermark, staging, tree   as in `PartitionTask`
+    late_below, forgotten, watermark, staging, tree, steps   as in `PartitionTask`
     """
 
     batch: int
@@ -125,6 +128,7 @@ class HopTask:
     watermark: int | None
     staging: Path | None
     tree: SplitTree
+    steps: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,7 @@ class PartitionReport:
     late_rows  late rows per stream, copies counted once
     groups     a row of metrics for each of its key groups, or of the nodes that its task has
     shipped    bytes that its task sent to others
+    samples    by stream, hashes of the keys of some rows
     versions   key of a version of a query of a hub -> its results
     """
 
@@ -201,6 +206,7 @@ class PartitionReport:
     late_rows: dict[int, LateCount] = field(default_factory=dict)
     groups: list[dict[str, Any]] = field(default_factory=list)
     shipped: int = 0
+    samples: dict[int, Sample] = field(default_factory=dict)
     versions: dict[str, VersionReport] = field(default_factory=dict)
 
 
