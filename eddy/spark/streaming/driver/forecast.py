@@ -2,8 +2,8 @@
 
 The tasks sample the keys of the rows; the log knows how many rows are live. From these follow, as in a batch join, the
 plan in hops that costs least, and the seconds of this plan and of the grid, over all tasks: sums over rows dealt,
-inserts, probes and matches, and a fixed amount for each key group, or for each node and round. The seconds that
-micro-batches really took correct both predictions by a factor each.
+inserts, probes and matches, and a fixed amount for each key group, or for each node and round. The CPU seconds that
+the tasks of micro-batches really took correct both predictions by a factor each.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eddy.log import LOG
 from eddy.placement.keys import classes_of
 from eddy.placement.synopses import Synopsis, distribution
 from eddy.spark.hops.figures import bytes_of_row
@@ -81,7 +82,7 @@ class Figures:
             self._rates[stream] = before + (WEIGHT if before else 1.0) * (count - before)
 
     def correct(self, hops: Hops | None, live: Sequence[int], measured_s: float) -> None:
-        """Take the seconds that a micro-batch took in hops, or None in the grid, with these live rows before it."""
+        """Take the CPU seconds that a micro-batch took in hops, or None in the grid, with these live rows before it."""
         if not all(self._samples):
             return
         streams = self._synopses(live)
@@ -89,6 +90,7 @@ class Figures:
             predicted_s = grid_seconds(self._planner, self._job.shares, streams, GRID)
         else:
             predicted_s = self._seconds(hops, streams)
+        LOG.debug("placement: predicted %.3g s, measured %.3g s in %s", predicted_s, measured_s, hops and "hops")
         factor = min(MOST_FACTOR, max(1 / MOST_FACTOR, measured_s / max(predicted_s, 1e-9)))
         before = self._factors.get(hops is not None)
         self._factors[hops is not None] = factor if before is None else before + WEIGHT * (factor - before)

@@ -16,7 +16,7 @@ from eddy.spark.streaming.driver.distribution import places
 from eddy.spark.streaming.state.manifest import GroupState
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Holding
-from eddy.spark.streaming.worker.tasks import HopTask, LoggedRows, NodeCopy, Work
+from eddy.spark.streaming.worker.tasks import HopTask, LoggedRows, NodeCopy, Work, copy_token
 
 if TYPE_CHECKING:
     from eddy.spark.streaming.driver.micro_batch import BatchPlan
@@ -46,7 +46,7 @@ def missing_copies(hops: Hops, tasks: Sequence[int], holdings: Sequence[Holding]
         (node, *copy)
         for node, task in enumerate(tasks)
         for copy in hops.copies
-        if held is None or holdings[task].copies.get((node, *copy)) != held
+        if held is None or holdings[task].copies.get((node, *copy)) != copy_token(held, hops.partitions)
     }
 
 

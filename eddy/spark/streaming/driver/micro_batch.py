@@ -105,8 +105,8 @@ class BatchPlan:
     forgotten      watermark of the engines before the batch
     staging        directory of result files; None: results are only counted
     hops           of the batch, None in one round
-    held           token of the copies of windows that workers may have; None: they have none
-    token          of the copies after the batch
+    held           state of the copies of windows that workers may have; None: they have none
+    token          state of the copies after the batch
     steps          per stream, every how manieth row is sampled; None: none is
     """
 
@@ -170,7 +170,7 @@ class MicroBatches:
         self.placing = Placing(job, settings.partitions, settings.placement, settings.memory)
         """Where the steps of the join run."""
         self._held: str | None = None
-        """The token of the copies of windows after the newest batch; None if it ran in one round."""
+        """The state of the copies of windows after the newest batch; None if it ran in one round."""
         self.stopping = Stopping(context.spark)
         """Stops the query of these batches."""
         self.problem: EddyError | None = None
@@ -358,7 +358,7 @@ class MicroBatches:
         ran = [one for report in reports for one in report.groups]
         # What is loaded or new takes time that is no sign of the placement.
         usual = ran and all(one["source"] in (LIVE, MAPPED) for one in ran)
-        seconds = sum(map(cost_of, ran)) if usual else None
+        seconds = sum(one.cpu_s for one in reports) if usual else None
         self.placing.saw(plan.logged.rows, live, [one.samples for one in reports], seconds)
 
     def _figures(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> dict[str, Any]:

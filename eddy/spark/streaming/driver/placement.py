@@ -139,7 +139,7 @@ class Placing:
         """Take the figures of a committed micro-batch.
 
         rows, live   of each stream: in the batch, and in the log before it
-        seconds      that its tasks took to join; None if they say nothing on the placement
+        seconds      CPU seconds of its tasks; None if they say nothing on the placement
         """
         with self._lock:
             if self._figures is not None:

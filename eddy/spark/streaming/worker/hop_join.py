@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.streaming.worker.peers import BASE, ROWS, TUPLES, Parcel, Peers
 from eddy.spark.streaming.worker.samples import Sampler
 from eddy.spark.streaming.worker.state_loader import split_late
-from eddy.spark.streaming.worker.tasks import LIVE, LOADED, NEW, HopTask, PartitionReport
+from eddy.spark.streaming.worker.tasks import LIVE, LOADED, NEW, HopTask, PartitionReport, copy_token
 from eddy.spark.types import spark_schema
 from stairs.plain_types import taken
 
@@ -68,7 +68,7 @@ class HopJoin:
 
     def run(self) -> PartitionReport:
         """Join the micro-batch."""
-        report, began = PartitionReport(), perf_counter()
+        report, began, cpu_began = PartitionReport(), perf_counter(), process_time()
         try:
             self._peers.meet(self._task.addresses, self._hops.rounds)
             self._deal_rows()
@@ -78,7 +78,7 @@ class HopJoin:
             for number in range(self._hops.rounds):
                 self._round(number)
             for one in self._nodes.values():
-                one.settle(self._task.after, self._task.watermark)
+                one.settle(copy_token(self._task.after, self._hops.partitions), self._task.watermark)
         finally:
             self._reader.close()
             report.results = self._results.close()
@@ -88,7 +88,7 @@ class HopJoin:
             figures["state_bytes"] = self._nodes[node].nbytes
             figures["late"], late = late, 0
         report.groups, report.shipped = list(self._figures.values()), self._peers.sent
-        report.samples = self._sampler.samples()
+        report.samples, report.cpu_s = self._sampler.samples(), process_time() - cpu_began
         return report
 
     # Rows

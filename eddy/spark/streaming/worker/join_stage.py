@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -161,7 +161,7 @@ class PartitionJoin:
 
     def run(self) -> PartitionReport:
         """Join all key groups of the partition."""
-        report = PartitionReport()
+        report, began = PartitionReport(), process_time()
         try:
             # While these engines join, others are handed over. A live engine is used before another one displaces it.
             for one in sorted(self._task.groups, key=lambda one: (one.handed, not self._engines.is_live(one.group))):
@@ -169,7 +169,7 @@ class PartitionJoin:
         finally:
             self._state.close()
             report.results = self._results.close()
-        report.samples = self._sampler.samples()
+        report.samples, report.cpu_s = self._sampler.samples(), process_time() - began
         report.late, report.late_rows = self._late.write(self._locations, self._task.batch), self._late.counts
         return report
 

@@ -93,6 +93,11 @@ NodeCopy = tuple[int, int, int]
 """A copy of a window on a node of a join in hops: (node, stream, class by whose keys it is dealt)."""
 
 
+def copy_token(state: str, nodes: int) -> str:
+    """Return the token of copies in a state: which rows a node has depends on the number of nodes."""
+    return f"{state} {nodes}"
+
+
 @dataclass(frozen=True)
 class LoggedRows:
     """Rows of earlier micro-batches: segments of one key group, as a link of its chain has them."""
@@ -111,7 +116,7 @@ class HopTask:
     segments    rows of the batch that the task deals to the nodes
     base        rows of earlier batches that it deals to the copies that no worker has
     missing     these copies
-    after       token of the copies after the batch
+    after       state of the copies after the batch
     late_below, forgotten, watermark, staging, tree, steps   as in `PartitionTask`
     """
 
@@ -198,6 +203,7 @@ class PartitionReport:
     groups     a row of metrics for each of its key groups, or of the nodes that its task has
     shipped    bytes that its task sent to others
     samples    by stream, hashes of the keys of some rows
+    cpu_s      CPU seconds of the process while it joined
     versions   key of a version of a query of a hub -> its results
     """
 
@@ -207,6 +213,7 @@ class PartitionReport:
     groups: list[dict[str, Any]] = field(default_factory=list)
     shipped: int = 0
     samples: dict[int, Sample] = field(default_factory=dict)
+    cpu_s: float = 0.0
     versions: dict[str, VersionReport] = field(default_factory=dict)
 
 
