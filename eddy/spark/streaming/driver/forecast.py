@@ -24,9 +24,10 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.shares import Shares
 from eddy.spark.streaming.worker.samples import Sample
 
-GRID = TaskCosts(0.0, 0.003, 2e-8, 0.0, 0.0, 4e-7, 1.5e-7, 1e-7)
-HOPS = TaskCosts(0.0, 0.002, 2e-8, 8e-8, 1e-9, 2e-7, 1.5e-7, 1e-7)
-"""CPU seconds; `c_task` of a key group, or of a node in a round."""
+GRID = TaskCosts(0.0, 0.001, 2e-8, 0.0, 0.0, 3e-7, 1.2e-7, 6e-8)
+HOPS = TaskCosts(0.0, 0.004, 2e-8, 8e-8, 1e-9, 2e-7, 1.5e-7, 6e-8)
+"""CPU seconds, fitted by hand to a few runs of chains on a busy machine with two cores; `c_task` of a key group, or of
+a node in a round."""
 SAMPLE_ROWS = 4096
 """About so many rows of a stream are sampled in a micro-batch."""
 SAMPLES = 4
@@ -92,8 +93,8 @@ class Figures:
             predicted_s = self._seconds(hops, streams)
         LOG.debug("placement: predicted %.3g s, measured %.3g s in %s", predicted_s, measured_s, hops and "hops")
         factor = min(MOST_FACTOR, max(1 / MOST_FACTOR, measured_s / max(predicted_s, 1e-9)))
-        before = self._factors.get(hops is not None)
-        self._factors[hops is not None] = factor if before is None else before + WEIGHT * (factor - before)
+        before = self.factor(hops is not None)
+        self._factors[hops is not None] = before + WEIGHT * (factor - before)
 
     def factor(self, hops: bool) -> float:
         """Return the correction; what never ran is corrected like the other placement, for the same machine."""

@@ -141,6 +141,7 @@ class Metrics:
         self._logged: dict[int, LogReport] = {}
         self._totals: Counter[str] = Counter()
         self._newest: dict[int, dict[str, Any]] = {}
+        self._nodes: list[dict[str, Any]] = []
         self._changes: deque[dict[str, Any]] = deque(maxlen=CHANGES_KEPT)
         self._lock = threading.Lock()
         self.memory: list[MemoryReport] = []
@@ -193,6 +194,7 @@ class Metrics:
                 self._groups.append(pa.concat_tables(self._fresh).combine_chunks())
                 self._fresh = []
             self._batches.append(row)
+            self._nodes = [one for one in groups if one["group"] is None]
             self._newest.update({one["group"]: one for one in groups if one["group"] is not None})
             self._changes.extend(one for one in groups if one["transitions"])
             self._totals.update({"batches": 1} | {name: row[name] for name in _SUMMED})
@@ -222,6 +224,11 @@ class Metrics:
         """Return the newest row of each key group that has run since the job started, in no order."""
         with self._lock:
             return list(self._newest.values())
+
+    def newest_nodes(self) -> list[dict[str, Any]]:
+        """Return the row of each node in the newest micro-batch; none if it ran in one round."""
+        with self._lock:
+            return list(self._nodes)
 
     def newest_changes(self) -> list[dict[str, Any]]:
         """Return the newest CHANGES_KEPT rows of key groups whose plan or stored states changed, oldest first."""

@@ -264,6 +264,10 @@ class MicroBatches:
         own = grid_operators(job.query, job.shares)
         return dict.fromkeys(sorted(set(self.key_groups.partition_map.partitions)), own)
 
+    def place(self, placement: Placement) -> None:
+        """Place the join steps in another way from the next batch on; see `StreamingJoinQuery.place`."""
+        self.placing.ask(placement)
+
     def query_rows(self) -> list[tuple[str, str, int, int, str]]:
         """Return name, state, version, results and text of each query; none if the join is the only one."""
         return []
@@ -316,7 +320,9 @@ class MicroBatches:
         self._maintenance.check()
         self._begin(batch)
         layout = self.key_groups.layout(batch)
-        self.placing.next()
+        if self.placing.next() is None and self._held is not None:
+            # The engines of the key groups come from the log, as is to be expected after hops.
+            layout = replace(layout, by_log=frozenset(range(layout.tree.groups)))
         if self._context.carried.inputs:
             plan, reports = self._join_inputs(batch, layout)
         else:
@@ -345,6 +351,9 @@ class MicroBatches:
         self._maintenance.begin(manifest, self._watermarks.engine)
         self._log_recoveries()
         self._log_batch(batch, groups, layout)
+        lost = [one["partition"] for one in shown if one["group"] is None and one["source"] == LOADED]
+        if lost and plan.held is not None:
+            LOG.warning("%s: batch %d: loaded the windows of nodes %s from the log", self.title, batch, lost)
 
     def _measured(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> None:
         """Let a placement that follows figures have those of a batch."""

@@ -153,7 +153,8 @@ class Placing:
         with self._lock:
             asked, found, hops = self._asked, self._forecast, self.hops
         how = f"{asked!r}" if isinstance(asked, str) else "a plan for each head"
-        lines = [f"placement: {_kind(hops)}; {how} is asked for"]
+        why = _why_grid(self._job, self._memory) if asked == "auto" else None
+        lines = [f"placement: {_kind(hops)}; {how} is asked for{'' if why is None else f', and {why}'}"]
         if hops is not None:
             labels = [f"[{one}]" for one in self._job.shares.classes]
             lines += hops.lines(self._job.query.graph.names, labels)

@@ -342,7 +342,7 @@ class StreamingJoinQuery:
         not stored: the next start begins with that of `join`. Raises SparkJoinError for a placement that does not fit
         the join, PlanError for such a plan.
         """
-        self._batches.placing.ask(placement)
+        self._batches.place(placement)
 
     def messages(self) -> pa.Table:
         """Return the messages of moves and splits since the start, oldest first.
