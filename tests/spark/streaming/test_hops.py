@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from eddy import Predicate, Query
-from eddy.spark import join
+from eddy import PlanError, Predicate, Query
+from eddy.spark import SparkJoinError, explain, join
+from eddy.spark.hops.placing import TaskCosts
+from eddy.spark.streaming.driver import forecast, placement
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from tests.cases import Case, assert_same, feed, predicate_text, sorted_by_time
 from tests.cases import results as combinations
@@ -167,8 +169,7 @@ def test_workers_killed_while_they_join_change_no_result(spark: SparkSession, tm
         run.add()
     deaths, done = 0, False
     while not done:
-        placement: Any = "grid" if deaths == 2 else run.plan()
-        running = run.start(placement=placement)
+        running = run.start(placement="grid" if deaths == 2 else run.plan())
         try:
             running.processAllAvailable()
             done = True
@@ -179,3 +180,71 @@ def test_workers_killed_while_they_join_change_no_result(spark: SparkSession, tm
     assert 2 <= deaths <= 4  # two workers may die at a time
     assert not traps.left()
     run.check(50)
+
+
+FREE, DEAR = TaskCosts(*[1e-15] * 8), TaskCosts(*[1.0] * 8)
+
+
+def test_auto_changes_by_the_figures_while_the_join_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forecasts are forced: what rows cost is for a benchmark."""
+    monkeypatch.setattr(forecast, "HOPS", FREE)
+    monkeypatch.setattr(forecast, "MOST_FACTOR", 1.0)
+    run = Run(spark, tmp_path, "RSTU", 9, 3)
+    for _ in range(4):
+        run.add()
+    running = run.start(placement="auto")
+    running.processAllAvailable()
+    placed = [one["placement"] for one in running.batches().to_pylist()]
+    assert placed == ["grid", "grid", "hops", "hops"], "one forecast is not enough"
+    assert "predicted per micro-batch" in running.explain()
+    monkeypatch.setattr(forecast, "HOPS", DEAR)
+    monkeypatch.setattr(placement, "REST", 0)
+    running.place("auto")  # it has no rest
+    for _ in range(4):
+        run.batch(running)
+    assert running.batches()["placement"].to_pylist()[-1] == "grid"
+    running.stop()
+    run.check()
+
+
+def test_hops_find_their_plan_from_samples(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, "RST", None, 3)
+    for _ in range(4):
+        run.add()
+    running = run.start(placement="hops", transport="rows")
+    running.processAllAvailable()
+    assert set(running.batches()["placement"].to_pylist()) == {"hops"}
+    assert running._batches.placing._forecast is not None
+    running.stop()
+    run.check()
+
+
+def test_what_cannot_run_in_hops_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, "RST", 9, 1)
+    frames, query = run.inputs.frames(spark), run.query
+    compared = Query(query.streams, ["R.a = S.a", "S.b = T.b", "R.n < T.n"])
+
+    def asked(query: Query, **how: Any) -> None:
+        join(query, frames, checkpoint=tmp_path / "state", **how)
+
+    with pytest.raises(SparkJoinError, match=r"R\.n < T\.n is no equality"):
+        asked(compared, placement="hops")
+    with pytest.raises(SparkJoinError, match="memory= bounds engines"):
+        asked(query, placement=run.plan(), memory="1 GiB")
+    with pytest.raises(SparkJoinError, match="max_bytes"):
+        asked(query, placement="hops", max_bytes=1 << 24)
+    with pytest.raises(SparkJoinError, match='pass "grid"'):
+        asked(query, placement="rounds")
+    with pytest.raises(PlanError, match="stream S has no plan"):
+        asked(query, placement={"R": [("S", "ship"), ("T", "ship")]})
+    how = {"checkpoint": tmp_path / "state", "partitions": 2}
+    said = explain(compared, frames, placement="auto", **how)
+    assert "'auto' is asked for, and R.n < T.n is no equality" in said
+    assert "2 rounds of hops over 2 nodes" in explain(query, frames, placement="hops", **how)
+    run.add()
+    running = run.start()
+    with pytest.raises(PlanError, match="no stream 'X'"):
+        running.place({"X": []})
+    running.stop()
