@@ -1,17 +1,18 @@
 """`eddy bench placement-stream`: streaming joins of chains on Spark, in one round, in hops, and as the join chooses.
 
 A stream has two keys in common with its neighbours, and a value; windows hold the rows of several micro-batches. Four
-Python workers share the machine's cores. Seconds are CPU seconds per micro-batch of the JVM and of all workers, over the
-second half of the micro-batches: by then "auto" has chosen. Wall seconds depend on what else runs.
+Python workers share the machine's cores. Seconds are CPU seconds per micro-batch of the JVM and of all workers, over
+the second half of the micro-batches: by then "auto" has chosen. Wall seconds depend on what else runs.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -67,39 +68,107 @@ def _frames(spark: SparkSession, made: Query, folder: Path) -> dict[str, DataFra
     }
 
 
-def run(spark: SparkSession, made: Query, folder: Path, way: str, point: Point) -> dict[str, Any]:
-    """Return CPU and wall seconds per micro-batch, the number of results, and how the last micro-batch ran."""
+def _run(spark: SparkSession, made: Query, folder: Path, way: str, point: Point) -> dict[str, float]:
+    """Return CPU and wall seconds per micro-batch, bytes between tasks, the results, and the number of changes."""
     from eddy.spark import join
 
-    half, seen = point["batches"] // 2, []
-
-    def count(results: DataFrame, batch: int) -> None:
-        seen.append((cpu_s(), time.perf_counter()))
-
+    half = point["batches"] // 2
+    seen: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory(prefix="eddy-placement-") as state:
         joined = join(
             made,
             _frames(spark, made, folder),
             checkpoint=state,
             partitions=WORKERS,
-            key_groups=point["key_groups"],
             placement=way,  # type: ignore[call-overload]
-            rebalance="off",
         )
-        running = joined.writeStream.trigger(availableNow=True).foreachBatch(count).start()
+        writer = joined.writeStream.trigger(availableNow=True)
+        running = writer.foreachBatch(lambda found, batch: seen.append((cpu_s(), time.perf_counter()))).start()
         running.awaitTermination()
         figures = running.batches().to_pylist()
-        groups = running.groups().to_pylist()
-        said = running.explain()
-    last = len(seen) - 1
-    tasks = [one["ready_seconds"] + one["join_seconds"] for one in groups if one["batch"] >= half]
+    (cpu, wall), n = [b - a for a, b in zip(seen[half - 1], seen[-1], strict=True)], len(seen) - half
+    placed = [one["placement"] for one in figures]
     return {
-        "seconds": (seen[last][0] - seen[half - 1][0]) / (last - half + 1),
-        "wall_s": (seen[last][1] - seen[half - 1][1]) / (last - half + 1),
-        "task_s": sum(tasks) / (last - half + 1),
-        "join_s": sum(one["join_seconds"] for one in figures[half:]) / (last - half + 1),
-        "shipped": sum(one["shipped_bytes"] for one in figures[half:]) // (last - half + 1),
+        "seconds": cpu / n,
+        "wall_s": wall / n,
+        "shipped_bytes": sum(one["shipped_bytes"] for one in figures[half:]) / n,
         "results": sum(one["results"] for one in figures),
-        "placement": figures[-1]["placement"],
-        "explain": said,
+        "changes": sum(one != other for one, other in pairwise(placed)),
+        "in_hops": placed.count("hops") / len(placed),
     }
+
+
+def chains(point: Point, say: Say) -> list[Row]:
+    """Return the seconds of each way to join one chain, in turns, and the ratios of auto to the others."""
+    if not find_spec("pyspark"):
+        return [{"skipped": "joins on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
+    made, name = query(point["streams"]), _name(point)
+    taken: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory(prefix="eddy-placement-") as folder:
+        scratch = Path(folder, "scratch")
+        with bench_session(f"local[{WORKERS}]", **{"spark.local.dir": scratch}) as spark:
+            _write(made, Path(folder), point)
+            # The first job warms the JVM and the workers.
+            _run(spark, made, Path(folder), "grid", point)
+            for turn in range(1, point["turns"] + 1):
+                for way in WAYS:
+                    say(f"{name}: {way}, turn {turn} of {point['turns']}")
+                    taken[way].append(_run(spark, made, Path(folder), way, point))
+    if len({one["results"] for own in taken.values() for one in own}) > 1:
+        raise Mismatch(f"{dict(point)}: grid, hops and auto give different results")
+    rows: list[Row] = [
+        {
+            "way": way,
+            **spread([one["seconds"] for one in own], "seconds"),
+            **spread([one["wall_s"] for one in own], "wall_s"),
+            **{k: median(one[k] for one in own) for k in ("shipped_bytes", "results", "changes", "in_hops")},
+        }
+        for way, own in taken.items()
+    ]
+    grid, hops, auto = (float(row["seconds"]) for row in rows)  # type: ignore[arg-type]
+    ratios = {"auto_vs_better": auto / min(grid, hops)}
+    if max(grid, hops) >= 3 * min(grid, hops):
+        ratios["auto_vs_worse"] = auto / max(grid, hops)
+    named: list[Row] = [{"figure": f"{name}.{one}", "value": value} for one, value in ratios.items()]
+    return [*rows, *named]
+
+
+def points(full: bool) -> list[Point]:
+    """Return a point for each length, kind of data and number of rows."""
+    few, many = (4_000, 50_000) if full else (500, 2_000)
+    kinds = ((4, "selective", few), (4, "selective", many), (4, "fan-out", many), (6, "selective", many))
+    sizes = {"batches": 16, "turns": 2} if full else {"batches": 6, "turns": 1}
+    return [{"streams": m, "shape": shape, "rows": rows, **sizes, "seed": 1} for m, shape, rows in kinds]
+
+
+def _name(point: Point) -> str:
+    return f"streamed.streams{point['streams']}.{point['shape']}.rows{point['rows']}"
+
+
+_BARS = {
+    f"{_name(point)}.{name}": bar
+    for point in (*points(True), *points(False))
+    for name, bar in (("auto_vs_better", "≤ 1.1"), ("auto_vs_worse", "≤ 0.5"))
+}
+_ROWS = {"streams": "streams", "shape": "data", "rows": "rows of a stream"}
+
+FIGURES = (
+    Figure(
+        "placement-stream",
+        "Streaming joins on Spark of chains without a common key, with four Python workers: one round over the grid of "
+        f"key groups, hops, and the choice of the join while it runs. Windows hold {WINDOW} micro-batches. A row finds "
+        "0.25 partners in each window (selective), or 4 and 0.5 in turn (fan-out). CPU seconds per micro-batch of the "
+        "JVM and the workers, over the second half of the micro-batches; wall seconds depend on what else runs.",
+        points,
+        chains,
+        tables=(
+            Table("CPU seconds per micro-batch", _ROWS, {"seconds": "s"}, across="way"),
+            Table("Wall seconds per micro-batch", _ROWS, {"wall_s": "s"}, across="way"),
+            Table("Bytes between tasks per micro-batch", _ROWS, {"shipped_bytes": "bytes"}, across="way"),
+            Table("Part of all micro-batches in hops", _ROWS, {"in_hops": "part"}, across="way"),
+            NAMED,
+        ),
+        titles={name: name.replace(".", ", ") for name in _BARS},
+        bars=_BARS,
+    ),
+)

@@ -106,15 +106,17 @@ def join(
     transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
                 "packed" where possible. Fixed when a checkpoint begins
 
-    For batch DataFrames only:
-    order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
-                columns
     placement   where the steps of a query without a common key run. "grid" (None): one round, rows are copied to a
                 grid of partitions. {head: [(stream, "ship" or "window"), …]}: several rounds; to join a stream, the
                 intermediate tuples travel by a key that they share with it ("ship"), or stay where they are, and a copy
                 of the stream comes to them ("window"). One plan for each stream as head, or for one of them if no
                 window is `Range`. "hops": such plans, chosen from samples of the rows. "auto": the grid or hops,
-                whichever is predicted to take less time from samples. A streaming join takes "grid" only
+                whichever is predicted to take less time from samples. A batch join decides once; a streaming one anew
+                for each micro-batch, and it needs a plan for each head
+
+    For batch DataFrames only:
+    order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
+                columns
 
     For streaming DataFrames only:
     checkpoint  directory of the job's state that the driver and all workers can reach, on a POSIX file system with

@@ -187,8 +187,10 @@ class StreamingJoinQuery:
     def batches(self) -> pa.Table:
         """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 
-        Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), live, mapped and loaded (those of
-        them whose engine was in memory, in a file of the host, or loaded from the log), moved (to another partition),
+        Columns: batch, rows, late, results, log_bytes; placement ("grid" or "hops") and shipped_bytes (of rows and
+        intermediate tuples that tasks sent to each other); groups (key groups or nodes that ran), live, mapped and
+        loaded (those of them whose engine or windows were in memory, in a file of the host, or loaded from the log),
+        moved (to another partition),
         split (key groups that were split), hot_keys (key groups whose load is that of one key),
         transitions (changes of plans and stored states), state_rows (that the log keeps for all groups), state_bytes
         (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after the batch),
@@ -201,6 +203,8 @@ class StreamingJoinQuery:
 
     def groups(self) -> pa.Table:
         """Return the metrics of each key group that ran in the newest 1000 micro-batches, oldest first.
+
+        A micro-batch in hops has a row for each node instead: its group is null, and its number in partition.
 
         Columns: batch, group, partition; source of its engine ("live", kept by a worker; "mapped", from a file of the
         host to which it was spilled; "loaded", from the log; "new"); rows (without late rows), late, results,

@@ -75,7 +75,8 @@ class Driver:
         self._points.install()
         self._running: StreamingJoinQuery | None = None
         self._regroups = random.Random(f"regroups {self._config['seed']} {self._life}")
-        self._places = random.Random(f"places {self._config['seed']} {self._life}")
+        # In turns, so that a short campaign has all.
+        self._places = itertools.islice(itertools.cycle(PLACEMENTS), self._life, None)
         self._ways = itertools.cycle(("state", "jit"))
         self._regrouping = threading.Lock()
         self._record_changes()
@@ -124,8 +125,8 @@ class Driver:
             running, chance = self._running, self._regroups
             if running is None or chance.random() > share:
                 return
-            if self.PLACES and chance.random() < 0.3:
-                running.place(self._places.choice(PLACEMENTS))
+            if self.PLACES and chance.random() < 0.5:
+                running.place(next(self._places))
             mapped = running.partition_map
             group = chance.randrange(mapped.groups)
             others = [one for one in range(mapped.n) if one != mapped.partitions[group]]
@@ -192,7 +193,7 @@ class Driver:
             lateness=self._config["lateness"],
             key_groups=8,
             partitions=self._chance.randrange(1, 4),
-            placement=self._places.choice(PLACEMENTS),
+            placement=next(self._places),
             keep=self._config["keep"],
         )
         writer = joined.writeStream
