@@ -12,15 +12,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from eddy import Query, Range
 from eddy.spark.hops.hops import own_hops
+from eddy.spark.hops.windows import GrowingWindow, SortedWindow
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.split import Splitter
 from eddy.spark.partitioning.split_tree import SplitTree
+from eddy.spark.streaming.driver import hop_works as hop_works_module
 from eddy.spark.streaming.driver.hop_works import hop_works
 from eddy.spark.streaming.driver.join_tasks import rows_by_group
 from eddy.spark.streaming.driver.meeting import Meetings
@@ -36,6 +39,7 @@ from eddy.spark.streaming.worker.log_stage import LogReport
 from eddy.spark.streaming.worker.meeting import TurnedAwayError
 from eddy.spark.streaming.worker.peers import ROWS, Peers
 from eddy.spark.streaming.worker.tasks import PartitionReport, Work
+from stairs.graph import FOREVER
 from tests.placement.chains import Batches, batches, chain, results, rows, star
 from tests.placement.test_simulation import drawn_plan
 
@@ -168,19 +172,13 @@ def expected(query: Query, given: Sequence[Batches]) -> tuple[Counter[tuple[Any,
     return found, dict(+late)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_drawn_plans_nodes_and_losses_give_the_results_of_a_nested_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    """Rows come out of order, some too late; workers lose their copies; plan and number of nodes change."""
-    for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(node, "SPARE_NUMBERS", 10)
+def check(root: Path, seed: int) -> None:
+    """Run a drawn join: rows come out of order, some too late; workers lose their copies; plan and nodes change."""
     draw = random.Random(seed)
-    window, text = (12, 2, None)[seed % 3], seed % 2 == 1
+    window, text = (12, 1, None)[seed % 3], seed % 2 == 1
     query = chain(draw.randint(2, 4), window, text) if seed % 4 else star(3, window)
-    given = rows(query, 6, 8 if window else 3, 3, seed, text and bool(seed % 4))
-    run = HopRun(tmp_path, query, draw.randint(1, 3), draw)
+    given = rows(query, 6, (20 if window == 1 else 8) if window else 3, 3, seed, text and bool(seed % 4))
+    run = HopRun(root, query, draw.randint(1, 3), draw)
     plan, n = drawn_plan(query, draw), draw.randint(1, 4)
     for batch, one in enumerate(given):
         if draw.random() < 0.4:
@@ -194,6 +192,55 @@ def test_drawn_plans_nodes_and_losses_give_the_results_of_a_nested_loop(
     assert want
     assert results(run.results()) == want
     assert run.late == late
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nodes number their keys anew often."""
+    for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(node, "SPARE_NUMBERS", 10)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_plans_nodes_and_losses_give_the_results_of_a_nested_loop(tmp_path: Path, seed: int) -> None:
+    check(tmp_path, seed)
+
+
+def _all_precede(self: SortedWindow, keys: Any, bounds: Any, head: Any) -> Any:
+    yield from MATCHES(self, keys, bounds, None)
+
+
+def _all_outlived(self: SortedWindow) -> Any:
+    return np.full(len(self), FOREVER)
+
+
+def _forgets_too_much(self: GrowingWindow, least: int) -> None:
+    FORGET(self, least + 20)
+
+
+def _check_all(root: Path) -> None:
+    for seed in range(6):
+        check(root / str(seed), seed)
+
+
+MATCHES, FORGET = SortedWindow.matches, GrowingWindow.forget
+MISTAKES: dict[str, tuple[Any, str, Any]] = {
+    "rows of the micro-batch need not precede the head": (SortedWindow, "matches", _all_precede),
+    "a component does not bound the event times of the others": (SortedWindow, "outlived", _all_outlived),
+    "windows forget rows that still join": (GrowingWindow, "forget", _forgets_too_much),
+    "copies in any state count": (hop_works_module, "missing_copies", lambda *given: set()),
+    "rows of the log are dealt once for each copy in key groups": (SplitTree, "is_first", lambda *given: True),
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    monkeypatch.setattr(*MISTAKES[mistake])
+    with pytest.raises((AssertionError, KeyError)):
+        _check_all(tmp_path)
 
 
 def test_a_task_that_waits_for_another_is_turned_away_when_that_dies() -> None:

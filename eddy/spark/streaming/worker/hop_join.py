@@ -64,6 +64,8 @@ class HopJoin:
         self._sampler = Sampler(self._job.query, task.steps)
         self._results = ResultFile(task.staging, number, spark_schema(self._job.query.output_schema))
         self._nodes: dict[int, Node] = {}
+        self._heads: dict[tuple[int, int], pa.RecordBatch] = {}
+        """By (head, node) the rows with which the head begins."""
         self._figures: dict[int, dict[str, Any]] = {}
 
     def run(self) -> PartitionReport:
@@ -160,7 +162,6 @@ class HopJoin:
         del parcels[:]
         for stale in self._engines.nodes.keys() - set(self._own):
             del self._engines.nodes[stale]
-        self._heads: dict[tuple[int, int], pa.RecordBatch] = {}
         for number in self._own:
             node = self._engines.nodes.setdefault(number, Node(self._job))
             self._nodes[number] = node

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from eddy.spark import SparkJoinError, join, session
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
-from eddy.spark.streaming.driver.micro_batch import MicroBatches
+from eddy.spark.streaming.driver.micro_batch import BatchPlan, MicroBatches
 from tests.spark.streaming.faults.daemon import MODULE
 from tests.spark.streaming.faults.damage import Damager
 from tests.spark.streaming.faults.points import Points
@@ -109,15 +109,14 @@ class Driver:
                     file.write(f"{'split' if one.child is not None else 'moved by ' + one.how}\n")
 
         KeyGroups.committed = wrapped  # type: ignore[method-assign]
-        figures = MicroBatches._figures
+        measured = MicroBatches._measured
 
-        def wrapped_figures(batches: MicroBatches, *given: Any) -> dict[str, Any]:
-            found = figures(batches, *given)
+        def wrapped_measured(batches: MicroBatches, plan: BatchPlan, *given: Any) -> None:
+            measured(batches, plan, *given)
             with open(path, "a") as file:
-                file.write(f"ran in {found['placement']}\n")
-            return found
+                file.write(f"ran in {'grid' if plan.hops is None else 'hops'}\n")
 
-        MicroBatches._figures = wrapped_figures  # type: ignore[method-assign]
+        MicroBatches._measured = wrapped_measured  # type: ignore[method-assign]
 
     def _regroup(self, share: float) -> None:
         """Request a move or a split, and perhaps another placement; any thread."""

@@ -33,6 +33,7 @@ KEYS = 24
 PLACEMENTS: tuple[Any, ...] = (
     "grid",
     "hops",
+    "grid",
     {"R": [("S", "ship"), ("T", "window")], "S": [("T", "window"), ("R", "ship")], "T": [("S", "ship"), ("R", "ship")]},
 )
 
