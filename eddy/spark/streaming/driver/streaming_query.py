@@ -190,11 +190,10 @@ class StreamingJoinQuery:
         Columns: batch, rows, late, results, log_bytes; placement ("grid" or "hops") and shipped_bytes (of rows and
         intermediate tuples that tasks sent to each other); groups (key groups or nodes that ran), live, mapped and
         loaded (those of them whose engine or windows were in memory, in a file of the host, or loaded from the log),
-        moved (to another partition),
-        split (key groups that were split), hot_keys (key groups whose load is that of one key),
-        transitions (changes of plans and stored states), state_rows (that the log keeps for all groups), state_bytes
-        (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after the batch),
-        memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops (evictions
+        moved (to another partition), split (key groups that were split), hot_keys (key groups whose load is that of one
+        key), transitions (changes of plans and stored states), state_rows (that the log keeps for all groups),
+        state_bytes (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after
+        the batch), memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops (evictions
         by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines, in
         ticks of the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds,
         publish_seconds. A replayed batch that was only published has no row.
