@@ -193,9 +193,9 @@ class StreamingJoinQuery:
         moved (to another partition), split (key groups that were split), hot_keys (key groups whose load is that of one
         key), transitions (changes of plans and stored states), state_rows (that the log keeps for all groups),
         state_bytes (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after
-        the batch), memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops (evictions
-        by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines, in
-        ticks of the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds,
+        the batch), memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops
+        (evictions by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines,
+        in ticks of the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds,
         publish_seconds. A replayed batch that was only published has no row.
         """
         return self._batches.metrics.batches()
