@@ -113,7 +113,7 @@ class Total:
     results: int = 0
     late: int = 0
     regrouped: Counter[str] = field(default_factory=Counter)
-    """Moves and splits of key groups that took effect."""
+    """Moves and splits of key groups that took effect, and placements in which micro-batches ran."""
 
     def run(self, campaign: Campaign, root: Path) -> None:
         """Run a campaign in a new directory, check its outputs, and add it."""
@@ -130,7 +130,7 @@ class Total:
     def show(self, more: str, counts: Mapping[str, int] | None = None) -> None:
         """Print what happened, and how often each kind of fault did."""
         print(f"{self.faults.total()} faults, {self.lives} starts of the driver, {self.results} results, {more}")
-        groups = Counter({f"key group {kind}": count for kind, count in self.regrouped.items()})
+        groups = Counter({f"changes: {kind}": count for kind, count in self.regrouped.items()})
         for kind, count in sorted((self.faults + groups + Counter(counts)).items()):
             print(f"{count:5d} {kind}")
 
@@ -152,7 +152,7 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
     total.show(f"{total.late} late rows")
     assert total.results > 1200
     assert total.late >= 5
-    assert set(total.regrouped) == {"split", "moved by state", "moved by jit"}
+    assert set(total.regrouped) == {"split", "moved by state", "moved by jit", "ran in grid", "ran in hops"}
     kinds = KINDS
     if number + 1 < JOBS:
         kinds = {kind: kinds[kind] for kind in kinds if kind in IN_EACH_JOB}
