@@ -53,18 +53,6 @@ DEFECTS = (
         (Edit("stairs/kernels/stair.py", "for k in range(1, row[E_WIDTH]):", "for k in range(1, 1):"),),
     ),
     Defect(
-        "an entry that moves to a larger ring keeps its number",
-        (
-            Edit(
-                "stairs/kernels/stair.py",
-                "    poke_int32(p, row[E_NEXT])\n    row[E_NEXT] += 1\n    return True",
-                "    row[E_NEXT] += 1\n    return True",
-            ),
-        ),
-        streams=5,
-        seed=7,
-    ),
-    Defect(
         "two plans that run side by side both give a result",
         (Edit("stairs/kernels/climb.py", "return not older", "return False"),),
         "parallel-track",
