@@ -32,6 +32,9 @@ from stairs.progress import show_progress
 
 __all__ = ["bundled", "inlined", "jit", "step", "u64"]
 
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=type)
+
 TESTED = numba.version_info.short == (0, 68)
 """Whether this is a version of numba for which `pipeline` and `arguments` were tested; else kernels compile slower."""
 COMPILER: dict[str, Any] = {}
@@ -42,12 +45,11 @@ if TESTED:
     COMPILER["pipeline_class"] = KernelCompiler
 else:
 
-    def bundled(cls: Any) -> Any:
+    def bundled(cls: T) -> T:
         """Return the class as it is."""
         return cls
 
 
-F = TypeVar("F", bound=Callable[..., Any])
 _COMPILING = _thread.allocate_lock()
 """Held by a thread that compiles on behalf of the main thread."""
 

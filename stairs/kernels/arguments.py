@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from numba.core.datamodel.models import TupleModel
-from numba.core.types import NamedTuple, Type
+from numba.core.types import Type
+from numba.core.types.containers import NamedTuple
 from numba.extending import register_model, typeof_impl
 
 from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
@@ -20,7 +21,7 @@ __all__ = ["bundled"]
 T = TypeVar("T", bound=type)
 
 
-class Bundle(NamedTuple):  # type: ignore[misc]
+class Bundle(NamedTuple):
     """The type of a named tuple that is one argument."""
 
     def __init__(self, fields: tuple[Type, ...], cls: type) -> None:
@@ -30,7 +31,7 @@ class Bundle(NamedTuple):  # type: ignore[misc]
 
 
 @register_model(Bundle)
-class BundleModel(TupleModel):  # type: ignore[misc]
+class BundleModel(TupleModel):
     """How a bundle is passed: as it is."""
 
     def get_argument_type(self) -> Any:

@@ -114,7 +114,7 @@ class Typing:
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class InferTypes(NopythonTypeInference):  # type: ignore[misc]
+class InferTypes(NopythonTypeInference):
     """numba's inference of types, over `Typing`."""
 
     _name = "eddy_infer_types"
@@ -129,7 +129,7 @@ class InferTypes(NopythonTypeInference):  # type: ignore[misc]
             state.typingctx = context
 
 
-class Options(Flags):  # type: ignore[misc]
+class Options(Flags):
     """numba's options of a compilation: it looks each implementation of an operation up by them.
 
     Its own comparison computes some thirty properties on each side, which was a sixth of the time.
@@ -144,13 +144,13 @@ class Options(Flags):  # type: ignore[misc]
         return isinstance(other, Options) and bool(self._values == other._values)
 
 
-class Passes(PassManager):  # type: ignore[misc]
+class Passes(PassManager):
     """Passes without a recomputation of the lives of variables after each: `IRProcessing` and others compute them."""
 
     _ENFORCING = False
 
 
-class KernelCompiler(CompilerBase):  # type: ignore[misc]
+class KernelCompiler(CompilerBase):
     """Compiles kernels and their steps."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
