@@ -28,7 +28,15 @@ from numba.core.typed_passes import (
     PreLowerStripPhis,
 )
 from numba.core.types import Boolean, Function, Number
-from numba.core.untyped_passes import FixupArgs, GenericRewrites, IRProcessing, ReconstructSSA, TranslateByteCode
+from numba.core.untyped_passes import (
+    DeadBranchPrune,
+    FixupArgs,
+    GenericRewrites,
+    IRProcessing,
+    ReconstructSSA,
+    RewriteSemanticConstants,
+    TranslateByteCode,
+)
 
 __all__ = ["KernelCompiler"]
 
@@ -164,6 +172,8 @@ class KernelCompiler(CompilerBase):
             TranslateByteCode,
             FixupArgs,
             IRProcessing,
+            RewriteSemanticConstants,
+            DeadBranchPrune,
             GenericRewrites,
             ReconstructSSA,
             InferTypes,
