@@ -58,8 +58,8 @@ class Part(JITCodeLibrary):
     """The code of a step, for other libraries to link: not optimised as a whole, no machine code, not cached."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        # A loop that is peeled or unrolled here would contain each step that it calls several times.
-        options = create_pipeline_tuning_options(speed_level=1)
+        # A loop that is peeled, unrolled or unswitched (level 3) here would contain each step that it calls several times.
+        options = create_pipeline_tuning_options(speed_level=2)
         options.loop_unrolling = False
         builder = create_pass_builder(self._codegen._tm, options)
         ll_module.data_layout = self._codegen._data_layout
