@@ -58,7 +58,7 @@ class Part(JITCodeLibrary):
     """The code of a step, for other libraries to link: not optimised as a whole, no machine code, not cached."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        # A loop that is peeled, unrolled or unswitched (level 3) here would contain each step that it calls several times.
+        # A loop that is peeled, unrolled or unswitched (level 3) here would call each of its steps several times.
         options = create_pipeline_tuning_options(speed_level=2)
         options.loop_unrolling = False
         builder = create_pass_builder(self._codegen._tm, options)
