@@ -22,6 +22,7 @@ SPARK_MODULES = (
     "bench.balancing",
     "bench.hub",
     "bench.placement_spark",
+    "bench.placement_stream",
     "bench.soak",
     "bench.spark",
     "bench.spill",
