@@ -1,0 +1,68 @@
+"""Key groups with a hot key are divided into fragments and gathered while the join runs; the results stay the same."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eddy.spark import SparkJoinError
+from eddy.spark.partitioning.fragments import Dealt
+from eddy.spark.streaming.state import compaction
+from eddy.spark.streaming.state.checkpoint import Checkpoint
+from tests.spark.streaming.test_splits import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(
+    ("kind", "transport"), [("one key", "packed"), ("one key", "rows"), ("chain", "packed"), ("branch", "packed")]
+)
+def test_fragments_on_request(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, transport: str
+) -> None:
+    monkeypatch.setattr(compaction, "MERGED", 3)
+    run = Run(spark, tmp_path, kind)
+    run.keys = [7] * 20 + list(range(20))
+    running = run.start(partitions=2, key_groups=2, transport=transport, keep=2)
+    for _ in range(2):
+        run.batch(running)
+    running.fragment(0, "R")
+    run.batch(running)
+    running.fragment(1, "S", to=[0, 1])
+    running.move(2, 1)
+    run.batch(running)
+    assert running.partition_map.groups == 5
+    running.gather(0)
+    running.forget_engines()  # they load what compaction has written
+    run.batch(running)
+    running.split(0)
+    running.fragment(0, "S")
+    run.batch(running)
+    text, kinds = running.explain(), [(one["kind"], one["group"], one["child"]) for one in running.history().to_pylist()]
+    running.stop()
+    running = run.start(partitions=2, transport=transport, keep=2)
+    for _ in range(2):
+        run.batch(running)
+    running.gather(1)
+    for _ in range(2):
+        run.batch(running)
+    assert running.compaction_problem is None
+    manifest = Checkpoint(tmp_path / "state").newest()
+    run.end_of_time(running)
+    running.stop()
+    run.check()
+    assert manifest is not None
+    assert manifest.dealt == (Dealt(0, 1, 2),)
+    assert "key group 0 is in fragments 0, 2: rows of S are dealt to them" in text
+    assert [one for one in kinds if one[0] != "move"] == [
+        ("fragment", 0, 2),
+        ("fragment", 1, 3),
+        ("fragment", 1, 4),
+        ("gather", 0, 2),
+        ("split", 0, 5),
+        ("fragment", 0, 2),
+    ]
