@@ -1,7 +1,7 @@
 """Fragments of a key group: rows of one key divided among tasks, although no partitioning by key can divide them.
 
-One stream is *dealt*: each of its rows in the group goes to one fragment, which a hash of the whole row decides. Rows of
-the other streams in the group go to all fragments. A result has exactly one row of the dealt stream, so exactly one
+One stream is *dealt*: each of its rows in the group goes to one fragment, which a hash of the whole row decides. Rows
+of the other streams in the group go to all fragments. A result has exactly one row of the dealt stream, so exactly one
 fragment gives it; and that fragment has the rows of all other streams, so it finds it.
 
     stream R (dealt)       r0 r1 r2 r3      fragment 0: r0 r3     fragment 1: r1 r2

@@ -109,7 +109,7 @@ class Total:
     results: int = 0
     late: int = 0
     regrouped: Counter[str] = field(default_factory=Counter)
-    """Moves and splits of key groups that took effect."""
+    """Changes of key groups that took effect."""
 
     def run(self, campaign: Campaign, root: Path) -> None:
         """Run a campaign in a new directory, check its outputs, and add it."""
@@ -148,7 +148,7 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
     total.show(f"{total.late} late rows")
     assert total.results > 1500
     assert total.late >= 5
-    assert set(total.regrouped) == {"split", "moved by state", "moved by jit"}
+    assert set(total.regrouped) == {"split", "fragment", "gather", "moved by state", "moved by jit"}
     kinds = KINDS
     if number + 1 < JOBS:
         kinds = {kind: kinds[kind] for kind in kinds if kind in IN_EACH_JOB}

@@ -19,6 +19,7 @@ import eddy
 from eddy import Query, Range, Stream
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.partitioning.fragments import Dealt
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.partitioning.split_tree import Split
 from eddy.spark.streaming.driver.partition_map import PartitionMap
@@ -123,7 +124,9 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         ({"groups": group(chain=(Link(3, None, (replace(make_segment("f", 2), splits=1),)),))}, "segment of group 2"),
         ({"splits": (Split(2, 0),)}, "4 partitions of key groups, but the join has 5"),
         ({"splits": (Split(9, 0),)}, "key group 9 does not exist"),
-        ({"splits": (Split(1, 1),)}, "key group 1 cannot be split along class 1"),
+        ({"splits": (Split(1, 2),)}, "key group 1 cannot be split along class 2"),
+        ({"dealt": (Dealt(2, 0, 2),)}, "key group 2 cannot have 2 fragments by stream 0"),
+        ({"splits": (Split(1, 1),)}, "4 partitions of key groups, but the join has 5"),
         (split(make_segment("f", 2)), "key group 4 has a segment of group 2"),
         (split(make_segment("f", 4)), "key group 4 has a segment of group 4"),
         (split(replace(make_segment("f", 1), splits=1)), "key group 4 has a segment of group 1"),

@@ -68,8 +68,8 @@ def explain_progress(manifest: Manifest, key_groups: KeyGroups) -> str:
             said = f"split along [{key_groups.shares.classes[along]}]; the other half is {tree.cells + i}"
             lines.append(f"  key group {group} was {said}")
     for group, stream, _ in tree.dealt:
-        name, own = key_groups.shares.streams[stream], ranges(tree.fragments(group))
-        lines.append(f"  key group {group} is in fragments {own}: rows of {name} are dealt to them")
+        name, fragments = key_groups.shares.streams[stream], ranges(tree.fragments(group))
+        lines.append(f"  key group {group} is in fragments {fragments}: rows of {name} are dealt to them")
     lines += [f"  {one}" for one in key_groups.hot]
     for partition in range(mapped.n):
         own = [group for group, at in enumerate(mapped.partitions) if at == partition and not tree.is_closed(group)]

@@ -32,9 +32,9 @@ def token_after(
 def regrouped_states(groups: Mapping[int, GroupState], before: SplitTree, tree: SplitTree) -> dict[int, GroupState]:
     """Return the state of each key group after the changes from one tree to a later one.
 
-    A child of a split has the chain of its parent, in which it finds its rows. A fragment has no chain: it finds its
-    rows in that of its group. Each has a token of its own, and so has a group that was gathered: no engine fits them, so
-    they are loaded from the log.
+    A child of a split has the chain of its parent, in which it finds its rows. A further fragment has no chain: it
+    finds its rows in that of its group. Each has a token of its own, and so has a group that was gathered: no engine
+    fits them, so they are loaded from the log.
     """
     found = dict(groups)
     for dealt in set(before.dealt).difference(tree.dealt):

@@ -19,7 +19,7 @@ from eddy.query.numbers import whole
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split_tree import SplitTree
-from eddy.spark.streaming.driver.move_records import Change, How, MoveRecords, check_how
+from eddy.spark.streaming.driver.move_records import Change, How, Kind, MoveRecords, check_how
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load, Rebalancer, balanced
 from eddy.spark.streaming.driver.splitting import (
@@ -192,7 +192,8 @@ class KeyGroups:
     def _changed(self, now: Layout, wish: Wish, by: str) -> Layout:
         """Return the groups after a split, fragmenting or gathering. The groups that it makes are loaded from the log,
         so they may go anywhere: the further ones go to the emptiest partitions."""
-        group, tree = wish.group, now.tree
+        kind: Kind
+        group, tree, kind, to = wish.group, now.tree, "split", None
         if isinstance(wish, GatherGroup):
             tree, old, new = tree.gather(group), tree.fragments(group), [group]
             mapped, load = now.partition_map, now.load.regrouped(old, new)
@@ -201,7 +202,7 @@ class KeyGroups:
             return Layout(tree, mapped, load, (*now.changes, *changes))
         if isinstance(wish, SplitGroup):
             along = self._direction(tree, group) if wish.along is None else wish.along
-            tree, kind, to = tree.split(group, along), "split", None
+            tree = tree.split(group, along)
             new = [group, tree.groups - 1]
         else:
             tree, kind, to = tree.fragment(group, wish.stream, wish.parts), "fragment", wish.to

@@ -80,10 +80,10 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
     require(len(found.watermarks.marks) == streams, f"{len(found.watermarks.marks)} watermarks for {streams} streams")
     for what, length in (("partitions", found.partition_map.groups), ("loads", len(found.load.per_group))):
         require(length == groups, f"{length} {what} of key groups, but the join has {groups} key groups")
-    for one in found.tree.dealt:
-        require(one.stream < streams, f"key group {one.group} is dealt by stream {one.stream} of {streams}")
-        why = why_undealt(job.query, one.stream)
-        require(why is None, f"key group {one.group} is in fragments, but {why}")
+    for group, stream, _ in found.tree.dealt:
+        require(stream < streams, f"key group {group} is in fragments by stream {stream}")
+        why = why_undealt(job.query, stream)
+        require(why is None, f"key group {group} is in fragments, but {why}")
     taken = manifest.extra["taken"]
     require(taken is None or len(taken) == streams, f"positions {taken} of inputs for {streams} streams")
     for group, state in manifest.groups.items():

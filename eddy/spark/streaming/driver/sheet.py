@@ -57,8 +57,8 @@ NEWEST = 20
 PLANS = 8
 """Plans that are drawn: those of most key groups."""
 _BATCH = (
-    "batch", "rows", "late", "results", "groups", "live", "mapped", "loaded", "moved", "split", "fragments",
-    "hot_keys", "transitions", "state_rows", "state_bytes", "memory_bytes", "spilled_bytes", "slowest_share", "log_seconds",
+    "batch", "rows", "late", "results", "groups", "live", "mapped", "loaded", "moved", "split", "fragments", "hot_keys",
+    "transitions", "state_rows", "state_bytes", "memory_bytes", "spilled_bytes", "slowest_share", "log_seconds",
     "join_seconds", "commit_seconds", "publish_seconds",
 )  # fmt: skip
 _GROUP = (

@@ -167,9 +167,7 @@ class SplitRule:
         ]
         self._below = {group: self._below.get(group, 0) + 1 for group in cool}
 
-    def plan(
-        self, tree: SplitTree, shares: Shares, partition_map: PartitionMap, load: Load, batch: int
-    ) -> Wish | None:
+    def plan(self, tree: SplitTree, shares: Shares, partition_map: PartitionMap, load: Load, batch: int) -> Wish | None:
         """Return the change that takes effect with a batch, None for none. O(groups + splits)."""
         if not self.splits or batch < self._rests_until:
             return None

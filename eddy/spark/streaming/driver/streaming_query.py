@@ -362,9 +362,9 @@ class StreamingJoinQuery:
 
         Columns: move (its number), batch, group; step and kind, the number and the name of the message in the protocol
         MSLB of Zhu and Rundensteiner (PartitionsToMove, SendPartitions, ReceivePartitions, Received,
-        ReactivatePartitions), or SplitGroup, FragmentGroup, GatherFragments; from, to; bytes, and seconds where they are known. The boundary of a
-        micro-batch stands for DeactivatePartitions. A group without rows is received when it next has some. The newest
-        10,000 are kept.
+        ReactivatePartitions), or SplitGroup, FragmentGroup, GatherFragments; from, to; bytes, and seconds where they
+        are known. The boundary of a micro-batch stands for DeactivatePartitions. A group without rows is received when
+        it next has some. The newest 10,000 are kept.
         """
         return self._batches.key_groups.records.messages()
 
@@ -373,9 +373,9 @@ class StreamingJoinQuery:
 
         Columns: move, batch, kind ("move", "split", "fragment" or "gather"; a row for each fragment beside the first),
         group, from and to (partitions), child (the new group of a split, or the fragment), how, by ("request" or
-        "rule"), refused (why a group with a hot key is not divided into fragments, null for a change); the load of the fullest partition over the mean load: fullness_before,
-        fullness_predicted for the moves and splits of the batch together, and fullness_measured four batches later,
-        null until then. The newest 10,000 are kept.
+        "rule"), refused (why a group with a hot key is not divided into fragments, null for a change); the load of the
+        fullest partition over the mean load: fullness_before, fullness_predicted for all changes of the batch together,
+        and fullness_measured four batches later, null until then. The newest 10,000 are kept.
         """
         return self._batches.key_groups.records.history()
 

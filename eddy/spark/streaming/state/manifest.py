@@ -4,8 +4,9 @@ A manifest is complete: a job can resume from the newest one and the files that 
 
 The bytes are those of `eddy/storage/sections.py` with another magic: a header in JSON, one section, a digest over all.
 
-    header     batch, watermarks, partition map, splits of key groups, groups in fragments, extra; results and late files as lists; per key
-               group version, token, plan, due and its chain as [batch, late marks or null, number of segments]
+    header     batch, watermarks, partition map, splits of key groups, groups in fragments, extra; results and late
+               files as lists; per key group version, token, plan, due and its chain as [batch, late marks or null,
+               number of segments]
     segments   one batch (`eddy.storage.arrow_bytes`): the segments of all links, in order of key group and chain
 
 Segments are a table because there are thousands of them; a chain has few links.
