@@ -10,14 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests import defects
 from tests.changing_defects import CHANGING_DEFECTS
-from tests.defects import LEDGER_DEFECTS, RING_DEFECTS, SEED, Defect, Edit
+from tests.defects import FRAGMENT_DEFECTS, LEDGER_DEFECTS, RING_DEFECTS, SEED, Defect, Edit
 from tests.documents import ROOT
 
 DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS)
@@ -45,6 +45,11 @@ PLAY_RINGS = PLAY.format(
     examples=80,
     module="tests.eddy.test_aggregates_rings",
     test="test_groups_are_those_of_the_oracle_through_switches",
+)
+PLAY_TREES = PLAY.format(
+    examples=60,
+    module="tests.spark.test_split_tree",
+    test="test_each_result_meets_in_one_group_whenever_its_rows_were_written",
 )
 
 
@@ -90,6 +95,7 @@ def run(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 ALL_EDITS = [*(edit for defect in DEFECTS for edit in defect.edits), *LEDGER_DEFECTS.values(), *RING_DEFECTS.values()]
+ALL_EDITS += FRAGMENT_DEFECTS.values()
 
 
 @pytest.mark.parametrize("edit", ALL_EDITS)
@@ -133,10 +139,20 @@ def test_the_oracle_of_aggregates_finds_a_defect_of_ring_values(
     assert done.returncode == (edit is not None), done.stdout + done.stderr
 
 
-def edited(sources: Path, folder: Path, *edits: Edit) -> Path:
-    """Return a copy of the packages with some edits."""
+@pytest.mark.parametrize("edit", [None, *FRAGMENT_DEFECTS.values()], ids=["none", *FRAGMENT_DEFECTS])
+def test_the_trees_of_key_groups_find_a_defect_of_fragments(edit: Edit | None, sources: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    copy = edited(sources, tmp_path, *([] if edit is None else [edit]), more=("eddy/spark", "tests/spark"))
+    done = run(copy, "-c", PLAY_TREES)
+    assert done.returncode == (edit is not None), done.stdout + done.stderr
+
+
+def edited(sources: Path, folder: Path, *edits: Edit, more: Sequence[str] = ()) -> Path:
+    """Return a copy of the packages, and of more directories, with some edits."""
     copy = folder / "copy"
     shutil.copytree(sources, copy, ignore=LEFT_OUT)
+    for directory in more:
+        shutil.copytree(ROOT / directory, copy / directory, ignore=shutil.ignore_patterns("__pycache__", "streaming"))
     for edit in edits:
         path = copy / edit.file
         path.write_text(path.read_text().replace(edit.before, edit.after))

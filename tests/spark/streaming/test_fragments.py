@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eddy.spark.partitioning.fragments import Dealt
+import eddy
+from eddy.spark.partitioning.fragments import Dealt, why_undealt
 from eddy.spark.streaming.state import compaction
 from eddy.spark.streaming.state.checkpoint import Checkpoint
-from tests.spark.streaming.test_splits import Run
+from tests.spark.streaming.test_splits import QUERIES, SCHEMA, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,3 +65,17 @@ def test_fragments_on_request(
         ("split", 0, 5),
         ("fragment", 0, 2),
     ]
+
+
+def test_what_is_dealt_has_one_row_in_each_result() -> None:
+    r, s, t = (eddy.Stream(name, SCHEMA, window=eddy.Range(5), time="t") for name in "RST")
+    assert [why_undealt(QUERIES["chain"], stream) for stream in range(3)] == [None] * 3
+    for how in ("left", "semi", "anti"):
+        query = eddy.Query([r, s], ["R.k = S.k"], branches=[eddy.Branch([t], ["R.k = T.k"], how)])
+        assert [why_undealt(query, stream) for stream in range(2)] == [None, None]
+        assert "stream T is in a branch" in (why_undealt(query, 2) or "")
+    full = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "full")])
+    assert all("full outer join" in (why_undealt(full, stream) or "") for stream in range(2))
+    rows = eddy.Query([eddy.Stream("R", SCHEMA, window=eddy.Rows(5), time="t"), s], ["R.k = S.k"])
+    assert "Rows window" in (why_undealt(rows, 0) or "")
+    assert why_undealt(rows, 1) is None

@@ -115,11 +115,12 @@ class Driver:
             kind = chance.random()
             # A group in fragments is not split, and a place for a fragment is no group to change.
             with contextlib.suppress(SparkJoinError):
-                if kind < 0.3 and mapped.groups < MOST_GROUPS:
-                    running.fragment(group, chance.choice(STREAMS), to=chance.choices(range(mapped.n), k=2))
+                if kind < 0.2 and mapped.groups < MOST_GROUPS - 4:
+                    to = chance.choices(range(mapped.n), k=chance.randrange(1, 3))
+                    running.fragment(group, chance.choice(STREAMS), to)
                 elif kind < 0.4 and (dealt := running._batches.key_groups.tree.dealt):
                     running.gather(chance.choice(dealt).group)
-                elif not others or (kind < 0.6 and mapped.groups < MOST_GROUPS):
+                elif not others or (kind < 0.7 and mapped.groups < MOST_GROUPS):
                     running.split(group)
                 else:
                     # In turns, so that a short campaign has both.
