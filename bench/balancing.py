@@ -220,7 +220,7 @@ FIGURES = (
             "spark.jit_pause_vs_state": "Spark: longest time until a moved group was ready, jit / state",
             "spark.jit_sent_bytes_vs_state": "Spark: bytes from the sender, jit / state",
             "spark.lm_and_jit_vs_lm_and_state": "Spark: rows a second after the move with LM, jit / state",
-            "spark.fragments_task_vs_whole": "Spark, a hot key: longest task of a micro-batch, fragments / whole",
+            "spark.fragments_worker_vs_whole": "Spark, a hot key: CPU time of the busiest worker, fragments / whole",
             "spark.fragments_rows_per_s_vs_whole": "Spark, a hot key: rows a second, fragments / whole",
             **COST_TITLES,
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import defaultdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from bench.harness.figure import Point, Row, Say, Table, spread
 from bench.harness.turns import agree
 from bench.spark import SCHEMA, Feed, bench_session
 from eddy import Query, Range, Stream
+from eddy.demo.workers import driver_jvm, workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +30,7 @@ WAYS = ("whole", "fragments")
 
 def hot_key_point(full: bool) -> Point:
     """Return the job on Spark."""
-    sizes = (60, 20_000, 8, 3, 400) if full else (2, 2_000, 2, 1, 100)
+    sizes = (20, 40_000, 10, 5, 2_000) if full else (2, 2_000, 2, 1, 100)
     return {"part": "hot key", **dict(zip(("warm", "rows", "batches", "turns", "live_rows"), sizes, strict=True))}
 
 
@@ -39,12 +41,11 @@ def hot_key_rows(point: Point, say: Say) -> list[Row]:
         tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder,
         bench_session(f"local[{PARTITIONS}]") as spark,
     ):
-        feed = _fed(Path(folder) / "in", point)
         for turn in range(point["turns"] + 1):  # the first turn warms up
             found = {}
             for way in WAYS:
                 say(f"hot key, turn {turn} of {point['turns']}: {way}")
-                found[way] = _job(spark, feed, Path(folder) / f"{way}-{turn}", way == "fragments", point)
+                found[way] = _job(spark, Path(folder) / f"{way}-{turn}", way == "fragments", point)
                 if turn:
                     taken[way].append(found[way])
             agree("a join with a hot key", {way: one["results"] for way, one in found.items()})
@@ -57,75 +58,95 @@ def hot_key_rows(point: Point, say: Say) -> list[Row]:
         {"shows": "hot key", "way": way, **{name: median(one[name] for one in own) for name in own[0]}}
         for way, own in taken.items()
     ]
-    named = {"spark.fragments_task_vs_whole": "task_s", "spark.fragments_rows_per_s_vs_whole": "rows_per_s"}
+    named = {"spark.fragments_worker_vs_whole": "worker_s", "spark.fragments_rows_per_s_vs_whole": "rows_per_s"}
     return [*rows, *({"figure": name, **spread(ratios(of), "value")} for name, of in named.items())]
 
 
 def _query(live_rows: int) -> Query:
     """Return R joined with S, each with this number of rows in its window."""
     streams = [Stream(name, SCHEMA, window=Range(2 * live_rows), time="ts") for name in "RS"]
-    return Query(streams, ["R.key = S.key"], select={"key": "R.key", "R": "R.val", "S": "S.val"})
+    return Query(streams, ["R.key = S.key"], select={"key": "R.key"})
 
 
-def _fed(folder: Path, point: Point) -> Feed:
-    """Return a feed whose first two streams have rows: half of them with the hot key, the others spread evenly."""
-    rng, feed, position = np.random.default_rng(1), Feed(folder), 0
-    for size in [min(WARM_ROWS, point["rows"])] * point["warm"] + [point["rows"]] * (1 + point["batches"]):
-        times, stream = np.arange(position, position + size), rng.integers(0, 2, size)
-        keys = np.where(rng.random(size) < 0.5, HOT, rng.integers(1, point["live_rows"], size))
-        values = rng.integers(0, 1 << 40, size)
-        feed.write([[column[stream == i] for column in (keys, times, values)] for i in range(4)])
-        position += size
-    return feed
+class _Arrivals:
+    """Files of micro-batches with rows of two streams: half of them with the hot key, the others spread evenly."""
+
+    def __init__(self, folder: Path, keys: int) -> None:
+        self.feed = Feed(folder)
+        self._keys = keys
+        self._chance = np.random.default_rng(1)
+        self._position = 0
+
+    def add(self, rows: int) -> None:
+        """Draw the rows of a micro-batch and write them."""
+        chance, times = self._chance, np.arange(self._position, self._position + rows)
+        stream, values = chance.integers(0, 2, rows), chance.integers(0, 1 << 40, rows)
+        keys = np.where(chance.random(rows) < 0.5, HOT, chance.integers(1, self._keys, rows))
+        self.feed.write([[column[stream == i] for column in (keys, times, values)] for i in range(4)])
+        self._position += rows
 
 
-def _job(spark: SparkSession, feed: Feed, checkpoint: Path, divided: bool, point: Point) -> dict[str, Any]:
+def _job(spark: SparkSession, folder: Path, divided: bool, point: Point) -> dict[str, Any]:
     """Run the job, in which the group of the hot key gets a second fragment, or not, before what is measured."""
     from eddy.spark import join
 
-    frames = {name: frame for name, frame in feed.frames(spark).items() if name in "RS"}
+    arrivals = _Arrivals(folder / "in", point["live_rows"])
+    frames = {name: frame for name, frame in arrivals.feed.frames(spark).items() if name in "RS"}
     joined = join(
         _query(point["live_rows"]),
         frames,
-        checkpoint=checkpoint,
+        checkpoint=folder / "checkpoint",
         partitions=PARTITIONS,
         key_groups=GROUPS,
         rebalance="off",
     )
     running = joined.writeStream.format("noop").start()
+    added = 0
 
-    def until(batches: int) -> None:
-        while running.isActive and running.batches().num_rows < batches:
+    def run(rows: int, batches: int) -> None:
+        nonlocal added
+        for _ in range(batches):
+            arrivals.add(rows)
+        added += rows * batches
+        while running.isActive and sum(running.batches()["rows"].to_pylist()) < added:
             running.processAllAvailable()
         if (problem := running.exception()) is not None:
             raise problem
 
-    warm, last = point["warm"], point["warm"] + 1 + point["batches"]
-    while running.isActive and not running.batches().num_rows:
-        pass
+    run(min(WARM_ROWS, point["rows"]), point["warm"])
     hot = max(running.groups().to_pylist(), key=lambda one: one["results"])["group"]
     partition = running.partition_map.partitions[hot]
     if divided:
         running.fragment(hot, "R", to=[1 - partition])
-    # Without it, all else in the other partition: the best that moves can do.
     for group in range(GROUPS):
+        # All else is in the other partition: the best that moves can do.
         if group != hot:
             running.move(group, 1 - partition)
-    until(last)
-    batches, groups = running.batches().to_pylist(), running.groups().to_pylist()
+    run(point["rows"], 1)
+    before, warm = _cpu(spark), running.batches().num_rows
+    run(point["rows"], point["batches"])
+    used = [own - before.get(pid, 0.0) for pid, own in _cpu(spark).items()]
+    batches = running.batches().to_pylist()
     taken = [one["durationMs"]["triggerExecution"] / 1000 for one in running.recentProgress if one["numInputRows"]]
     running.stop()
-    tasks: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for one in groups:
-        tasks[one["batch"]][one["partition"]] += one["ready_seconds"] + one["join_seconds"]
-    measured = range(warm + 1, last)
     return {
         "results": sum(one["results"] for one in batches),
-        "rows_per_s": median(batches[number]["rows"] / taken[number] for number in measured),
-        "trigger_s": median(taken[number] for number in measured),
-        "task_s": median(max(tasks[batches[number]["batch"]].values()) for number in measured),
+        "rows_per_s": median(one["rows"] / own for one, own in zip(batches[warm:], taken[warm:], strict=True)),
+        "trigger_s": median(taken[warm:]),
+        "worker_s": max(used) / len(batches[warm:]),
+        "workers_s": sum(used) / len(batches[warm:]),
         "state_bytes": batches[-1]["state_bytes"],
     }
+
+
+def _cpu(spark: SparkSession) -> dict[int, float]:
+    """Return the CPU seconds of each Python worker so far."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    found = {}
+    for pid in workers(driver_jvm(spark)):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found[pid] = (int(fields[11]) + int(fields[12])) / ticks
+    return found
 
 
 HOT_KEY_TABLE = Table(
@@ -134,7 +155,8 @@ HOT_KEY_TABLE = Table(
     {
         "rows_per_s": "rows/s",
         "trigger_s": "micro-batch, s",
-        "task_s": "longest task, s",
+        "worker_s": "CPU s of the busiest worker",
+        "workers_s": "CPU s of all",
         "state_bytes": "bytes of all engines",
         "results": "results",
     },
