@@ -134,6 +134,10 @@ class SplitTree:
         """Return the places of a group, ascending. O(splits)."""
         return [self.cells + i for i, own in enumerate(self.splits) if own == (group, self.classes)]
 
+    def most_parts(self, group: int) -> int:
+        """Return the most fragments that a group can have."""
+        return 1 + len(self.places(group)) + MAX_SPLITS - len(self.splits)
+
     def deal_of(self, group: int) -> Dealt | None:
         """Return how the rows of a group, or of the group of a place, are dealt; None if they are not."""
         group = self.owner(group)

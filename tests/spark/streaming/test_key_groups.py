@@ -273,6 +273,18 @@ def test_a_hot_key_gets_fragments_until_it_cools() -> None:
     assert not job.groups.hot
 
 
+def test_a_request_that_the_rule_was_faster_than_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(Automatic(patience=1))
+    while not (layout := job.groups.layout(job.batch)).tree.dealt:
+        job.run(9, 1, 1, 1, keys=many(0.9))
+    job.groups.fragment(0)
+    job.groups.committed(job.batch, layout, layout.load, {}, 0.01)
+    job.groups.move(1, 1)
+    assert job.run(9, 1, 1, 1).tree == layout.tree
+    assert "a request came too late and has no effect: key group 0 is in fragments" in caplog.text
+    assert job.run(9, 1, 1, 1).tree == layout.tree
+
+
 def test_a_key_that_swings_gets_no_fragments() -> None:
     job = Job(Automatic(patience=3))
     for batch in range(100):

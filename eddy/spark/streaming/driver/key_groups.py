@@ -151,10 +151,19 @@ class KeyGroups:
     def _ask(self, wish: Wish) -> None:
         """Take a request. Raises SparkJoinError if it does not fit those before it."""
         with self._lock:
-            now = Layout(self.tree, self.partition_map, self.load)
-            for one in [*self._wishes, wish]:
-                now = self._changed(now, one, "request")
+            self._changed(self._as_asked(), wish, "request")
             self._wishes.append(wish)
+
+    def _as_asked(self) -> Layout:
+        """Return the groups of the newest batch with the requested changes. The rule may have changed a group since a
+        request came, so that it does not fit any more: then it has no effect."""
+        now = Layout(self.tree, self.partition_map, self.load)
+        for wish in self._wishes:
+            try:
+                now = self._changed(now, wish, "request")
+            except SparkJoinError as problem:
+                LOG.warning("%s: a request came too late and has no effect: %s", self._title, problem)
+        return now
 
     def _direction(self, tree: SplitTree, group: int) -> int:
         """Return the class along which a group is split. Raises SparkJoinError for a group that cannot be split."""
@@ -170,12 +179,10 @@ class KeyGroups:
     def layout(self, batch: int) -> Layout:
         """Return the groups in a batch: those of the last one with all changes that are due."""
         with self._lock:
-            now = Layout(self.tree, self.partition_map, self.load)
+            now = self._as_asked()
             self._planned = dict(self._moves), len(self._wishes)
-            for wish in self._wishes:
-                now = self._changed(now, wish, "request")
             due = self._rule.plan(self.tree, self.shares, self.partition_map, self.load, batch)
-            if due is not None and due.group not in {wish.group for wish in self._wishes}:
+            if due is not None and not self._wishes:
                 now = self._changed(now, due, "rule")
             planned = self._planned_map(now.partition_map, now.load, batch)
             wanted = planned.with_moves({group: one.to for group, one in self._moves.items()})

@@ -183,7 +183,7 @@ class SplitRule:
             if not along and self.why_whole(tree, group) is None:
                 mean = sum(load.per_group) / partition_map.n
                 parts = max(2, min(partition_map.n, math.ceil(load.per_group[group] / mean)))
-                return FragmentGroup(group, self.deal(group), parts)
+                return FragmentGroup(group, self.deal(group), min(parts, tree.most_parts(group)))
         return None
 
     def deal(self, group: int) -> int:
@@ -197,7 +197,7 @@ class SplitRule:
             return self._why_undealt[0] if self._why_undealt else "no stream can be dealt"
         if not self.splits:
             return "rebalance is not 'auto'; call fragment(…)"
-        if len(tree.splits) >= MAX_SPLITS:
+        if tree.most_parts(group) < 2:
             return f"there are {MAX_SPLITS} splits and fragments"
         rows = self._rows.get(group)
         if rows is not None and not rows[self.deal(group)]:
