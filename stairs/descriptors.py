@@ -111,31 +111,34 @@ R_FIELDS = 4
 
 # states[x]: one STAIR
 E_HEADS = 0  # address of its heads, one per key id
-E_RING = 1  # address of its ring of entries
+E_RING = 1  # address of its ring of entries from number SPLIT on
 E_MASK = 2  # capacity of the ring - 1; slot of an entry = entry number & mask
 E_WIDTH = 3  # int32s in an entry: its link, then a sequence number for each stream of the set
 E_NEXT = 4  # number of the next entry
 E_TAIL = 5  # every entry before it is dead
 E_BIRTH = 6  # a key is attempted when its head is at least this
-E_CLASS = 7  # the class it is indexed on
-E_PARTS0 = 8  # the streams of the set are rows PARTS0 .. PARTS1 - 1 of `parts`
-E_PARTS1 = 9
-E_KEY_PART = 10  # the component, counted from PARTS0, that has the key id of an entry
-E_KEY_OFFSET = 11  # where (link, key id) of the class lies in a record of that stream
-E_UNMARKED = 12  # key ids not attempted, counted only while BIRTH is -1
-E_COUNT = 13  # entries the last operation stored
-E_LOWS = 14  # where the low marks of its track start in `lows`
-E_ROUTE = 15  # the route of its promotion over the STAIRs below it, a row of `span`
-E_BASE = 16  # the route of its promotion over SteMs alone
-E_SHORT = 17  # entries that found no room since Python last made room
-E_MARKED = 18  # key ids attempted, counted only while BIRTH is 0 or more
-E_HAND = 19  # the key id that completion examines next
-E_STORED = 20  # counters since its creation: entries stored by walks,
-E_PASSED = 21  # ... composites not stored because their key was not attempted,
-E_PROMOTED = 22  # ... keys promoted,
-E_COMPUTED = 23  # ... entries that promotions stored
-E_DEBT = 24  # live entries that the tail passed, less those stored since
-E_FIELDS = 25
+E_SPLIT = 7  # entries below it lie in the ring before, while that is moved; 0 = there is none
+E_CLASS = 8  # the class it is indexed on
+E_PARTS0 = 9  # the streams of the set are rows PARTS0 .. PARTS1 - 1 of `parts`
+E_PARTS1 = 10
+E_KEY_PART = 11  # the component, counted from PARTS0, that has the key id of an entry
+E_KEY_OFFSET = 12  # where (link, key id) of the class lies in a record of that stream
+E_UNMARKED = 13  # key ids not attempted, counted only while BIRTH is -1
+E_COUNT = 14  # entries the last operation stored
+E_LOWS = 15  # where the low marks of its track start in `lows`
+E_ROUTE = 16  # the route of its promotion over the STAIRs below it, a row of `span`
+E_BASE = 17  # the route of its promotion over SteMs alone
+E_SHORT = 18  # entries that found no room since Python last made room
+E_MARKED = 19  # key ids attempted, counted only while BIRTH is 0 or more
+E_HAND = 20  # the key id that completion examines next
+E_STORED = 21  # counters since its creation: entries stored by walks,
+E_PASSED = 22  # ... composites not stored because their key was not attempted,
+E_PROMOTED = 23  # ... keys promoted,
+E_COMPUTED = 24  # ... entries that promotions stored
+E_DEBT = 25  # live entries that the tail passed, less those stored since
+E_BEFORE = 26  # address of the ring before
+E_BEFORE_MASK = 27  # its capacity - 1
+E_FIELDS = 28
 
 # parts[p]: one stream of a STAIR's set
 P_STREAM = 0

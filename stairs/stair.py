@@ -27,12 +27,18 @@ attempted there and has no entries.
 **Expiry.** An entry is live while each of its components is live: at or above the low mark of its stream. Low marks
 only rise, so a dead entry stays dead. (The exception is a push that is undone: it lowers low marks again, and the state
 forgets its contents.) When the ring is full, the tail advances until a slot is free. It passes dead entries. A live
-entry becomes the newest of its key: it gets the next number and keeps its slot (`stairs.kernels.stair.make_slots`). So
-each entry below the tail is dead or has a new number: a chain may end there, and its slot may be used again. A walk
-skips the dead entries of a chain. When the tail passes more live entries than are stored, the live entries move, in
-their order, to a ring twice their number. So the capacity stays below four times the number of live entries plus those
-about to be stored, whatever the windows, and an insert costs amortised O(1). A head whose chain was all dead then
+entry becomes the newest of its key: it gets the next number (`stairs.kernels.stair.pass_tail`). So each entry below the
+tail is dead or has a new number: a chain may end there, and its slot may be used again. A walk skips the dead entries
+of a chain. When the tail passes more live entries than are stored, the ring is too small. Its successor has at least
+twice as many slots as there are live entries. So the capacity stays below four times the number of live entries plus
+those about to be stored, whatever the windows, and an insert costs amortised O(1). A head whose chain was all dead then
 points below the tail: the key is still attempted, and still empty.
+
+**Growth without a pause.** A ring that is too small stays where it is: entries from number `split` on are stored in its
+successor, and with each of them the tail passes MOVED entries of the ring before, in the same way as above, so that the
+live ones get a number in the successor. When the tail reaches `split`, the ring before is released. Until then both
+take memory. If the bound on memory forbids that, or a promotion needs a large part of the ring, the live entries move
+at once.
 
 **Recycled key ids.** A key id is recycled when no live tuple of any stream has the key (`stairs.kernels.keys.sweep`).
 Each entry of the old key has a component with that key id, from a stream of the set that has the class, and that
@@ -52,7 +58,7 @@ key ids are counted and not the entries of children.
 with them. When a push is undone, the ring may contain its inserts, and may lack entries whose components are live
 again; no record of either exists, so the state forgets: it makes all keys unattempted, which is always correct.
 
-Invariants (`stairs.checks.stair`): birth < tail <= next <= tail + capacity, a power of two; heads < next;
+Invariants (`stairs.checks.stair`): birth < tail <= next <= max(tail, split) + capacity, a power of two; heads < next;
 birth <= link < entry; each live entry is in the chain of its key, once, and that key is attempted; an attempted key has
 exactly the combinations that a nested loop over all live tuples finds.
 Source: Deshpande, Hellerstein, "Lifting the burden of history from adaptive query processing", VLDB 2004, for STAIR,
@@ -70,6 +76,8 @@ import numpy as np
 from stairs.descriptors import (
     C_CAPACITY,
     C_NEXT,
+    E_BEFORE,
+    E_BEFORE_MASK,
     E_BIRTH,
     E_CLASS,
     E_COMPUTED,
@@ -90,6 +98,7 @@ from stairs.descriptors import (
     E_PROMOTED,
     E_RING,
     E_SHORT,
+    E_SPLIT,
     E_STORED,
     E_TAIL,
     E_UNMARKED,
@@ -108,6 +117,7 @@ from stairs.kernels.stair import (
     count_live,
     demote,
     demote_all,
+    end_move,
     move,
 )
 from stairs.memory.arena import Int32s, Int64s
@@ -118,6 +128,11 @@ from stairs.tables import StairTables
 FIRST_ROOM = 64
 KEPT_STATE = [E_BIRTH, E_TAIL, E_NEXT, E_UNMARKED, E_MARKED, E_HAND, E_STORED, E_PASSED, E_PROMOTED, E_COMPUTED, E_DEBT]
 """Fields of the descriptor that do not follow from the rest of the state."""
+
+
+def new_ring(size: int) -> Int32s:
+    """Return a ring of `size` zeros: the system gives such memory page by page, when it is first written."""
+    return np.zeros(size, np.int32)
 
 
 class Spare(NamedTuple):
@@ -172,6 +187,8 @@ class Stair:
             ring: Int32s = np.full(FIRST_ROOM * width, -1, np.int32)
             spare = Spare(heads, ring, -1 if complete else 0, heads.ctypes.data, ring.ctypes.data)
         self.heads, self.ring, birth = spare.heads, spare.ring, spare.birth
+        self._before: Int32s | None = None
+        """The ring before, while entries move out of it."""
         self._heads_room = len(self.heads)
         fields = [0] * E_FIELDS
         fields[E_MASK] = (1 << ((len(self.ring) // width).bit_length() - 1)) - 1
@@ -201,8 +218,20 @@ class Stair:
     @property
     def slots(self) -> Int32s:
         """Ring as int32[capacity, 1 + streams of the set], a view; memory beyond the power of two is left out."""
+        return self._slots(self.ring, E_MASK)
+
+    def _slots(self, ring: Int32s, mask: int) -> Int32s:
         width = 1 + len(self.streams)
-        return self.ring[: (int(self.state[E_MASK]) + 1) * width].reshape(-1, width)
+        return ring[: (int(self.state[mask]) + 1) * width].reshape(-1, width)
+
+    def entry(self, e: int) -> Int32s:
+        """Return entry number e, a view: int32[1 + streams of the set], its link and its components."""
+        ring, mask = self.ring, E_MASK
+        if self._before is not None and e < self.state[E_SPLIT]:
+            ring, mask = self._before, E_BEFORE_MASK
+        slots = self._slots(ring, mask)
+        own: Int32s = slots[e & (len(slots) - 1)]
+        return own
 
     @property
     def lows(self) -> Int64s:
@@ -217,7 +246,8 @@ class Stair:
     # Parts for another process (`eddy.live`)
 
     def to_parts(self) -> Plain:
-        """Return everything from which `load_parts` resumes."""
+        """Return everything from which `load_parts` resumes. Entries that move are moved first."""
+        self._end_move()
         return {
             "row": self.row,
             "streams": list(self.streams),
@@ -244,6 +274,8 @@ class Stair:
         """Return the memory for another state; this state must not be used any more."""
         state = self.state
         following, heads, ring = int(state[E_NEXT]), int(state[E_HEADS]), int(state[E_RING])
+        if self._before is not None:
+            ring = self.ring.ctypes.data
         return Spare(self.heads, self.ring, max(following, 0), heads, ring)
 
     def follow(self) -> None:
@@ -254,14 +286,19 @@ class Stair:
             longer[: len(self.heads)] = self.heads
             self.heads, self._heads_room = longer, room
             self.publish()
+        if self._before is not None and self.state[E_TAIL] >= self.state[E_SPLIT]:
+            self.state[E_SPLIT] = 0
+            self._before = None
 
     def make_room(self, least: int) -> None:
-        """Move the live entries to a ring of at least 2 * (live entries + least) slots. O(entries in the ring).
+        """Move the live entries to a ring of at least 2 * (live entries + least) slots, at once or step by step.
 
         After a kernel returned NEED_ENTRIES, `least` is E_SHORT. `make_room(0)` releases room that the live entries do
-        not need. Raises CapacityError with nothing changed.
+        not need. Raises CapacityError with nothing changed. O(1) step by step, else O(entries in the ring).
         """
         self.tables.sync()
+        if self._begin_move(least):
+            return
         state = self.state
         live = count_live(self.tables.entries, self.row)
         if live + least > MOST_ENTRIES:
@@ -274,14 +311,49 @@ class Stair:
         growth = 4 * room * int(state[E_WIDTH]) - self.ring.nbytes
         if growth > 0:
             self.modules.allowance.ask(growth, f"{self.what} with {live + least} entries")
-        ring: Int32s = np.full(room * int(state[E_WIDTH]), -1, np.int32)
+        ring = new_ring(room * int(state[E_WIDTH]))
+        address = ring.ctypes.data
         move(self.modules.arena, self.tables.entries, self.row, ring)
-        state[[E_MASK, E_SHORT, E_DEBT]] = room - 1, 0, 0
-        self.ring = ring
-        self.publish()
+        # The descriptor may have the address of the ring before until it is written.
+        self._before, self.ring = self.ring, ring
+        state[[E_RING, E_MASK, E_SPLIT, E_SHORT, E_DEBT]] = address, room - 1, 0, 0, 0
+        self._before = None
+
+    def _begin_move(self, least: int) -> bool:
+        """Store entries in a ring of twice the slots from now on; return False if that is not the way.
+
+        It is if more than half of the slots have live entries, as the debt proves without a count.
+        """
+        state, room = self.state, self.capacity
+        following = int(state[E_NEXT])
+        fits = room <= MOST_ENTRIES // 4 and following + 4 * room <= self.modules.renumber_at
+        if not fits or self._before is not None or not 0 < least <= room // 8 or state[E_DEBT] <= (room - 1) >> 1:
+            return False
+        size = 2 * room * int(state[E_WIDTH])
+        try:
+            self.modules.allowance.ask(4 * size, f"{self.what}: a larger ring")
+        except CapacityError:
+            # Without the ring before, the successor may fit.
+            return False
+        ring = new_ring(size)
+        address, mask = ring.ctypes.data, int(state[E_MASK])
+        self._before, self.ring = self.ring, ring
+        state[[E_RING, E_MASK, E_SPLIT, E_BEFORE, E_BEFORE_MASK, E_SHORT, E_DEBT]] = (
+            *(address, 2 * room - 1, following),
+            *(int(state[E_RING]), mask, 0, 0),
+        )
+        return True
+
+    def _end_move(self) -> None:
+        """Move all entries that are left in the ring before, if there is one."""
+        if self._before is not None:
+            self.tables.sync()
+            end_move(self.modules.arena, self.tables.entries, self.row)
+            self.follow()
 
     def _renumber_entries(self) -> None:
         """Renumber the entries from near 0, so that their numbers stay in an int32. O(state)."""
+        self._end_move()
         state, heads = self.state, self.heads
         birth, tail, room = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_MASK]) + 1
         born = min(birth, 0)
@@ -385,13 +457,21 @@ class Stair:
         birth = int(state[E_NEXT])
         state[[E_BIRTH, E_TAIL, E_NEXT]] = birth, birth + 1, birth + 1
         state[[E_MARKED, E_UNMARKED, E_SHORT]] = 0
+        if self._before is not None:
+            # An exception may have come before the address of its successor was written.
+            slots = len(self.ring) // int(state[E_WIDTH])
+            state[[E_RING, E_MASK, E_SPLIT]] = self.ring.ctypes.data, (1 << (slots.bit_length() - 1)) - 1, 0
+            self._before = None
 
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow the tuples: sequence number s of stream i is now s - shifts[i]. O(ring)."""
-        columns = self.slots[:, 1:]
-        for k, j in enumerate(self.streams):
-            if shifts[j]:
-                np.maximum(columns[:, k] - shifts[j], -1, out=columns[:, k])
+        rings = [self.slots]
+        if self._before is not None:
+            rings.append(self._slots(self._before, E_BEFORE_MASK))
+        for slots in rings:
+            for k, j in enumerate(self.streams, 1):
+                if shifts[j]:
+                    np.maximum(slots[:, k] - shifts[j], -1, out=slots[:, k])
 
     # Sizes and counters
 
@@ -408,8 +488,9 @@ class Stair:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of heads and ring."""
-        return self.heads.nbytes + self.ring.nbytes
+        """Bytes of heads and ring, and of the ring before while entries move."""
+        before = 0 if self._before is None else self._before.nbytes
+        return self.heads.nbytes + self.ring.nbytes + before
 
     def counters(self) -> dict[str, int]:
         """Return counts since the creation: entries stored, composites passed on, keys promoted, entries computed."""

@@ -17,6 +17,7 @@ from stairs.descriptors import (
     E_MARKED,
     E_MASK,
     E_NEXT,
+    E_SPLIT,
     E_TAIL,
     E_UNMARKED,
     S_NEXT,
@@ -36,12 +37,12 @@ def check_stair(stair: Stair) -> None:
     what = stair.what
     require(room & (room - 1) == 0, f"{what}: {room} slots are no power of two")
     require(-1 <= birth < tail <= following, f"{what}: birth {birth}, tail {tail}, next {following} are out of order")
-    require(following - tail <= room, f"{what}: entries {tail} .. {following - 1} in {room} slots")
-    ring = stair.slots
+    split = max(tail, int(state[E_SPLIT]))
+    require(following - split <= room, f"{what}: entries {split} .. {following - 1} in {room} slots")
     lows = stair.lows.tolist()
 
     def live(e: int) -> Composite | None:
-        components = tuple(ring[e & (room - 1), 1:].tolist())
+        components = tuple(stair.entry(e)[1:].tolist())
         return components if all(s >= low for s, low in zip(components, lows, strict=True)) else None
 
     combinations = _combinations(stair)
@@ -59,7 +60,7 @@ def check_stair(stair: Stair) -> None:
             reached.add(e)
             if (components := live(e)) is not None:
                 stored.append(components)
-            link = int(ring[e & (room - 1), 0])
+            link = int(stair.entry(e)[0])
             require(birth <= link < e, f"{what}: the link of entry {e} is {link}, birth is {birth}")
             e = link
         found = combinations.pop(kid, [])

@@ -15,12 +15,15 @@ import numpy as np
 from stairs.descriptors import (
     C_HEADS,
     C_STRIDE,
+    E_BEFORE,
+    E_BEFORE_MASK,
     E_HEADS,
     E_LOWS,
     E_MASK,
     E_PARTS0,
     E_PARTS1,
     E_RING,
+    E_SPLIT,
     E_TAIL,
     E_WIDTH,
     H_CLASS,
@@ -52,6 +55,8 @@ from stairs.memory.arena import Arena, Entries, Routes
 def entry_at(entries: Entries, x: int, e: int) -> int:
     """Return the address of entry number e."""
     row = entries.states[u64(x)]
+    if e < row[E_SPLIT]:
+        return row[E_BEFORE] + 4 * ((e & row[E_BEFORE_MASK]) * row[E_WIDTH])
     return row[E_RING] + 4 * ((e & row[E_MASK]) * row[E_WIDTH])
 
 

@@ -40,7 +40,7 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.hop import after, entry_at, floor, head_at, newest_tuple, take
 from stairs.kernels.memory import peek_int32, poke_int32
-from stairs.kernels.stair import MOST_ENTRIES, attempted, free_room, make_slots, mark, may_combine, proven
+from stairs.kernels.stair import MOST_ENTRIES, attempted, follow_up, free_room, make_slots, mark, may_combine, proven
 from stairs.memory.arena import Arena, Entries, Routes, Walk
 
 INCOMPLETE = -1
@@ -158,6 +158,7 @@ def promote(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, 
             arena.meta[M_SHORT] |= SHORT_ENTRIES
             return NEED_ENTRIES
     publish(entries, x, kid, found)
+    follow_up(arena, entries, x, found)
     return DONE
 
 

@@ -23,6 +23,7 @@ from stairs.descriptors import (
     E_NEXT,
     E_PARTS0,
     E_PARTS1,
+    E_SPLIT,
     E_TAIL,
     E_UNMARKED,
     E_WIDTH,
@@ -38,6 +39,8 @@ UNMARKED = -2
 """Head of a demoted key: below any birth, including that of a state born complete (-1)."""
 GONE = -1
 """First component of a dropped entry: below any low mark."""
+MOVED = 2
+"""Entries that move from the ring before for each entry stored: it is empty before its successor is full."""
 MOST_ENTRIES = 1 << 29
 """Largest number of entries of one state. A promotion that finds more stops there."""
 
@@ -78,34 +81,57 @@ def proven(arena: Arena, entries: Entries, x: int) -> bool:
 @inlined
 def free_room(entries: Entries, x: int) -> int:
     """Return the number of entries that fit in the ring without freeing slots."""
-    states = entries.states
-    return states[x, E_MASK] + 1 - (states[x, E_NEXT] - states[x, E_TAIL])
+    row = entries.states[u64(x)]
+    return row[E_MASK] + 1 - (row[E_NEXT] - max(row[E_TAIL], row[E_SPLIT]))
+
+
+@inlined
+def pass_tail(arena: Arena, entries: Entries, x: int) -> bool:
+    """Advance the tail by one entry; return whether that is live.
+
+    A live entry becomes the newest of its key: it gets the next number. In a full ring that number has the slot which
+    the entry occupies; in another case the entry is copied, and the ring must have a free slot. A link to the old
+    number now ends its chain; that is correct, because every older entry of the chain has a still lower number.
+    """
+    row = entries.states[u64(x)]
+    tail = row[E_TAIL]
+    row[E_TAIL] = tail + 1
+    if not is_live(entries, x, tail):
+        return False
+    at, to = entry_at(entries, x, tail), entry_at(entries, x, row[E_NEXT])
+    p = head_at(entries, x, key_of(arena, entries, x, np.int64(peek_int32(at + 4 + 4 * row[E_KEY_PART]))))
+    poke_int32(to, peek_int32(p))
+    if to != at:
+        for k in range(1, row[E_WIDTH]):
+            poke_int32(to + 4 * k, peek_int32(at + 4 * k))
+    poke_int32(p, row[E_NEXT])
+    row[E_NEXT] += 1
+    return True
+
+
+@inlined
+def follow_up(arena: Arena, entries: Entries, x: int, stored: int) -> None:
+    """Move entries out of the ring before, if there is one: MOVED of them for each of the `stored` entries."""
+    row = entries.states[u64(x)]
+    for _ in range(MOVED * stored):
+        if row[E_TAIL] >= row[E_SPLIT] or free_room(entries, x) == 0:
+            return
+        pass_tail(arena, entries, x)
 
 
 @inlined
 def make_slots(arena: Arena, entries: Entries, x: int, wanted: int) -> bool:
     """Advance the tail until `wanted` slots are free; return False if that needs a larger ring.
 
-    The tail passes dead entries. A live entry becomes the newest of its key: it gets the next number, which in a full
-    ring has the slot that the entry occupies. A link to the old number now ends its chain; that is correct, because
-    every older entry of the chain has a still lower number. O(1) per entry passed; the ring is too small when the tail
-    passes more live entries than are stored.
+    O(1) per entry passed; the ring is too small when the tail passes more live entries than are stored.
     """
     row = entries.states[u64(x)]
-    while row[E_MASK] + 1 - (row[E_NEXT] - row[E_TAIL]) < wanted:
-        tail = row[E_TAIL]
-        if tail == row[E_NEXT]:
+    if row[E_TAIL] < row[E_SPLIT]:
+        follow_up(arena, entries, x, wanted)
+    while free_room(entries, x) < wanted:
+        if row[E_TAIL] == row[E_NEXT] or row[E_TAIL] < row[E_SPLIT] or row[E_DEBT] > row[E_MASK] >> 1:
             return False
-        if is_live(entries, x, tail):
-            if row[E_NEXT] - tail != row[E_MASK] + 1 or row[E_DEBT] > row[E_MASK] >> 1:
-                return False
-            at = entry_at(entries, x, tail)
-            p = head_at(entries, x, key_of(arena, entries, x, np.int64(peek_int32(at + 4 + 4 * row[E_KEY_PART]))))
-            poke_int32(at, peek_int32(p))
-            poke_int32(p, row[E_NEXT])
-            row[E_NEXT] += 1
-            row[E_DEBT] += 1
-        row[E_TAIL] = tail + 1
+        row[E_DEBT] += pass_tail(arena, entries, x)
     row[E_DEBT] = max(row[E_DEBT] - wanted, 0)
     return True
 
@@ -151,6 +177,12 @@ def count_live(entries: Entries, x: int) -> int:
         if is_live(entries, x, e):
             n += 1
     return n
+
+
+@jit
+def end_move(arena: Arena, entries: Entries, x: int) -> None:
+    """Move all entries that are left in the ring before. O(these entries)."""
+    follow_up(arena, entries, x, entries.states[x, E_SPLIT] - entries.states[x, E_TAIL])
 
 
 @jit

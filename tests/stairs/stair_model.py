@@ -17,7 +17,6 @@ from stairs.descriptors import (
     E_BASE,
     E_BIRTH,
     E_COUNT,
-    E_MASK,
     E_ROUTE,
     E_SHORT,
     E_TAIL,
@@ -171,10 +170,9 @@ def promote(stair: Stair, kid: int) -> int:
 def entries_of(stair: Stair, kid: int, arrivals: bool = False) -> list[list[int]]:
     """Return the live entries in the chain of a key, newest first, as sequence or arrival numbers."""
     stair.follow()
-    tail, mask = int(stair.state[E_TAIL]), int(stair.state[E_MASK])
-    found, e = [], int(stair.heads[kid])
+    tail, found, e = int(stair.state[E_TAIL]), [], int(stair.heads[kid])
     while e >= tail:
-        link, *components = stair.slots[e & mask].tolist()
+        link, *components = stair.entry(e).tolist()
         if all(s >= low for s, low in zip(components, stair.lows.tolist(), strict=True)):
             found.append(components)
         e = link

@@ -11,7 +11,7 @@ from jisc.plan.stored_routes import StoredPlan, compile_stored
 from jisc.plan.tree import parse
 from stairs import stair as stair_module
 from stairs.checks.stair import check_stair
-from stairs.descriptors import E_BASE, E_BIRTH, E_NEXT, E_ROUTE, M_MODE, S_BASE, STORED
+from stairs.descriptors import E_BASE, E_BIRTH, E_NEXT, E_ROUTE, E_SPLIT, E_TAIL, M_MODE, S_BASE, STORED
 from stairs.errors import CapacityError, StateError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels import one_by_one, promotion
@@ -188,7 +188,47 @@ def test_growth_keeps_entries_and_marks() -> None:
     pair.check()
 
 
-def no_memory(least: int) -> int:
+@pytest.mark.parametrize("event", ["nothing", "room", "renumbering", "undo", "demotions", "parts"])
+def test_a_ring_grows_step_by_step(event: str) -> None:
+    """At each step of each growth the state is whole, and something else may happen in the middle of one."""
+    pair = Pair(one_class([rows_window(150)] * 2))
+    fed, promoted = pair.stair([0, 1], 0, complete=True), pair.stair([0, 1], 0)
+    moving = capacity = 0
+    for k in range(60):
+        pair.push([row(n % 2, (7 * k + n) % 90) for n in range(12)])
+        for key in {7 * k % 90, (7 * k + 1) % 90} if k > 30 else ():
+            promote(promoted, kid_of(promoted, (key,)))
+        capacity = max(capacity, fed.capacity)
+        moves = fed.state[E_TAIL] < fed.state[E_SPLIT]
+        moving += bool(moves)
+        pair.check()
+        if not moves or event == "nothing":
+            continue
+        if event == "room":
+            fed.make_room(0)
+        elif event == "renumbering":
+            fed._renumber_entries()
+            pair.driver.modules.renumber()
+        elif event == "undo":
+            pair.driver.walk([row(0, 1), row(1, 1)])
+            pair.driver.modules.undo()
+            assert not fed.complete
+            fed.promote_all()
+        elif event == "demotions":
+            for key in (1, 2, 3):
+                fed.demote(kid_of(fed, (key,)))
+        else:
+            before = sorted(entries_of(fed, kid_of(fed, (1,)), arrivals=True))
+            parts = fed.to_parts()
+            assert len(parts["ring"]) == 3 * fed.capacity
+            assert sorted(entries_of(fed, kid_of(fed, (1,)), arrivals=True)) == before
+        assert event == "demotions" or fed.state[E_TAIL] >= fed.state[E_SPLIT]
+        pair.check()
+    assert moving > (10 if event in ("nothing", "demotions") else 1)
+    assert capacity >= 8 * FIRST_ROOM
+
+
+def no_memory(size: int) -> None:
     raise MemoryError
 
 
@@ -200,7 +240,7 @@ def test_a_failure_to_make_room_leaves_the_state_as_it_was(monkeypatch: pytest.M
     pair.push([row(k % 2, 7) for k in range(40)])
     kid, other = kid_of(stair, (7,)), kid_of(stair, (1,))
 
-    for name, put, error in (("MOST_ENTRIES", 300, CapacityError), ("power_of_two", no_memory, MemoryError)):
+    for name, put, error in (("MOST_ENTRIES", 300, CapacityError), ("new_ring", no_memory, MemoryError)):
         with monkeypatch.context() as patch:
             patch.setattr(stair_module, name, put)
             with pytest.raises(error):
@@ -217,7 +257,7 @@ def test_a_push_that_finds_no_room_is_undone(monkeypatch: pytest.MonkeyPatch) ->
     stair = pair.stair([0, 1], 0, complete=True)
     pair.push([row(k % 2, 7) for k in range(2)])
     kid = kid_of(stair, (7,))
-    for name, put, error in (("MOST_ENTRIES", 100, CapacityError), ("power_of_two", no_memory, MemoryError)):
+    for name, put, error in (("MOST_ENTRIES", 100, CapacityError), ("new_ring", no_memory, MemoryError)):
         with monkeypatch.context() as patch:
             patch.setattr(stair_module, name, put)
             with pytest.raises(error):
