@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 REGROUPED = "regrouped"
 """File with a line for each move, split, fragment and gathering that took effect."""
-MOST_GROUPS = 18
+MOST_GROUPS = 14
 SHARE, SHARE_BETWEEN = 0.5, 0.05
 """Share of the points at which such a change is requested, and of the looks of the main thread in between."""
 WORKER_DIED = ("Python worker exited unexpectedly", "PythonWorkerFactory.createWorker")
@@ -115,14 +115,14 @@ class Driver:
             kind = chance.random()
             # A group in fragments is not split, and a place for a fragment is no group to change.
             with contextlib.suppress(SparkJoinError):
-                if kind < 0.2 and mapped.groups < MOST_GROUPS - 4:
+                if kind < 0.3 and mapped.groups < MOST_GROUPS + 6:
                     to = chance.choices(range(mapped.n), k=chance.randrange(1, 3))
                     running.fragment(group, chance.choice(STREAMS), to)
-                elif kind < 0.4 and (dealt := running._batches.key_groups.tree.dealt):
+                elif kind < 0.5 and (dealt := running._batches.key_groups.tree.dealt):
                     running.gather(chance.choice(dealt).group)
-                elif not others or (kind < 0.7 and mapped.groups < MOST_GROUPS):
+                elif mapped.groups < MOST_GROUPS and (not others or kind < 0.7):
                     running.split(group)
-                else:
+                elif others:
                     # In turns, so that a short campaign has both.
                     running.move(group, chance.choice(others), how=next(self._ways))
 
