@@ -22,6 +22,7 @@ from stairs.chunk_log import ChunkLog
 from stairs.gathered import ColumnId, Gathered
 from stairs.kernels.payload import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
 from stairs.memory.allowance import Allowance
+from stairs.memory.segments import copy_ring
 from stairs.plain_types import Column, declared, merged, plain, to_plain
 from stairs.storage.parts import Parts, Plain
 
@@ -188,14 +189,12 @@ class Payload:
 
     def resize(self, i: int, room: int, low: int, following: int) -> None:
         """Change the rings of stream i to `room` slots; tuples low .. following - 1 keep their values. O(all rings)."""
-        seqs = np.arange(low, following)
-        old = self.room[i]
         values, valid = dict(self._ring), dict(self._valid)
         for kept, fill in ((values, 0), (valid, 1)):
             for column_id in list(kept):
                 if column_id[0] == i:
                     ring = np.full((room, kept[column_id].shape[1]), fill, np.uint8)
-                    ring[seqs & (room - 1)] = kept[column_id][seqs & (old - 1)]
+                    copy_ring(ring, kept[column_id], low, following)
                     kept[column_id] = ring
         self._layout(values, valid, [*self.room[:i], room, *self.room[i + 1 :]])
 

@@ -79,7 +79,7 @@ from stairs.kernels.marks import clear_all
 from stairs.links import links_of
 from stairs.memory.allowance import Allowance
 from stairs.memory.arena import Arena, Int64s
-from stairs.memory.segments import Segments
+from stairs.memory.segments import Segments, copy_ring
 from stairs.storage.parts import MOST, Parts, Plain, powers_of_two
 
 NEVER = 2 * FOREVER
@@ -139,7 +139,7 @@ class Stems:
         self._strides = [len(members) for members in graph.members]
         self.before = [stride * stride if self.apart else 0 for stride in self._strides]
         """Heads of each class before those of its first key: those of nulls, whose ids are -1 - column."""
-        self.recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], -1)
+        self.recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], 0)
         self.values = Segments(np.int64, [FIRST_ROOM * count for count in graph.rings], 0)
         self.heads = Segments(np.int32, self._head_sizes([1] * n), -1)
         self.words = Segments(np.int64, [FIRST_KEYS * width for width in graph.widths], 0)
@@ -290,7 +290,7 @@ class Stems:
         self._install(
             classes=classes,
             capacity=capacity,
-            recs=Segments(np.int32, [n * width for n, width in zip(capacity, self._widths, strict=True)], -1),
+            recs=Segments(np.int32, [n * width for n, width in zip(capacity, self._widths, strict=True)], 0),
             values=Segments(np.int64, [n * count for n, count in zip(capacity, self.graph.rings, strict=True)], 0),
             heads=Segments(np.int32, self._head_sizes(factors), -1),
             words=Segments(np.int64, [f * n for f, n in zip(factors, self.words.size, strict=True)], 0),
@@ -310,14 +310,14 @@ class Stems:
     def _grow_ring(self, i: int, least: int) -> None:
         room, old = power_of_two(least), self.capacity[i]
         width = self._widths[i]
-        live = np.arange(self.streams[i, S_LO], self.streams[i, S_NEXT])
+        live = int(self.streams[i, S_LO]), int(self.streams[i, S_NEXT])
         recs = self.recs.resized(i, room * width)
-        recs.view(i).reshape(room, width)[live & (room - 1)] = self.recs.view(i).reshape(old, width)[live & (old - 1)]
+        copy_ring(recs.view(i).reshape(room, width), self.recs.view(i).reshape(old, width), *live)
         values, rings = self.values, self.graph.rings[i]
         if rings:
             values = values.resized(i, room * rings)
             own, before = values.view(i).reshape(rings, room), self.values.view(i).reshape(rings, old)
-            own[:, live & (room - 1)] = before[:, live & (old - 1)]
+            copy_ring(own.T, before.T, *live)
         capacity = [*self.capacity[:i], room, *self.capacity[i + 1 :]]
         self._install(recs=recs, values=values, capacity=capacity)
 

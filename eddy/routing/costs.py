@@ -17,8 +17,9 @@ stored state below a virtual one; there the prediction errs on the safe side.)
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import accumulate
+from statistics import median
+from typing import NamedTuple
 
 from jisc.plan.states import Masks, StateId
 from jisc.plan.tree import Tree
@@ -92,42 +93,69 @@ def virtual_cost(trace: Trace) -> float:
     return float(spent / work[W_TUPLES])
 
 
-def climb_costs(
-    tree: Tree, masks: Masks, routes: Routes, trace: Trace, rows: Floats, walked: Floats
-) -> tuple[float, list[Benefit]]:
-    """Return the predicted nanoseconds of climbing a tree, per arrival, with all states virtual, and their benefits.
+class Climb(NamedTuple):
+    """A climb of a tree with no state stored, as far as it does not depend on the data.
 
-    routes   those of the tree with no state stored (`jisc.plan.stored_routes`); `trace` is a trial of them
+    routes   its routes (`jisc.plan.stored_routes`)
+    states   the inner states of the tree
+    joins    per stream, the joins from its leaf to the root: hops that probe the sibling, the number of the sibling's
+             state and of the state that the two form, -1 = none
+    """
+
+    routes: Routes
+    states: list[StateId]
+    joins: list[list[tuple[int, int, int]]]
+
+
+def climb_of(tree: Tree, masks: Masks, routes: Routes) -> Climb:
+    """Return the climb of a tree by these routes. O(streams * depth)."""
+    states = list(dict.fromkeys(side.state for side in masks.sides(tree) if side.node.children))
+    number = {state.mask: k for k, state in enumerate(states)}
+    joins = [
+        [
+            (
+                len(sibling.streams),
+                number[sibling.mask] if sibling.children else -1,
+                number.get(own.mask | sibling.mask, -1),
+            )
+            for own, sibling in tree.path(i)
+        ]
+        for i in range(masks.graph.n_streams)
+    ]
+    return Climb(routes, states, joins)
+
+
+def climb_costs(climb: Climb, trace: Trace, rows: Floats, walked: Floats) -> tuple[float, list[Benefit]]:
+    """Return the predicted nanoseconds of a climb with all states virtual, per arrival, and the benefits of states.
+
+    trace    a trial of its routes
     rows     float64[streams], live tuples
     walked   float64[streams], tuples of each stream in the trace
     """
+    # Python's numbers: there are a few hundred, and an operation of numpy on one of them takes as long as on all.
+    routes, states, joins = climb
     total = max(float(trace.work[W_TUPLES]), 1.0)
-    visits = trace.visits.astype(np.float64)
-    steps = CLIMB_PROBE * visits[:, 0] + CLIMB_VISIT * visits[:, 1]
-    saved = dict.fromkeys((side.state for side in masks.sides(tree) if side.node.children), 0.0)
-    made = dict.fromkeys(saved, 0.0)
-    live: dict[StateId, list[float]] = {state: [] for state in saved}
-    by_mask = {state.mask: state for state in saved}
+    visits = trace.visits.tolist()
+    steps = [0.0, *accumulate(CLIMB_PROBE * chains + CLIMB_VISIT * tuples for chains, tuples, _ in visits)]
+    saved, made = [0.0] * len(states), [0.0] * len(states)
+    live: list[list[float]] = [[] for _ in states]
     cost = CLIMB * total + CLIMB_RESULT * float(trace.work[W_RESULTS]) + CLIMB_SCANNED * float(trace.work[W_SCANNED])
-    for i in range(masks.graph.n_streams):
-        h, end = int(routes.span[i, R_TRUNK]), int(routes.span[i, R_END])
-        cost += float(steps[h:end].sum())
-        for own, sibling in tree.path(i):
-            last = h + len(sibling.streams)
-            found = float(visits[last - 1, 2])
-            if sibling.children:
-                state = by_mask[sibling.mask]
-                probes = float(visits[h, 0])
-                saved[state] += float(steps[h:last].sum()) - CLIMB_PROBE * probes - CLIMB_VISIT * found
-            parent = by_mask.get(own.mask | sibling.mask)
-            if parent is not None:
+    spans = routes.span[:, [R_TRUNK, R_END]].tolist()
+    for (h, end), path, n, own in zip(spans, joins, walked.tolist(), rows.tolist(), strict=False):
+        cost += steps[end] - steps[h]
+        for hops, sibling, parent in path:
+            last = h + hops
+            found = visits[last - 1][2]
+            if sibling >= 0:
+                saved[sibling] += steps[last] - steps[h] - CLIMB_PROBE * visits[h][0] - CLIMB_VISIT * found
+            if parent >= 0:
                 made[parent] += found
-                if walked[i]:
-                    live[parent].append(found / walked[i] * rows[i])
+                if n:
+                    live[parent].append(found / n * own)
             h = last
     benefits = []
-    for state, worth in saved.items():
-        entries = float(np.median(live[state])) if live[state] else 0.0
+    for state, worth, stored, sizes in zip(states, saved, made, live, strict=True):
+        entries = median(sizes) if sizes else 0.0
         size = max(entries, FIRST_ROOM) * ENTRY_BYTES * (1 + state.mask.bit_count()) * SLACK
-        benefits.append(Benefit(state, worth / total, STORE * made[state] / total, entries, size))
+        benefits.append(Benefit(state, worth / total, STORE * stored / total, entries, size))
     return cost / total, benefits

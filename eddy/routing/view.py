@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from eddy.routing.costs import ARRIVAL, ATTRIBUTE, Benefit, climb_costs, virtual_cost
+from eddy.routing.costs import ARRIVAL, ATTRIBUTE, Benefit, Climb, climb_costs, climb_of, virtual_cost
 from jisc.plan.routes import Preference, compile_routes
 from jisc.plan.states import Masks, StateId
 from jisc.plan.stored_routes import StoredPlan, compile_stored
@@ -35,7 +35,7 @@ class Tables:
     def __init__(self, masks: Masks) -> None:
         self.masks = masks
         self._virtual: dict[tuple[Tree, Preference | None], tuple[Routes, bytes]] = {}
-        self._climbs: dict[Tree, Routes] = {}
+        self._climbs: dict[Tree, Climb] = {}
 
     def virtual(self, tree: Tree, prefer: Preference | None) -> tuple[Routes, bytes]:
         """Return the routes over SteMs only, and a digest that is equal for plans that route alike."""
@@ -50,13 +50,14 @@ class Tables:
             known = self._virtual[tree, prefer] = routes, alike
         return known
 
-    def climb(self, tree: Tree) -> Routes:
-        """Return the routes that climb the tree with no state stored."""
+    def climb(self, tree: Tree) -> Climb:
+        """Return the climb of the tree with no state stored."""
         known = self._climbs.get(tree)
         if known is None:
             if len(self._climbs) >= PLANS:
                 self._climbs.clear()
-            known = self._climbs[tree] = compile_stored([StoredPlan(tree, {})], self.masks)[0]
+            routes = compile_stored([StoredPlan(tree, {})], self.masks)[0]
+            known = self._climbs[tree] = climb_of(tree, self.masks, routes)
         return known
 
 
@@ -208,11 +209,11 @@ class View:
         tree = self.tree_of(plan)
         known = self._climbs.get(tree)
         if known is None:
-            routes = self.tables.climb(tree)
-            trace = self.samples.trace(routes, self.picks, 2 * BUDGET, pruned=False)
+            climb = self.tables.climb(tree)
+            trace = self.samples.trace(climb.routes, self.picks, 2 * BUDGET, pruned=False)
             taken = self.picks[: int(trace.work[0]), 0]
             walked = np.bincount(taken, minlength=self.graph.n_streams).astype(np.float64)
-            cost, benefits = climb_costs(tree, self.masks, routes, trace, self.rows, walked)
+            cost, benefits = climb_costs(climb, trace, self.rows, walked)
             known = self._climbs[tree] = self.base + cost, benefits
         return known
 

@@ -8,6 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 
+def copy_ring(new: npt.NDArray[Any], old: npt.NDArray[Any], low: int, following: int) -> None:
+    """Copy elements low .. following - 1 from one ring to another; slot = number modulo slots, along axis 0.
+
+    Both rings have a slot for each of them. In runs, because a copy element by element takes several times as long.
+    """
+    while low < following:
+        n = min(following - low, len(old) - low % len(old), len(new) - low % len(new))
+        new[low % len(new) : low % len(new) + n] = old[low % len(old) : low % len(old) + n]
+        low += n
+
+
 class Segments:
     """Consecutive segments of one flat array: segment k is `array[base[k] : base[k] + size[k]]`."""
 
@@ -15,7 +26,8 @@ class Segments:
         self.fill = fill
         self.size = list(sizes)
         self.base = self._bases()
-        self.array: npt.NDArray[Any] = np.full(sum(sizes), fill, dtype)
+        # The system gives zeros page by page, when they are first written.
+        self.array: npt.NDArray[Any] = np.full(sum(sizes), fill, dtype) if fill else np.zeros(sum(sizes), dtype)
 
     @classmethod
     def over(cls, array: npt.NDArray[Any], sizes: list[int], fill: int) -> Segments:

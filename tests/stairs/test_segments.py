@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stairs.memory.segments import Segments
+from stairs.memory.segments import Segments, copy_ring
 
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 
@@ -46,3 +46,13 @@ def test_a_resized_segment_is_empty_and_the_others_are_as_they_were(sizes: list[
     assert contents(grown) == expected
     assert contents(segments) == before
     assert not np.shares_memory(grown.array, segments.array)
+
+
+@given(old=st.integers(0, 5), new=st.integers(0, 5), low=st.integers(0, 200), share=st.floats(0, 1))
+def test_a_ring_keeps_its_elements_in_another(old: int, new: int, low: int, share: float) -> None:
+    one, other = np.full(1 << old, -1), np.full(1 << new, -1)
+    numbers = np.arange(low, low + round(share * min(len(one), len(other))))
+    one[numbers % len(one)] = numbers
+    copy_ring(other, one, low, low + len(numbers))
+    assert (other[numbers % len(other)] == numbers).all()
+    assert np.count_nonzero(other >= 0) == len(numbers)
