@@ -46,7 +46,8 @@ kernels: $(STAMP)
 $(VENV)/spark-classes.jsa: $(STAMP)
 	-$(BIN)/python -m tests.spark.class_archive
 
-# loadgroup keeps the Spark tests, marked as one group, in one process: one JVM at a time.
+# loadgroup keeps tests that are marked as a group in one process: the Spark tests share a JVM, and those of faults,
+# which start and kill drivers of their own, may run beside them.
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 kernels lint $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup

@@ -212,6 +212,21 @@ def printed(column: str, values: dict[str, Sequence[tuple[int, float]]]) -> list
     return [{"window": size, "how": how, column: value} for how, own in values.items() for size, value in own]
 
 
+RESPONSE_TIME = (
+    "Response time is the wall time from the last result of the old version, or from the change if that is later, "
+    "until the first result of the new version; it is negative if the new version comes first."
+)
+PRINTED_RESPONSE_TIMES = printed(
+    "response_ms",
+    {
+        "immediate": [(10, 1.7), (100, 22.6)],
+        "drain-query": [(10, 0.2), (50, 0.2)],
+        "drain-stream": [(10, -7.0)],
+        "graceful": [(10, 0.003), (100, 0.003)],
+        "graceful-drain": [(10, -10.0), (100, -10.0)],
+    },
+)
+"""What figure 14 of the paper shows, by the kind of the change."""
 COUNTS = {
     "lost": "Results of the reference that did not come",
     "query_disorder": "Old results after a new one",
@@ -222,23 +237,13 @@ COUNTS = {
 FIGURES = (
     Figure(
         "lifecycle-fig14",
-        _ABOUT + "Response time is the wall time from the last result of the old version, or from the change if that "
-        "is later, until the first result of the new version; it is negative if the new version comes first.",
+        _ABOUT + RESPONSE_TIME,
         points,
         response,
         source=f"{PAPER}, figure 14",
         plots=[plot("Response time", "response_ms", "ms")],
         tables=[table("Response time", "response_ms", "ms")],
-        printed=printed(
-            "response_ms",
-            {
-                "immediate": [(10, 1.7), (100, 22.6)],
-                "drain-query": [(10, 0.2), (50, 0.2)],
-                "drain-stream": [(10, -7.0)],
-                "graceful": [(10, 0.003), (100, 0.003)],
-                "graceful-drain": [(10, -10.0), (100, -10.0)],
-            },
-        ),
+        printed=PRINTED_RESPONSE_TIMES,
     ),
     Figure(
         "lifecycle-fig15",

@@ -13,6 +13,8 @@ from bench.harness.figure import Figure
 from bench.lifecycle import (
     COUNTS,
     PAPER,
+    PRINTED_RESPONSE_TIMES,
+    RESPONSE_TIME,
     SCHEMA,
     Subject,
     correctness,
@@ -59,23 +61,13 @@ _ABOUT = (
 FIGURES = (
     Figure(
         "lifecycle-sum-fig14",
-        _ABOUT + "Response time is the wall time from the last result of the old version, or from the change if that "
-        "is later, until the first result of the new version; it is negative if the new version comes first.",
+        _ABOUT + RESPONSE_TIME,
         points,
         partial(response, subject=SUM),
         source=f"{PAPER}, figure 14",
         plots=[plot("Response time", "response_ms", "ms")],
         tables=[table("Response time", "response_ms", "ms")],
-        printed=printed(
-            "response_ms",
-            {
-                "immediate": [(10, 1.7), (100, 22.6)],
-                "drain-query": [(10, 0.2), (50, 0.2)],
-                "drain-stream": [(10, -7.0)],
-                "graceful": [(10, 0.003), (100, 0.003)],
-                "graceful-drain": [(10, -10.0), (100, -10.0)],
-            },
-        ),
+        printed=PRINTED_RESPONSE_TIMES,
     ),
     Figure(
         "lifecycle-sum-fig15",

@@ -29,13 +29,11 @@ CHANGING_DEFECTS = (
         "the results of a new version are not held",
         (Edit("eddy/queries/query.py", "link.new is version and link.change.holds", "link.new is link.old"),),
         queries="changing",
-        seed=4,
     ),
     Defect(
         "results that are held are forgotten",
         (Edit("eddy/queries/query.py", "in held.pop(version, []):", "in []:"),),
         queries="changing",
-        seed=4,
     ),
     Defect(
         "a drain over a window of time ends one tick early",
@@ -53,7 +51,7 @@ CHANGING_DEFECTS = (
             ),
         ),
         queries="changing",
-        seed=4,
+        seed=1,
     ),
     Defect(
         "a drain ends although rows may be late",
@@ -80,7 +78,6 @@ CHANGING_DEFECTS = (
         "kept rows are dropped one tick early",
         (Edit("eddy/queries/kept.py", "watermark - max(spans)", "watermark - max(spans) + 1"),),
         queries="changing",
-        seed=6,
     ),
     Defect(
         "kept rows are dropped although a window of rows has room for one of them",
@@ -92,7 +89,7 @@ CHANGING_DEFECTS = (
         "kept rows that the filter of a window of rows rejects are counted",
         (Edit("eddy/queries/kept.py", "if filter is None:", "if filter is None or self.end:"),),
         queries="changing",
-        seed=2,
+        seed=3,
     ),
     Defect(
         "the old version stops at the change and not at the first result of the new one",
@@ -114,7 +111,7 @@ CHANGING_DEFECTS = (
             ),
         ),
         queries="changing",
-        seed=4,
+        seed=10,
     ),
     Defect(
         "windows that become wider are not filled again",
@@ -131,7 +128,8 @@ CHANGING_DEFECTS = (
             ),
         ),
         queries="changing",
-        seed=3,
+        streams=2,
+        seed=14,
     ),
     Defect(
         "rows that only a new version wants stay out",
@@ -143,12 +141,13 @@ CHANGING_DEFECTS = (
             ),
         ),
         queries="changing",
-        seed=1,
+        seed=6,
     ),
     Defect(
         "the end of a range belongs to the next cell",
         (Edit("eddy/queries/grouped_filters.py", "highs[highs < GREATEST] + 1", "highs"),),
         queries="changing",
+        seed=5,
     ),
     Defect(
         "shared SteMs let go of rows that one of the joins needs",

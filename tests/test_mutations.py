@@ -6,25 +6,43 @@ the defects in some seconds, less time than compiling the kernels takes.
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
 
 from tests import defects
 from tests.changing_defects import CHANGING_DEFECTS
-from tests.defects import FRAGMENT_DEFECTS, LEDGER_DEFECTS, RING_DEFECTS, SEED, Defect, Edit
+from tests.defects import SEED, Defect, Edit
 from tests.documents import ROOT
+from tests.forks import Done, Forks
+from tests.model_defects import FRAGMENT_DEFECTS, LEDGER_DEFECTS, RING_DEFECTS
 
 DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS)
 PACKAGES = ("stairs", "jisc", "eddy")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "demo", "spark")
+FOUND = 9
+"""Exit code of a hunt that found something; Python ends with 1 where a program breaks."""
 
-
+HUNT = """
+import sys
+from pathlib import Path
+from eddy.fuzz.draw import ALL_POLICIES
+from eddy.fuzz.hunt import KINDS, Hunt
+policies = {policies} or ALL_POLICIES
+hunt = Hunt({strategies}, ("append", "changelog"), {streams}, {seed}, False, policies, KINDS[{queries!r}])
+hunt.run(1000, {cases})  # the CPU time of a program has a limit
+if hunt.failure is None:
+    assert hunt.total.cases == {cases}, "the time was over"
+else:
+    print(hunt.failure.message)
+    Path({script!r}).write_text(hunt.failure.script())
+    sys.exit({found})
+"""
 PLAY = """
 from hypothesis import HealthCheck, Phase, settings
 checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -55,43 +73,46 @@ PLAY_TREES = PLAY.format(
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the packages."""
+    """Copy the packages, and compile them to bytecode."""
     folder = tmp_path_factory.mktemp("sources")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=LEFT_OUT)
+    assert compileall.compile_dir(folder, quiet=1)
     return folder
 
 
+@pytest.fixture(scope="module")
+def spark_sources(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the packages with what joins on Spark have in common, and their test."""
+    folder = tmp_path_factory.mktemp("spark") / "sources"
+    shutil.copytree(sources, folder, copy_function=os.link)
+    left_out = shutil.ignore_patterns("__pycache__", "streaming")
+    shutil.copytree(ROOT / "eddy/spark", folder / "eddy/spark", ignore=left_out)
+    (folder / "tests/spark").mkdir(parents=True)
+    shutil.copy(ROOT / "tests/spark/test_split_tree.py", folder / "tests/spark")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    started = Forks(tmp_path_factory.mktemp("forks"))
+    yield started
+    started.close()
+
+
 def fuzz(
-    sources: Path,
-    folder: Path,
-    strategies: Iterable[str],
+    forks: Forks,
+    copy: Path,
+    strategies: Sequence[str],
     cases: int,
     streams: int = 3,
-    policies: Iterable[str] = (),
+    policies: Sequence[str] = (),
     seed: int = SEED,
     queries: str = "inner",
-) -> subprocess.CompletedProcess[str]:
-    """Run the fuzzer on a copy of the packages; the script of a failing case is written into `folder`."""
-    options = {"cases": cases, "seconds": 100, "streams": streams, "seed": seed, "save": folder, "queries": queries}
-    arguments = [f"--{name}={value}" for name, value in options.items()]
-    arguments += [f"--strategy={strategy}" for strategy in strategies]
-    arguments += [f"--policy={policy}" for policy in policies]
-    return run(sources, "-m", "eddy.fuzz", *arguments, "--no-shrink")
-
-
-def run(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on a copy of the packages, without the JIT."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(sources),
-        "NUMBA_DISABLE_JIT": "1",
-        # NumPy integers warn on overflow; integers of compiled kernels wrap around, on which hashes rely.
-        "PYTHONWARNINGS": "ignore::RuntimeWarning",
-    }
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=sources, env=environment, capture_output=True, text=True, timeout=300
-    )
+) -> Done:
+    """Run the fuzzer on a copy of the packages; the script of a failing case is written into the copy."""
+    options = {"strategies": [*strategies], "streams": streams, "seed": seed, "policies": [*policies], "cases": cases}
+    return forks.run(copy, HUNT.format(**options, queries=queries, script=str(copy / "script.py"), found=FOUND))
 
 
 ALL_EDITS = [*(edit for defect in DEFECTS for edit in defect.edits), *LEDGER_DEFECTS.values(), *RING_DEFECTS.values()]
@@ -104,56 +125,61 @@ def test_the_text_to_replace_stands_there_once(edit: Edit) -> None:
 
 
 @pytest.mark.parametrize("queries", ["inner", "branches", "changing"])
-def test_without_a_defect_nothing_is_found(queries: str, sources: Path, tmp_path: Path) -> None:
-    done = fuzz(sources, tmp_path, sorted({defect.strategy for defect in DEFECTS}), cases=60, queries=queries)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_without_a_defect_nothing_is_found(queries: str, forks: Forks, sources: Path) -> None:
+    strategies = sorted({defect.strategy for defect in DEFECTS})
+    done = fuzz(forks, sources, strategies, cases=60, queries=queries)
+    assert done.code == 0, done.said
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.what)
-def test_a_defect_is_found(defect: Defect, sources: Path, tmp_path: Path) -> None:
+def test_a_defect_is_found(defect: Defect, forks: Forks, sources: Path, tmp_path: Path) -> None:
     copy = edited(sources, tmp_path, *defect.edits)
-    done = fuzz(copy, tmp_path, [defect.strategy], 1000, defect.streams, [defect.policy], defect.seed, defect.queries)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "the case that fails" in done.stdout
-    assert (tmp_path / f"eddy_fuzz_{defect.seed}.py").exists()
+    done = fuzz(
+        forks, copy, [defect.strategy], 1000, defect.streams, [defect.policy], defect.seed, queries=defect.queries
+    )
+    assert done.code == FOUND, done.said
+    assert f"--seed {defect.seed}" in (copy / "script.py").read_text()
 
 
 @pytest.mark.parametrize("edit", [None, *LEDGER_DEFECTS.values()], ids=["none", *LEDGER_DEFECTS])
-def test_the_model_of_a_ledger_finds_a_defect(edit: Edit | None, sources: Path, tmp_path: Path) -> None:
+def test_the_model_of_a_ledger_finds_a_defect(edit: Edit | None, forks: Forks, sources: Path, tmp_path: Path) -> None:
     copy = edited(sources, tmp_path, *([] if edit is None else [edit]))
     (copy / "tests/stairs").mkdir(parents=True)
     shutil.copy(ROOT / "tests/stairs/test_ledger.py", copy / "tests/stairs")
-    done = run(copy, "-c", PLAY_MODEL)
-    assert done.returncode == (edit is not None), done.stdout + done.stderr
+    done = forks.run(copy, PLAY_MODEL)
+    assert done.code == (edit is not None), done.said
 
 
 @pytest.mark.parametrize("edit", [None, *RING_DEFECTS.values()], ids=["none", *RING_DEFECTS])
 def test_the_oracle_of_aggregates_finds_a_defect_of_ring_values(
-    edit: Edit | None, sources: Path, tmp_path: Path
+    edit: Edit | None, forks: Forks, sources: Path, tmp_path: Path
 ) -> None:
     copy = edited(sources, tmp_path, *([] if edit is None else [edit]))
     (copy / "tests/eddy").mkdir(parents=True)
     for name in ("test_aggregates_rings.py", "test_aggregates_running.py", "drawn_aggregates.py"):
         shutil.copy(ROOT / "tests/eddy" / name, copy / "tests/eddy")
-    done = run(copy, "-c", PLAY_RINGS)
-    assert done.returncode == (edit is not None), done.stdout + done.stderr
+    done = forks.run(copy, PLAY_RINGS)
+    assert done.code == (edit is not None), done.said
 
 
 @pytest.mark.parametrize("edit", [None, *FRAGMENT_DEFECTS.values()], ids=["none", *FRAGMENT_DEFECTS])
-def test_the_trees_of_key_groups_find_a_defect_of_fragments(edit: Edit | None, sources: Path, tmp_path: Path) -> None:
+def test_the_trees_of_key_groups_find_a_defect_of_fragments(
+    edit: Edit | None, forks: Forks, spark_sources: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("pyspark")
-    copy = edited(sources, tmp_path, *([] if edit is None else [edit]), more=("eddy/spark", "tests/spark"))
-    done = run(copy, "-c", PLAY_TREES)
-    assert done.returncode == (edit is not None), done.stdout + done.stderr
+    copy = edited(spark_sources, tmp_path, *([] if edit is None else [edit]))
+    done = forks.run(copy, PLAY_TREES)
+    assert done.code == (edit is not None), done.said
 
 
-def edited(sources: Path, folder: Path, *edits: Edit, more: Sequence[str] = ()) -> Path:
-    """Return a copy of the packages, and of more directories, with some edits."""
+def edited(sources: Path, folder: Path, *edits: Edit) -> Path:
+    """Return a copy of the packages with some edits; files without one are the same on the disk."""
     copy = folder / "copy"
-    shutil.copytree(sources, copy, ignore=LEFT_OUT)
-    for directory in more:
-        shutil.copytree(ROOT / directory, copy / directory, ignore=shutil.ignore_patterns("__pycache__", "streaming"))
+    shutil.copytree(sources, copy, copy_function=os.link)
     for edit in edits:
         path = copy / edit.file
-        path.write_text(path.read_text().replace(edit.before, edit.after))
+        text = path.read_text().replace(edit.before, edit.after)
+        Path(cache_from_source(path)).unlink(missing_ok=True)
+        path.unlink()
+        path.write_text(text)
     return copy

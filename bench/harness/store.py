@@ -166,7 +166,9 @@ def figures_text(found: Mapping[str, tuple[Figure, Sequence[Record]]]) -> str:
     for name, (figure, records) in found.items():
         point = list(dict.fromkeys(column for record in records for column in record.point))
         kept = [(record, row) for record in records for row in record.rows if not figure.drawn_only(row)]
-        names = [*point, *KEPT, *dict.fromkeys(column for _, row in kept for column in row if column not in point)]
+        # A value of None is not read back, so it does not give its column a place.
+        filled = [column for _, row in kept for column, value in row.items() if value is not None]
+        names = [*point, *KEPT, *dict.fromkeys(column for column in filled if column not in point)]
         lines = []
         for record, row in kept:
             own: dict[str, Any] = {"machine": machines.index(record.machine), "day": record.day}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from eddy.cluster.hot_keys import HotKeys
-from eddy.cluster.manager import checked_how
+from eddy.cluster.protocols import checked_how
 from eddy.cluster.work import Costs, Work
 from eddy.errors import InputError
 from eddy.spark.streaming.driver.partition_map import PartitionMap

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.cluster.machine import Done
-from eddy.cluster.manager import Move
 from eddy.cluster.messages import END, STEPS, Commit, Message, Rows
+from eddy.cluster.protocols import Move
 
 MESSAGE_BYTES = 64
 """Bytes of a message beside its rows and groups."""

@@ -16,9 +16,10 @@ from eddy.cluster.hot_keys import most_frequent
 from eddy.cluster.links import Delay, Link, Links
 from eddy.cluster.loads import Loads, kept
 from eddy.cluster.machine import Done, Machine, Node
-from eddy.cluster.manager import PURGES, Manager, Options, checked_how
+from eddy.cluster.manager import Manager
 from eddy.cluster.messages import MANAGER, UNION, Commit, Message, Sent, processor
 from eddy.cluster.partitioning import Partitioned
+from eddy.cluster.protocols import PURGES, Options, checked_how
 from eddy.cluster.records import MessageLog, MoveLog
 from eddy.cluster.split import Split
 from eddy.cluster.track import Setting

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from eddy.aggregates.rings import served
+from eddy.aggregates.ring_tree import served
 from eddy.inspect.hops import HopFigures, hop_figures
 from eddy.inspect.metrics import metrics
 from eddy.query.query import Query

@@ -121,6 +121,15 @@ def test_the_file_of_figures_holds_the_records_without_series(tmp_path: Path) ->
     assert read_figures(tmp_path / "none.json") == {}
 
 
+def test_a_value_that_is_missing_leaves_the_order_of_columns_as_it_is_read_back(tmp_path: Path) -> None:
+    about = Figure("sizes", "About.", lambda full: [], lambda point, say: [])
+    rows: list[Row] = [{"rate": None, "never": None, "ms": 1}, {"rate": 2, "ms": 3}]
+    path = tmp_path / "figures.json"
+    path.write_text(figures_text({"sizes": (about, [Record({"size": 1}, rows, "a machine", "2026-01-01")])}))
+    assert '"columns": ["size", "machine", "day", "others", "ms", "rate"]' in path.read_text()
+    assert figures_text({"sizes": (about, read_figures(path)["sizes"])}) == path.read_text()
+
+
 def test_flat_figures_have_their_spread() -> None:
     named = Record({"sizes": "full"}, [{"figure": "W1.a_vs_b", "value": 0.5}], "m", "2026-01-01")
     assert flat("limit", [named]) == {"W1.a_vs_b": (0.5, None, None)}

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from eddy import Query, Range, Stream
 from eddy.cluster import Link, Node, Simulation
+from jisc.strategies import STRATEGIES
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
 STREAMS = ("A", "B", "C")
@@ -104,3 +105,13 @@ def delays(seed: int, most: float) -> Callable[[str, str, int], float]:
     """Return delays of messages up to a number of seconds."""
     drawn = random.Random(seed)
     return lambda source, to, number: drawn.random() * most
+
+
+def drawn_cluster(seed: int) -> tuple[random.Random, int, Simulation]:
+    """Return the generator of a seed, the number of the data, and three random nodes to which the data goes."""
+    drawn = random.Random(seed)
+    data = drawn.randrange(4)
+    nodes = [Node(drawn.choice(PLANS), drawn.choice(list(STRATEGIES)), speed=drawn.choice([1, 0.01])) for _ in range(3)]
+    simulation = cluster(nodes, delay=delays(seed, drawn.choice([0.0, 0.02])), copy=drawn.choice(["log", "sender"]))
+    feed(simulation, data)
+    return drawn, data, simulation

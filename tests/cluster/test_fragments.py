@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from typing import Any
 
 import pytest
@@ -13,8 +12,7 @@ from hypothesis import strategies as st
 from eddy.cluster import Balance, Node, Simulation
 from eddy.cluster.messages import STEPS
 from eddy.errors import InputError
-from jisc.strategies import STRATEGIES
-from tests.cluster.cases import PLANS, STREAMS, cluster, delays, expected, feed, finished, found, joined, query
+from tests.cluster.cases import PLANS, STREAMS, cluster, drawn_cluster, expected, feed, finished, found, joined, query
 
 KEY = 3
 
@@ -115,11 +113,7 @@ def test_a_process_is_lost_at_each_step(process: int | str) -> None:
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32))
 def test_fragments_among_moves_and_losses(seed: int) -> None:
-    drawn = random.Random(seed)
-    data = drawn.randrange(4)
-    nodes = [Node(drawn.choice(PLANS), drawn.choice(list(STRATEGIES)), speed=drawn.choice([1, 0.01])) for _ in range(3)]
-    simulation = cluster(nodes, delay=delays(seed, drawn.choice([0.0, 0.02])), copy=drawn.choice(["log", "sender"]))
-    feed(simulation, data)
+    drawn, data, simulation = drawn_cluster(seed)
     down: set[int | str] = set()
     dealt: dict[int, str] = {}
     for at in sorted(drawn.random() * 0.4 for _ in range(8)):

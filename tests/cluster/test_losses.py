@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy.cluster import Node, Simulation
 from eddy.cluster.messages import STEPS
-from jisc.strategies import STRATEGIES
-from tests.cluster.cases import PLANS, cluster, delays, expected, feed, finished, found, moved_once
+from tests.cluster.cases import cluster, drawn_cluster, expected, feed, finished, found, moved_once
 
 HOW = ("parallel", "state", "jit")
 
@@ -78,11 +75,7 @@ def test_results_of_a_lost_node_that_are_on_their_way_count_once() -> None:
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32))
 def test_losses_at_any_time(seed: int) -> None:
-    drawn = random.Random(seed)
-    data = drawn.randrange(4)
-    nodes = [Node(drawn.choice(PLANS), drawn.choice(list(STRATEGIES)), speed=drawn.choice([1, 0.01])) for _ in range(3)]
-    simulation = cluster(nodes, delay=delays(seed, drawn.choice([0.0, 0.02])), copy=drawn.choice(["log", "sender"]))
-    feed(simulation, data)
+    drawn, data, simulation = drawn_cluster(seed)
     down: set[int | str] = set()
     for at in sorted(drawn.random() * 0.45 for _ in range(5)):
         simulation.run(at)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import eddy
 from eddy import Query, Range, Rows, Runtime, Stream, Unbounded, agg
 from eddy.aggregates.ring_choice import RingChoice
-from eddy.aggregates.rings import served
+from eddy.aggregates.ring_tree import served
 from eddy.fuzz.aggregate_oracle import OracleAggregate, grouped
 from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream
 from eddy.live.engine_file import EngineFile

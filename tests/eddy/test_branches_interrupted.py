@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from tests.eddy.test_interrupts import Line, traced
+from tests.eddy.test_interrupts import Seen, traced
 
 SCHEMA = pa.schema([("a", pa.int64()), ("t", pa.int64()), ("p", pa.string())])
 
@@ -53,7 +53,7 @@ def contents(runtime: eddy.Runtime) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("output", ["append", "changelog"])
 def test_an_exception_at_each_line(output: str) -> None:
-    query, draw, seen = make_query(Switch()), random.Random(4), set[Line]()
+    query, draw, seen = make_query(Switch()), random.Random(4), Seen()
     runtime, twin = (eddy.Runtime(query, output=output, strategy="jisc") for _ in range(2))
     quiet = clock = 0
     while quiet < 10:

@@ -18,7 +18,7 @@ import pytest
 import eddy
 from eddy.queries.changes import CHANGES
 from eddy.queries.query import RunningQuery
-from tests.eddy.test_interrupts import ROOT, Line, traced
+from tests.eddy.test_interrupts import ROOT, Seen, traced
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.int64())])
 NAMES = ("R", "S", "T")
@@ -46,7 +46,7 @@ class Twins:
         self.chance = random.Random(4)
         streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(9), time="t") for name in NAMES]
         self.calm, self.tried = (eddy.Engine(streams, lateness=1) for _ in range(2))
-        self.seen: set[Line] = set()
+        self.seen = Seen(CALM)
         self.interrupted = 0
 
     def push(self) -> None:
@@ -57,7 +57,7 @@ class Twins:
             rows[NAMES[i]].append({"k": self.chance.randrange(2), "t": place // 2 - 3 * late, "x": place})
         wanted, before = self.calm.push(rows, order), self.tried.position
         while True:
-            found = traced(lambda: self.tried.push(rows, order), self.seen, CALM)
+            found = traced(lambda: self.tried.push(rows, order), self.seen)
             last = self.tried.last_push()
             if self.tried.position > before:
                 break
@@ -74,7 +74,7 @@ class Twins:
         element(self.calm)
         events = self.tried.history().num_rows
         while self.tried.history().num_rows == events:
-            traced(lambda: element(self.tried) or True, self.seen, CALM)
+            traced(lambda: element(self.tried) or True, self.seen)
             self.interrupted += 1
         self.compare()
 

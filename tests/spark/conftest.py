@@ -1,4 +1,7 @@
-"""One Spark session for all tests that need it; under xdist these tests share a process, so there is one JVM."""
+"""One Spark session for all tests that need it; under xdist these tests share a process, so there is one JVM.
+
+Tests that start drivers of their own are the group `faults`, which another process may run at the same time.
+"""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("faults")
 def test_stops_print_nothing(tmp_path: Path) -> None:
     """Runs in a child process, because the JVM writes to the standard error directly."""
     done = subprocess.run(

@@ -1,0 +1,76 @@
+"""The tree of ring values (`eddy.aggregates.rings`): which queries have one, its roots, and the streams below them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eddy.aggregates.layout import SUMS
+from eddy.query.query import Query
+from stairs.graph import JoinGraph
+
+
+class Served(NamedTuple):
+    """The roots, each but the first after its neighbour; none = ring values cannot serve the query, for this reason."""
+
+    roots: tuple[int, ...]
+    reason: str = ""
+
+
+def served(query: Query) -> Served:
+    """Return whether ring values can serve the groups of a query, and from which root. O(streams)."""
+    graph, aggregation = query.graph, query.aggregation
+    if aggregation is None or graph.n_streams < 2:
+        return Served((), "the query has one stream")
+    if graph.comparisons or graph.scans:
+        return Served((), "the join has comparisons")
+    attributes = {(i, c) for i, own in enumerate(graph.attributes) for c in own}
+    if graph.forest() != attributes:
+        return Served((), "the join has a cycle")
+    if query.conditions:
+        return Served((), "`where` reads joined rows")
+    if graph.lateness:
+        return Served((), "rows may be late")
+    other = next((one.function for one in aggregation.functions if one.function not in ("count", *SUMS)), None)
+    if other is not None:
+        return Served((), f"{other} is neither a count nor a sum")
+    if any(one.expression is not None for one in aggregation.inputs):
+        return Served((), "an argument is an expression")
+    if aggregation.window is not None:
+        return Served((), "the groups have windows of event time")
+    places = {f"{name}.{column}": query.index(name) for name, column in aggregation.places}
+    wanted = {places[aggregation.inputs[number].name] for _, number in aggregation.keys}
+    if not wanted:
+        return Served((max(range(graph.n_streams), key=lambda i: len(graph.attributes[i])),))
+    tree = tree_of(graph, min(wanted))
+    for v in list(wanted):
+        while tree[v].parent >= 0:
+            v = tree[v].parent
+            wanted.add(v)
+    if len(wanted) == graph.n_streams:
+        return Served((), "the group columns, and the streams between them, are of all streams")
+    return Served(tuple(v for v in tree if v in wanted))
+
+
+class Branch(NamedTuple):
+    """A stream of the tree: the class towards its parent, the parent, and its children with their classes."""
+
+    up: int
+    parent: int
+    children: list[tuple[int, int]]
+
+
+def tree_of(graph: JoinGraph, root: int) -> dict[int, Branch]:
+    """Return the streams from the root down, each after its parent. The graph has no cycle."""
+    found = {root: Branch(-1, -1, [])}
+    waiting = [root]
+    while waiting:
+        v = waiting.pop()
+        for c in graph.attributes[v]:
+            if c == found[v].up:
+                continue
+            for w in graph.members[c]:
+                if w != v:
+                    found[v].children.append((w, c))
+                    found[w] = Branch(c, v, [])
+                    waiting.append(w)
+    return found

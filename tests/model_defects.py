@@ -1,0 +1,61 @@
+"""Mistakes that a test beside a model of its own finds, for `tests/test_mutations.py`."""
+
+from __future__ import annotations
+
+from tests.defects import Edit
+
+LEDGER_DEFECTS = {
+    "of two stored options of a row, the second stays": Edit(
+        "stairs/kernels/ledger.py", "advance = following < 0", "advance = False"
+    ),
+    "an option that ended is never used again": Edit(
+        "stairs/kernels/ledger.py",
+        "    put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])\n    book.counters[N_FREE_OPTIONS] = o\n",
+        "    pass\n",
+    ),
+    "a push that failed leaves its options": Edit(
+        "stairs/kernels/book.py", "            book.entries[u64(x)] = old", "            pass"
+    ),
+    "a row has a partner again for each further one": Edit(
+        "stairs/kernels/ledger.py",
+        "elif how == SEMI and count == 0:\n        emit(book, 1",
+        "elif how == SEMI:\n        emit(book, 1",
+    ),
+    "the tuples of stored options may be forgotten": Edit(
+        "stairs/kernels/book.py", "number = book.options[u64(o + 1 + i)]", "number = np.int64(-1)"
+    ),
+}
+"""Mistakes that the test of ledgers against their model finds, `tests/stairs/test_ledger.py`."""
+
+_RINGS = "eddy/aggregates/ring_kernels.py"
+RING_DEFECTS = {
+    "what leaves its window is not taken back": Edit(
+        _RINGS, "            add_tuples(arena, ring, v, before, min(low, last), np.int64(-1))\n", ""
+    ),
+    "a row that is known misses a change": Edit(
+        _RINGS, "if not empty and ring.values[u64(to)] != UNKNOWN:", "if False:"
+    ),
+    "a sum of several limbs loses what is carried": Edit(_RINGS, "over = value >> LIMB", "over = np.int64(0)"),
+    "a child's sum is not scaled by the counts of the others": Edit(
+        _RINGS, "factor = times(ring, total // ring.values[u64(start)], count)", "factor = count"
+    ),
+    "a row is computed over tuples that were not taken yet": Edit(
+        _RINGS, "if t < ring.bounds[u64(w), B_NEXT]:", "if True:"
+    ),
+    "what has left its window leaves again": Edit(_RINGS, "        ring.bounds[u64(v), B_LOW] = low\n", ""),
+    "rows stay known while joined rows are enumerated": Edit("eddy/push/grouped.py", "    rings.release()\n", ""),
+    "states that slept are taken for complete": Edit("eddy/push/grouped.py", "if engine.strategy.stairs:", "if False:"),
+}
+"""Mistakes that the oracle of aggregates finds, `tests/eddy/test_aggregates_rings.py`."""
+
+_TREE = "eddy/spark/partitioning/split_tree.py"
+FRAGMENT_DEFECTS = {
+    "a row that is dealt to one fragment is in those before it as well": Edit(
+        "eddy/spark/partitioning/fragments.py", "coordinate == np.uint64(part)", "coordinate >= np.uint64(part)"
+    ),
+    "rows of all streams are dealt": Edit(
+        _TREE, "    if dealt is not None and dealt.stream != stream:\n        dealt = None\n", ""
+    ),
+    "a late row counts in each fragment that has a copy": Edit(_TREE, " and self.is_place(group))", " and False)"),
+}
+"""Mistakes that `tests/spark/test_split_tree.py` finds."""
