@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 REGROUPED = "regrouped"
 """File with a line for each move, split, fragment and gathering that took effect."""
 MOST_GROUPS = 14
-SHARE, SHARE_BETWEEN = 0.5, 0.05
+SHARE, SHARE_BETWEEN = 0.7, 0.08
 """Share of the points at which such a change is requested, and of the looks of the main thread in between."""
 WORKER_DIED = ("Python worker exited unexpectedly", "PythonWorkerFactory.createWorker")
 """In Spark's errors: a worker died at its work, or before it said its number."""
