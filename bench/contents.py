@@ -121,6 +121,11 @@ CHAPTERS = (
         "bench.placement_spark",
         {"placement-spark": "Batch joins of chains on Spark: one round, several hops, and the choice"},
     ),
+    Chapter(
+        "Placement of streams on Spark",
+        "bench.placement_stream",
+        {"placement-stream": "Streaming joins of chains on Spark: one round, several hops, and the choice"},
+    ),
     Chapter("Memory", "bench.machine_limit.memory", {"latency": "The cost of an access to memory"}),
     Chapter("The floor", "bench.machine_limit.floor", {"floor": "Time per arrival, and of its memory accesses"}),
     Chapter("Profile", "bench.machine_limit.profile", {"profile": "Where a push spends its time"}),

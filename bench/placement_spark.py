@@ -59,7 +59,7 @@ def _frames(spark: SparkSession, made: Query, folder: Path, point: Point) -> dic
     return found
 
 
-def _cpu_s() -> float:
+def cpu_s() -> float:
     """Return the CPU seconds so far of this process and all below it, those that have ended included."""
     found = 0.0
     for one in (psutil.Process(), *psutil.Process().children(recursive=True)):
@@ -74,10 +74,10 @@ def _run(made: Query, frames: Mapping[str, DataFrame], way: str, partitions: int
     """Return CPU seconds, wall seconds and the number of results of a join."""
     from eddy.spark import join
 
-    cpu, begin = _cpu_s(), time.perf_counter()
+    cpu, begin = cpu_s(), time.perf_counter()
     # The workers make the results; the JVM counts them.
     found = join(made, frames, partitions=partitions, placement=way).count()  # type: ignore[call-overload]
-    return _cpu_s() - cpu, time.perf_counter() - begin, int(found)
+    return cpu_s() - cpu, time.perf_counter() - begin, int(found)
 
 
 def chains(point: Point, say: Say) -> list[Row]:

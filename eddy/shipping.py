@@ -24,7 +24,7 @@ FEATURES = [
 # fmt: on
 PROGRAM = """
 import eddy
-from eddy.spark.batch import windows
+from eddy.spark.hops import windows
 from eddy.spark.partitioning import split
 
 eddy.warmup()

@@ -49,6 +49,10 @@ DEFECTS = (
         (Edit("stairs/stair.py", "max(following, 0), heads, ring)", "int(self.state[E_BIRTH]), heads, ring)"),),
     ),
     Defect(
+        "an entry that moves to a larger ring comes without its components",
+        (Edit("stairs/kernels/stair.py", "for k in range(1, row[E_WIDTH]):", "for k in range(1, 1):"),),
+    ),
+    Defect(
         "two plans that run side by side both give a result",
         (Edit("stairs/kernels/climb.py", "return not older", "return False"),),
         "parallel-track",

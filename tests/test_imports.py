@@ -23,6 +23,7 @@ SPARK_MODULES = (
     "bench.hot_key",
     "bench.hub",
     "bench.placement_spark",
+    "bench.placement_stream",
     "bench.soak",
     "bench.spark",
     "bench.spill",

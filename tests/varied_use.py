@@ -25,7 +25,7 @@ import eddy
 import stairs
 from eddy.ingest.keys import key_hash
 from eddy.live.engine_file import EngineFile
-from eddy.spark.batch import windows
+from eddy.spark.hops import windows
 from eddy.spark.partitioning import split
 from eddy.spark.partitioning.job import make_job
 from jisc.strategies import STRATEGIES

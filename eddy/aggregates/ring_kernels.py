@@ -40,7 +40,7 @@ from stairs.descriptors import (
     S_VALUES,
     S_WIDTH,
 )
-from stairs.kernels.accelerate import inlined, jit, step, u64
+from stairs.kernels.accelerate import bundled, inlined, jit, step, u64
 from stairs.kernels.marks import newest_of
 from stairs.kernels.windows import RANGE, ROWS
 from stairs.memory.arena import Arena
@@ -106,6 +106,7 @@ M_NEED = 7  # rows of `out` that are needed
 M_FIELDS = 8
 
 
+@bundled
 class Ring(NamedTuple):
     """The arrays of ring values (see the module).
 

@@ -36,6 +36,11 @@ class KeyNumbers:
         }
         self._wide = {c: BytesDirectory() for c, width in enumerate(query.graph.widths) if width > 1}
 
+    @property
+    def kept(self) -> int:
+        """The number of byte strings and wide keys that it keeps."""
+        return sum(one.most for one in (*self._texts.values(), *self._wide.values()))
+
     def numbers(self, stream: int, c: int, batch: pa.RecordBatch, dead: npt.NDArray[np.uint8]) -> Ints:
         """Return the number of each row's key in a class, int64[rows]; marks rows with a null dead, uint8[rows]."""
         encoder = self._encoders[stream, c]

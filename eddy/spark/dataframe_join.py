@@ -13,9 +13,9 @@ from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
-from eddy.spark.batch.placing import Placement
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import GroupedJoin, prepare_groups
+from eddy.spark.hops.placing import Placement
 from eddy.spark.partitioning.engine import EngineOptions
 from jisc.strategies import StrategyName
 
@@ -54,7 +54,7 @@ def join(
     max_bytes: int | None = None,
     partitions: int | None = None,
     transport: str = "auto",
-    placement: Literal["grid"] | None = None,
+    placement: Placement | None = None,
     key_groups: int | None = None,
     watermark: Literal["slowest", "per-source"] = "slowest",
     lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
@@ -106,15 +106,17 @@ def join(
     transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
                 "packed" where possible. Fixed when a checkpoint begins
 
-    For batch DataFrames only:
-    order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
-                columns
     placement   where the steps of a query without a common key run. "grid" (None): one round, rows are copied to a
                 grid of partitions. {head: [(stream, "ship" or "window"), …]}: several rounds; to join a stream, the
                 intermediate tuples travel by a key that they share with it ("ship"), or stay where they are, and a copy
                 of the stream comes to them ("window"). One plan for each stream as head, or for one of them if no
                 window is `Range`. "hops": such plans, chosen from samples of the rows. "auto": the grid or hops,
-                whichever is predicted to take less time from samples. A streaming join takes "grid" only
+                whichever is predicted to take less time from samples. A batch join decides once; a streaming one anew
+                for each micro-batch, and it needs a plan for each head
+
+    For batch DataFrames only:
+    order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
+                columns
 
     For streaming DataFrames only:
     checkpoint  directory of the job's state that the driver and all workers can reach, on a POSIX file system with
@@ -231,11 +233,6 @@ def _prepare(
             f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it with spark.readStream:"
             " all DataFrames of a join are of one kind"
         )
-    if placement not in (None, "grid"):
-        raise SparkJoinError(
-            f"placement={placement!r} is for batch DataFrames; a streaming join runs in one round over the grid of its"
-            " key groups, which is fixed when its checkpoint begins; leave placement out"
-        )
     if order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
     if checkpoint is None:
@@ -265,6 +262,7 @@ def _prepare(
         keep=keep,
         memory=memory,
         change=change,
+        placement=placement,
     )
     return found if grouped is query else replace(found, grouped=grouped)
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import gc
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,9 +30,26 @@ from numpy import uint64 as u64
 from stairs.kernels.compiled import cache_directory
 from stairs.progress import show_progress
 
-__all__ = ["inlined", "jit", "step", "u64"]
+__all__ = ["bundled", "inlined", "jit", "step", "u64"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=type)
+
+TESTED = numba.version_info.short == (0, 68)
+"""Whether this is a version of numba for which `pipeline` and `arguments` were tested; else kernels compile slower."""
+COMPILER: dict[str, Any] = {}
+if TESTED:
+    from stairs.kernels.arguments import bundled
+    from stairs.kernels.pipeline import KernelCompiler
+
+    COMPILER["pipeline_class"] = KernelCompiler
+else:
+
+    def bundled(cls: T) -> T:
+        """Return the class as it is."""
+        return cls
+
+
 _COMPILING = _thread.allocate_lock()
 """Held by a thread that compiles on behalf of the main thread."""
 
@@ -79,8 +98,8 @@ def _known_by_directory(kernel: Any) -> Any:
 
     So a copy of shipped kernels, compiled for a common processor, is found.
     """
-    if not hasattr(kernel, "_cache"):
-        return kernel  # numba is switched off
+    if not hasattr(getattr(kernel, "_cache", None), "_index_key"):
+        return kernel  # a step, or numba is switched off
     full_key = kernel._cache._index_key
 
     def key(signature: Any, codegen: Any) -> Any:
@@ -89,6 +108,37 @@ def _known_by_directory(kernel: Any) -> Any:
 
     kernel._cache._index_key = key
     return kernel
+
+
+class Collector:
+    """Python's collector of cycles, which runs seldom while kernels compile: it took a sixth of the time.
+
+    A compilation makes millions of objects, most of which stay. Less than a tenth more memory is used.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._usual = gc.get_threshold()
+
+    @contextmanager
+    def slow(self) -> Iterator[None]:
+        """Collect seldom until the end of the context; contexts of several threads may overlap."""
+        with self._lock:
+            if self._open == 0:
+                self._usual = gc.get_threshold()
+                gc.set_threshold(max(self._usual[0], 50_000) if self._usual[0] else 0, *self._usual[1:])
+            self._open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open -= 1
+                if self._open == 0:
+                    gc.set_threshold(*self._usual)
+
+
+_COLLECTOR = Collector()
 
 
 def _shielded(kernel: Any) -> Any:
@@ -100,7 +150,11 @@ def _shielded(kernel: Any) -> Any:
     """
     if not hasattr(kernel, "_compile_for_args"):
         return kernel  # numba is switched off
-    compile_here = kernel._compile_for_args
+    compile_for = kernel._compile_for_args
+
+    def compile_here(*args: Any, **kwargs: Any) -> Any:
+        with _COLLECTOR.slow():
+            return compile_for(*args, **kwargs)
 
     def compile_aside(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != threading.main_thread().ident:
@@ -137,12 +191,13 @@ def _compile(function: F, part: bool, **options: bool) -> F:
     try:
         decorate = numba.njit(
             _nrt=False,
-            cache=True,
+            cache=not (part and TESTED),
             nogil=True,
             boundscheck=False,
             error_model="numpy",
             no_cpython_wrapper=part,
             no_cfunc_wrapper=True,
+            **COMPILER,
             **options,
         )
         return _shielded(_known_by_directory(decorate(function)))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import bundled, inlined, jit, u64
 from stairs.kernels.rows import MIX
 
 Int64s = npt.NDArray[np.int64]
@@ -35,6 +35,7 @@ LOGGED = 3
 """Numbers in the log for each write: array, position, old value."""
 
 
+@bundled
 class Book(NamedTuple):
     """The arrays of a ledger.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import bundled, inlined, jit, u64
 from stairs.kernels.memory import peek8, peek32, peek64
 
 B_NEXT = 0  # ids assigned so far
@@ -22,6 +22,7 @@ NEED_IDS = 1
 NEED_HEAP = 2
 
 
+@bundled
 class BytesArena(NamedTuple):
     """Arrays of one directory of byte strings.
 

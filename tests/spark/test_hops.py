@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from eddy import PlanError, Query
 from eddy.spark.batch.hop_tasks import DealRows, JoinRound
-from eddy.spark.batch.hops import Hops, own_hops
-from eddy.spark.batch.measure import Figures, SampleRows, figures_of, measured_job
-from eddy.spark.batch.placing import predicted
-from eddy.spark.batch.windows import SortedWindow
+from eddy.spark.batch.measure import SampleRows, measured_job
+from eddy.spark.hops.figures import Figures, figures_of
+from eddy.spark.hops.hops import Hops, own_hops
+from eddy.spark.hops.placing import predicted
+from eddy.spark.hops.windows import Bounds, SortedWindow
 from eddy.spark.partitioning.job import Job, make_job
 from stairs.graph import FOREVER
 from tests.placement.chains import batches, chain, expected, results, rows, star
@@ -105,7 +106,9 @@ def test_a_sorted_window_finds_the_rows_that_precede(seed: int, span: int, head:
     keys, times = {c: draw.integers(0, 4, n) for c in (0, 1)}, draw.integers(-5, 10, n)
     wanted, at = {c: draw.integers(0, 5, m) for c in (1, 0)}, draw.integers(-5, 10, m)
     window = SortedWindow(1, pa.record_batch({"n": np.arange(n)}), keys, times, span)
-    found = Counter((a, b) for left, right in window.probe(wanted, at, head) for a, b in zip(left, right, strict=True))
+    bounds = None if head is None else Bounds(at, at, np.full(m, FOREVER))
+    matches = window.matches(wanted, bounds, head)
+    found = Counter((a, b) for _, left, right in matches for a, b in zip(left, right, strict=True))
     assert found == Counter(
         (a, b)
         for a in range(m)

@@ -12,7 +12,7 @@ import pytest
 
 from eddy import Branch, PlanError, Query, Rows, Stream
 from eddy.spark import SparkJoinError, explain, join
-from eddy.spark.batch import placing
+from eddy.spark.hops import placing
 from tests.cases import Case, Condition, StreamCase
 from tests.placement.test_simulation import drawn_plan
 from tests.spark.test_join import check, files_of

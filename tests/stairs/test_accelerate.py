@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import shutil
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from numba.core.event import Event, EventStatus
 
+from stairs.kernels.accelerate import Collector
 from stairs.progress import Progress
 from tests.documents import ROOT
 
@@ -24,12 +26,12 @@ print(sum(mix_words.stats.cache_hits.values()), sum(mix_words.stats.cache_misses
 """
 
 
-def run(sources: Path, cache: Path, **variables: str) -> tuple[str, str]:
+def run(sources: Path, cache: Path, program: str = PROGRAM, **variables: str) -> tuple[str, str]:
     """Compile or load a kernel in another process; return cache hits and misses, and standard error."""
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
     environment |= {"PYTHONPATH": str(sources), "EDDY_CACHE_DIR": str(cache), **variables}
     done = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM], cwd=sources, env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-P", "-c", program], cwd=sources, env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip(), done.stderr
@@ -47,6 +49,45 @@ def test_copies_of_the_same_sources_share_compiled_kernels_and_an_edit_starts_an
     path = other / "stairs" / "kernels" / "bits.py"
     path.write_text(path.read_text() + "\n# An edit of another file.\n")
     assert run(other, cache, EDDY_PROGRESS="0") == ("0 1", "")
+
+
+UNTESTED = """
+import numba
+numba.version_info = numba.version_info._replace(short=(0, 0))
+"""
+SEARCH = """
+import numpy as np
+from stairs.kernels import accelerate, byte_strings
+arena = byte_strings.BytesArena(
+    np.zeros(9, np.uint8), np.zeros(2, np.int64), np.full(2, -1, np.int32), np.zeros(2, np.int64),
+    np.zeros(2, np.int32), np.full(4, -1, np.int32), np.zeros(2, np.int32), np.zeros(2, np.int32),
+    np.zeros(byte_strings.B_FIELDS, np.int64),
+)
+byte_strings.settle(arena, np.zeros(1, np.int64))
+assert arena.users[0] == 1
+cached = [hasattr(one._cache, "_cache_file") for one in (byte_strings.settle, byte_strings.hash_bytes)]
+print(accelerate.TESTED, "pipeline_class" in accelerate.COMPILER, *cached, len(byte_strings.settle.signatures))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "found"),
+    [("", "True True True False 1"), (UNTESTED, "False False True True 1")],
+    ids=["tested", "other"],
+)
+def test_kernels_compile_with_any_version_of_numba(before: str, found: str, tmp_path: Path) -> None:
+    assert run(ROOT, tmp_path, program=before + SEARCH)[0] == found
+
+
+def test_cycles_are_collected_seldom_only_while_some_thread_compiles() -> None:
+    usual = gc.get_threshold()
+    collector = Collector()
+    with collector.slow():
+        assert gc.get_threshold()[0] > usual[0]
+        with pytest.raises(ZeroDivisionError), collector.slow():
+            _ = 1 // 0
+        assert gc.get_threshold()[0] > usual[0]
+    assert gc.get_threshold() == usual
 
 
 class Terminal(io.StringIO):

@@ -2,40 +2,27 @@
 
 Blobs have the form of `blobs.py`. `first` is 0 for rows of streams and 1 for intermediate tuples, so that all windows
 of a partition are there before a tuple probes. `stream` says which: stream + number of streams * class for rows dealt
-by the keys of a class, the head for intermediate tuples.
-
-Columns of intermediate tuples: those of the streams joined so far that later steps or results need, as "stream
-position.column", and the event time of the head in ticks.
+by the keys of a class, the head for intermediate tuples, whose columns `hops/legs.py` describes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
-from eddy.ingest.keys import key_hash
-from eddy.placement.keys import KeyNumbers, classes_of
-from eddy.placement.tuples import Ints
-from eddy.query.query import Query
-from eddy.results.results import Combinations, Place, Results
+from eddy.placement.keys import KeyNumbers
 from eddy.spark.batch.blobs import BLOB_COLUMNS, Blob, as_batches, blobs_of
-from eddy.spark.batch.hops import Hops, key_class
-from eddy.spark.batch.windows import BLOCK_ROWS, SortedWindow
+from eddy.spark.hops.hops import Hops, key_class
+from eddy.spark.hops.legs import WHOLE, Columns, Legs
+from eddy.spark.hops.windows import BLOCK_ROWS, SortedWindow
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, as_spark
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.kernels import find_cells, group_rows
 from eddy.spark.partitioning.shares import Shares
-from eddy.spark.partitioning.split import PIECE_BYTES, PIECE_ROWS, Splitter
+from eddy.spark.partitioning.split import Splitter
 from eddy.spark.transports.base import RowTask
 from eddy.spark.types import spark_schema
-from stairs.graph import FOREVER
-from stairs.plain_types import Column, taken
-
-TIME = "time"
-"""The column of intermediate tuples with the event time of the head; names of other columns have a dot."""
 
 
 def class_shares(job: Job, c: int) -> Shares:
@@ -75,63 +62,6 @@ class DealRows(RowTask):
             yield from blobs_of(code, splitter.finish(), splitter.offsets)
 
 
-class Columns:
-    """The columns of intermediate tuples.
-
-    `names(bound)` are those of tuples with components of these streams, `carrier(c, bound)` is the stream among them
-    whose columns have the key of a class.
-    """
-
-    def __init__(self, query: Query, timed: bool) -> None:
-        self.query, self._timed = query, timed
-        self.classes = classes_of(query)
-        self.kept = query.payload_columns(True)
-
-    def carrier(self, c: int, bound: tuple[int, ...]) -> int:
-        """Return the first stream with a key in a class."""
-        return next(i for i in bound if c in self.classes[i])
-
-    def open(self, bound: tuple[int, ...]) -> list[int]:
-        """Return the classes that these streams share with those that are not joined yet."""
-        left = frozenset().union(*(own for i, own in enumerate(self.classes) if i not in bound))
-        return sorted(left & frozenset().union(*(self.classes[i] for i in bound)))
-
-    def schema(self, bound: tuple[int, ...]) -> pa.Schema:
-        """Return the schema of tuples with components of these streams."""
-        names = {(i, name): None for i in bound for name in self.kept[i]}
-        for c in self.open(bound):
-            i = self.carrier(c, bound)
-            for component in self.query.classes[c].columns[self.query.graph.names[i]]:
-                names.update(((i, name), None) for name in component)
-        fields = [pa.field(f"{i}.{name}", self.query.streams[i].schema.field(name).type) for i, name in names]
-        return pa.schema([*fields, *([pa.field(TIME, pa.int64())] if self._timed else [])])
-
-    def of_stream(self, rows: pa.RecordBatch, i: int) -> pa.RecordBatch:
-        """Return the columns of one component under their own names."""
-        prefix = f"{i}."
-        own = [name for name in rows.schema.names if name.startswith(prefix)]
-        return pa.RecordBatch.from_arrays([rows.column(name) for name in own], names=[n[len(prefix) :] for n in own])
-
-    def headed(self, rows: pa.RecordBatch, i: int, times: Ints) -> pa.RecordBatch:
-        """Return rows of a stream as tuples that it heads."""
-        schema = self.schema((i,))
-        columns = [pa.array(times) if n == TIME else rows.column(n[len(f"{i}.") :]) for n in schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    def joined(
-        self, tuples: pa.RecordBatch, bound: tuple[int, ...], left: Ints, window: SortedWindow, right: Ints
-    ) -> pa.RecordBatch:
-        """Return tuples joined with rows of a window."""
-        schema, prefix = self.schema((*bound, window.stream)), f"{window.stream}."
-        columns = [
-            taken(window.rows.column(n[len(prefix) :]), right)
-            if n.startswith(prefix)
-            else taken(tuples.column(n), left)
-            for n in schema.names
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 class JoinRound:
     """The function that Spark runs on the blobs of one partition in one round.
 
@@ -152,14 +82,11 @@ class _Partition:
 
     def __init__(self, job: Job, hops: Hops, number: int) -> None:
         self._job, self._hops, self._number = job, hops, number
-        self._columns = Columns(job.query, hops.timed)
-        self._numbers = KeyNumbers(job.query)
-        self._spans = [FOREVER if span is None else span for span in job.query.spans]
+        self._columns = Columns(job.query, WHOLE if hops.timed else ())
+        self._legs = Legs(self._columns, KeyNumbers(job.query), hops.timed)
         self._parts: dict[int, list[pa.RecordBatch]] = {}
         self._windows: dict[tuple[int, int], SortedWindow] = {}
         self._output = spark_schema(job.query.output_schema)
-        kept = self._columns.kept
-        self._results = Results(job.query, kept, changelog=False, count_only=False, ids_only=False)
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -187,36 +114,15 @@ class _Partition:
         for head in self._hops.beginning(self._number):
             leg = self._hops.leg(head, self._number)
             window = self._window(head, key_class(leg.place)) if leg else None
-            if window is not None and len(window.times):
-                yield from self._leg(head, (head,), self._columns.headed(window.rows, head, window.times))
+            if window is not None and len(window):
+                yield from self._leg(head, (head,), self._columns.headed(window))
 
     def _leg(self, head: int, bound: tuple[int, ...], tuples: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         leg = self._hops.leg(head, self._number)
         assert leg is not None
         windows = [self._window(j, key_class(leg.place)) for j in leg.joins]
-        if all(len(one.times) for one in windows):
-            for found in self._walk(head, bound, tuples, windows):
-                yield head, found
-
-    def _walk(
-        self, head: int, bound: tuple[int, ...], tuples: pa.RecordBatch, windows: Sequence[SortedWindow]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the tuples joined with all windows, one after the other, in blocks."""
-        if not windows:
-            yield tuples
-            return
-        window, *later = windows
-        for low in range(0, len(tuples), PIECE_ROWS):
-            block = tuples.slice(low, PIECE_ROWS)
-            keys = {}
-            for c in self._columns.open(bound):
-                if c in window.keys:
-                    i = self._columns.carrier(c, bound)
-                    keys[c] = self._key(i, c, self._columns.of_stream(block, i))
-            times = _ints(block.column(TIME)) if self._hops.timed else np.zeros(len(block), np.int64)
-            for left, right in window.probe(keys, times, head if self._hops.timed else None):
-                found = self._columns.joined(block, bound, left, window, right)
-                yield from self._walk(head, (*bound, window.stream), found, later)
+        for found in self._legs.walk(head, bound, tuples, windows):
+            yield head, found
 
     def _window(self, stream: int, c: int) -> SortedWindow:
         """Return the window of a stream whose rows were dealt by the keys of a class."""
@@ -225,32 +131,12 @@ class _Partition:
             schema = self._job.query.streams[stream].schema
             rows = pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
             times = self._job.positions(rows, stream) if self._hops.timed else None
-            self._windows[stream, c] = SortedWindow(
-                stream,
-                rows,
-                {one: self._key(stream, one, rows) for one in self._columns.classes[stream]},
-                np.zeros(len(rows), np.int64) if times is None else times,
-                self._spans[stream],
-            )
+            self._windows[stream, c] = self._legs.window(stream, rows, times)
         return self._windows[stream, c]
-
-    def _key(self, i: int, c: int, rows: pa.RecordBatch) -> Ints:
-        # Rows with a null key were left out when they were dealt.
-        return self._numbers.numbers(i, c, rows, np.zeros(len(rows), np.uint8))
 
     def _made(self, tuples: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the results of combinations, in Spark's types."""
-        columns: dict[Place, Column] = {
-            (i, k): tuples.column(f"{i}.{name}")
-            for i, names in enumerate(self._columns.kept)
-            for k, name in enumerate(names)
-        }
-
-        def numbers() -> Ints:
-            raise NotImplementedError("a batch join has no arrival numbers")
-
-        found = Combinations(len(tuples), np.zeros(0, np.uint8), 0, lambda: columns, numbers)
-        for batch in self._results.make(found).table.to_batches(max_chunksize=OUTPUT_ROWS):
+        for batch in self._legs.results(tuples).to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield as_spark(batch, self._output)
 
@@ -265,26 +151,8 @@ class _Partition:
             yield from self._dealt(head)
 
     def _dealt(self, head: int) -> Iterator[Blob]:
-        waiting = self._waiting.pop(head)
-        rows = pa.concat_batches(waiting)
+        rows = pa.concat_batches(self._waiting.pop(head))
         leg, bound = self._hops.leg(head, self._number + 1), self._hops.bound(head, self._number + 1)
         assert leg is not None
-        c = key_class(leg.place)
-        i = self._columns.carrier(c, bound)
-        query = self._job.query
-        hashes, _ = key_hash(query, c, query.graph.names[i], self._columns.of_stream(rows, i))
-        cells, starts = np.empty(len(rows), np.int32), np.zeros(self._hops.partitions + 1, np.int64)
-        one, n = np.ones(1, np.int64), np.array([self._hops.partitions])
-        find_cells(hashes[None, :], np.ones(len(rows), np.bool_), n, one, cells, starts)
-        order = np.empty(len(rows), np.int64)
-        group_rows(cells, np.arange(len(rows)), starts[:-1].copy(), order)
-        dealt = taken(rows, order)
-        step = max(1, min(PIECE_ROWS, PIECE_BYTES * len(rows) // max(1, dealt.nbytes)))
-        for cell in np.flatnonzero(np.diff(starts)).tolist():
-            for low in range(int(starts[cell]), int(starts[cell + 1]), step):
-                piece = dealt.slice(low, min(step, int(starts[cell + 1]) - low))
-                yield cell, 1, head, piece.serialize()
-
-
-def _ints(column: pa.Array) -> Ints:
-    return np.asarray(column)
+        for cell, piece in self._legs.dealt(rows, bound, key_class(leg.place), self._hops.partitions):
+            yield cell, 1, head, piece.serialize()

@@ -17,10 +17,14 @@ from typing import TYPE_CHECKING
 from eddy.query.query import Query
 from eddy.spark.batch.blobs import BLOB_COLUMNS, SplitRows
 from eddy.spark.batch.hop_tasks import DealRows, JoinRound
-from eddy.spark.batch.hops import Hops
 from eddy.spark.batch.measure import measure
 from eddy.spark.batch.partition_join import JoinPartition
-from eddy.spark.batch.placing import (
+from eddy.spark.columns import in_query_order
+from eddy.spark.environment.session import parallelism
+from eddy.spark.environment.worker_python import check_workers
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.hops.hops import Hops
+from eddy.spark.hops.placing import (
     Placement,
     asked_hops,
     check_placement,
@@ -28,10 +32,6 @@ from eddy.spark.batch.placing import (
     predicted,
     why_one_round,
 )
-from eddy.spark.columns import in_query_order
-from eddy.spark.environment.session import parallelism
-from eddy.spark.environment.worker_python import check_workers
-from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,7 @@ import pyarrow as pa
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.keys import key_hash
 from eddy.placement.keys import classes_of
-from eddy.placement.synopses import Distribution, Synopsis
-from eddy.query.query import Query
+from eddy.spark.hops.figures import Figures, figures_of
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split import conform
 from eddy.spark.transports.base import RowTask, UnsuitableError
@@ -34,8 +33,6 @@ SAMPLE_ROWS = 1 << 15
 """At least half as many rows of a stream, if it has them, make the sample of a task, and at most so many."""
 GROUPS, GROUP_ROWS = 4, 1 << 13
 """How many row groups of a stream the driver reads, and how many rows of each."""
-TEXT_BYTES = 16
-"""The assumed bytes of a value without a fixed width."""
 _FIELDS = {"stream": pa.int32(), "rows": pa.int64(), "low": pa.int64(), "high": pa.int64(), "step": pa.int64()}
 SAMPLED = pa.schema([*_FIELDS.items(), ("sample", pa.binary())])
 
@@ -89,23 +86,6 @@ class SampleRows(RowTask):
         yield pa.record_batch({**{k: [v] for k, v in values.items()}, "sample": [numbers.tobytes()]}, schema=SAMPLED)
 
 
-@dataclass(frozen=True)
-class Figures:
-    """The known figures of one stream.
-
-    rows         after its filter
-    low, high    least and greatest event time, in ticks
-    row_bytes    of the columns that the join needs
-    hashes       by class hashes of the keys of a sample, int64[sampled]
-    """
-
-    rows: int
-    low: int
-    high: int
-    row_bytes: float
-    hashes: dict[int, np.ndarray]
-
-
 def measure(job: Job, transport: str, frames: Sequence[DataFrame]) -> list[Figures]:
     """Return the figures of all streams. Reads some rows of each, or runs a job."""
     sample = SampleRows(measured_job(job))
@@ -129,61 +109,3 @@ def _read_here(sample: SampleRows, stream: int, frame: DataFrame) -> list[dict[s
     rows = [row for batch in sample(stream, iter(batches)) for row in batch.to_pylist()]
     part = sum(map(len, batches)) / max(1, sum(group.rows for group in groups))
     return [{**row, "rows": round(row["rows"] / part)} for row in rows]
-
-
-def figures_of(job: Job, i: int, rows: list[dict[str, Any]]) -> Figures:
-    own = sorted(classes_of(job.query)[i])
-    parts = []
-    coarsest = max((row["step"] for row in rows), default=1)
-    for row in rows:
-        numbers = np.frombuffer(row["sample"], np.int64).reshape(len(own), -1)
-        parts.append(numbers[:, :: coarsest // row["step"]])
-    hashes = np.concatenate(parts, axis=1) if parts else np.zeros((len(own), 0), np.int64)
-    return Figures(
-        sum(row["rows"] for row in rows),
-        min((row["low"] for row in rows), default=0),
-        max((row["high"] for row in rows), default=0),
-        bytes_of_row(job.query.streams[i].schema),
-        dict(zip(own, hashes, strict=True)),
-    )
-
-
-def bytes_of_row(schema: pa.Schema) -> float:
-    """Return the bytes of a row, by the types of its columns."""
-    return sum(_width(field.type) for field in schema)
-
-
-def _width(kind: pa.DataType) -> float:
-    try:
-        return max(kind.bit_width, 1) / 8
-    except ValueError:
-        return TEXT_BYTES
-
-
-@dataclass(frozen=True)
-class BatchSynopsis(Synopsis):
-    """The figures of a stream for the planner: a whole batch is one epoch."""
-
-    @property
-    def preceding(self) -> float:
-        """The rows that a head finds in the window, on average over the batch."""
-        return self.window
-
-
-def synopses(query: Query, figures: Sequence[Figures], single: bool) -> list[Synopsis]:
-    """Return what the planner knows of the streams; with `single`, one head finds all rows of each other stream."""
-    first, last = min(one.low for one in figures), max(one.high for one in figures)
-    found: list[Synopsis] = []
-    for one, span in zip(figures, query.spans, strict=True):
-        live = float(one.rows)
-        if not single:
-            part = 1.0 if span is None or last == first else min(1.0, span / (last - first))
-            live *= part - part * part / 2
-        keys = {c: _distribution(hashes) for c, hashes in one.hashes.items()}
-        found.append(BatchSynopsis(max(float(one.rows), 1.0), live, one.row_bytes, keys))
-    return found
-
-
-def _distribution(hashes: np.ndarray) -> Distribution:
-    keys, counts = np.unique(hashes, return_counts=True)
-    return Distribution(keys, counts / max(len(hashes), 1))

@@ -56,7 +56,8 @@ def warm() -> bool:
     with contextlib.redirect_stdout(sys.stderr):
         try:
             import eddy
-            from eddy.spark.batch import hop_tasks, partition_join, windows  # noqa: F401
+            from eddy.spark.batch import hop_tasks, partition_join  # noqa: F401
+            from eddy.spark.hops import windows
             from eddy.spark.partitioning import split
             from eddy.spark.transports import packed, rows  # noqa: F401
 

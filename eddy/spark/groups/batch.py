@@ -22,11 +22,11 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.query.query import Query
 from eddy.query.ungrouped import ungrouped
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
-from eddy.spark.batch.placing import Placement
 from eddy.spark.columns import in_query_order, numbered
 from eddy.spark.environment.session import parallelism
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.hops.placing import Placement
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, EngineOptions, as_spark
 from eddy.spark.partitioning.split import conform
 from eddy.spark.types import spark_schema, struct_type

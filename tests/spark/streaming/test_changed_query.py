@@ -122,6 +122,16 @@ def test_a_handover_goes_on_with_the_rows_in_the_log(spark: SparkSession, tmp_pa
     assert found <= runs.pairs(80, lambda last, _: last == 4, lambda r, s: r["x"] <= s["x"])
 
 
+def test_a_query_changes_in_hops(spark: SparkSession, tmp_path: Path) -> None:
+    runs = Runs(spark, tmp_path)
+    for asked, how in ((query(50), None), (query(35), "handover"), (query(35), None)):
+        runs.run(asked, change=how, placement="hops")
+    wanted = runs.pairs(50, lambda last, _: last < 1, every) | runs.pairs(35, lambda last, _: last >= 1, every)
+    assert runs.given() == wanted
+    runs.run(query(80), change="immediate", placement="hops")
+    assert runs.given() - wanted == runs.pairs(80, lambda _, first: first == 3, every)
+
+
 @pytest.mark.usefixtures("fragments")
 def test_an_immediate_change_starts_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     runs = Runs(spark, tmp_path)

@@ -53,7 +53,7 @@ KILLS = (
 SHORT_KILLS = KILLS[0][:2]
 SHORT_HUB_KILLS = KILLS[0][1:]
 JOBS = len(KILLS)
-REGROUPED = {"split", "fragment", "gather", "moved by state", "moved by jit"}
+REGROUPED = {"split", "fragment", "gather", "moved by state", "moved by jit", "ran in grid", "ran in hops"}
 KILLED = [place for kills in KILLS for place, _ in kills]
 CRASHED = [place for place in (*JOINING, *COMMITTING, *PUBLISHING) if place not in ("stop", "publish")]
 KINDS = {
@@ -114,7 +114,7 @@ class Total:
     results: int = 0
     late: int = 0
     regrouped: Counter[str] = field(default_factory=Counter)
-    """Changes of key groups that took effect."""
+    """Changes of key groups that took effect, and placements in which micro-batches ran."""
 
     def run(self, campaign: Campaign, root: Path) -> None:
         """Run a campaign in a new directory, check its outputs, and add it."""
@@ -131,7 +131,7 @@ class Total:
     def show(self, more: str, counts: Mapping[str, int] | None = None) -> None:
         """Print what happened, and how often each kind of fault did."""
         print(f"{self.faults.total()} faults, {self.lives} starts of the driver, {self.results} results, {more}")
-        groups = Counter({f"key group {kind}": count for kind, count in self.regrouped.items()})
+        groups = Counter({f"changes: {kind}": count for kind, count in self.regrouped.items()})
         for kind, count in sorted((self.faults + groups + Counter(counts)).items()):
             print(f"{count:5d} {kind}")
 

@@ -72,9 +72,10 @@ def wanted(query: eddy.Query, inputs: Inputs) -> list[tuple[str, ...]]:
 def test_windows_are_given_once_over_restarts(spark: SparkSession, tmp_path: Path, window: Any) -> None:
     inputs, chance = Inputs(tmp_path / "in", R=ROWS, S=ROWS), random.Random(3)
     query, at = grouped(window), 0
-    for batches in (2, 3):
+    for batches, placement in ((2, "grid"), (3, "hops")):
         at = add(inputs, chance, batches, at)
-        run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", partitions=2)
+        how = {"partitions": 2, "placement": placement}
+        run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", **how)
         assert sorted(results(tmp_path / "out")) == wanted(query, inputs)
     assert len(results(tmp_path / "out")) > 5
     # One file of groups and its copy for the newest batch, and those that it follows from.

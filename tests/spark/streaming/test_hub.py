@@ -116,6 +116,8 @@ def test_queries_have_their_results_and_the_log_has_each_row_once(
         wanted = expected(rows.batches, Owned(asked(ranges, least)))
         assert found(tmp_path / name) == wanted, name
         assert hub[name].results == wanted.total() > 30
+    with pytest.raises(SparkJoinError, match="a hub runs in one round"):
+        running.place("hops")
     figures = running.batches().to_pylist()
     assert sum(one["rows"] for one in figures) == 4 * 3 * 30
     assert sum(one["results"] for one in figures) == sum(hub[name].results for name in queries)

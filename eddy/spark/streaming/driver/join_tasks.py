@@ -81,6 +81,7 @@ def partition_tasks(
     before: Watermarks,
     after: Watermarks,
     versions: tuple[VersionTask, ...] | None = None,
+    steps: tuple[int, ...] | None = None,
 ) -> list[PartitionTask]:
     """Return one task for each partition with rows, or with rows that waited for the watermark after the batch.
 
@@ -90,6 +91,7 @@ def partition_tasks(
     layout         of the key groups in the batch
     before, after  watermarks before and after the batch
     versions       of the queries of a hub; None in the join of one query
+    steps          per stream, every how manieth row is sampled; None: none is
     """
     # A plan that the engine found stays in use, unless the options of the join have changed since.
     same_options = newest is not None and newest.extra["options"] == context.job.options.text
@@ -124,6 +126,7 @@ def partition_tasks(
             groups=tuple(own),
             tree=layout.tree,
             versions=versions,
+            steps=steps,
         )
         for partition, own in sorted(by_partition.items())
     ]

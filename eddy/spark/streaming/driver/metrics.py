@@ -34,7 +34,19 @@ SOURCES = (LIVE, MAPPED, LOADED)
 EVICTIONS = ("trims", "spills", "drops")
 """The levels of evictions; see `worker.tasks.MemoryReport`."""
 _SECONDS = tuple(f"{step}_seconds" for step in STEPS)
-_SUMMED = ("rows", "late", "results", "log_bytes", *SOURCES, "moved", "split", "transitions", *EVICTIONS, *_SECONDS)
+_SUMMED = (
+    "rows",
+    "late",
+    "results",
+    "log_bytes",
+    "shipped_bytes",
+    *SOURCES,
+    "moved",
+    "split",
+    "transitions",
+    *EVICTIONS,
+    *_SECONDS,
+)
 
 GROUPS = pa.schema(
     [
@@ -55,7 +67,7 @@ GROUPS = pa.schema(
         ("key_share", pa.float64()),
     ]
 )
-"""Metrics of a key group in a micro-batch.
+"""Metrics of a key group in a micro-batch, or of a node of one in hops, whose `group` is null.
 
 source         origin of its engine: "live", in the memory of a worker; "mapped", from the file of the host to which it
                was spilled; "loaded", from the log; "new", without earlier rows
@@ -73,6 +85,8 @@ BATCHES = pa.schema(
         ("late", pa.int64()),
         ("results", pa.int64()),
         ("log_bytes", pa.int64()),
+        ("placement", pa.string()),
+        ("shipped_bytes", pa.int64()),
         ("groups", pa.int32()),
         ("live", pa.int32()),
         ("mapped", pa.int32()),
@@ -96,8 +110,11 @@ BATCHES = pa.schema(
 )
 """Metrics of a micro-batch.
 
-groups         key groups with rows, or with rows that had waited; live, mapped, loaded: those whose engine was in
-               memory, in a file, or had to be loaded from the log; the others are new
+placement      "grid", one round over the key groups, or "hops"
+shipped_bytes  rows and intermediate tuples that tasks sent to each other; 0 in the grid
+groups         key groups with rows, or with rows that had waited, or the nodes of a batch in hops; live, mapped and
+               loaded: those whose engine or copies were in memory, in a file, or had to be loaded from the log; the
+               others are new
 moved          key groups that changed partitions, with or without rows;  split  key groups that were split
 fragments      into which key groups with a hot key are divided
 hot_keys       key groups whose load is that of one key, so that neither moves nor splits can divide it, and which are
@@ -127,6 +144,7 @@ class Metrics:
         self._logged: dict[int, LogReport] = {}
         self._totals: Counter[str] = Counter()
         self._newest: dict[int, dict[str, Any]] = {}
+        self._nodes: list[dict[str, Any]] = []
         self._changes: deque[dict[str, Any]] = deque(maxlen=CHANGES_KEPT)
         self._lock = threading.Lock()
         self.memory: list[MemoryReport] = []
@@ -140,12 +158,12 @@ class Metrics:
         logged: LogReport,
         watermark: int | None,
         groups: Sequence[dict[str, Any]],
-        layout: Mapping[str, int],
+        layout: Mapping[str, Any],
         seconds: Mapping[str, float],
     ) -> None:
         """Add a batch that was published.
 
-        layout   moves, splits, fragments and hot keys (`KeyGroups.figures`)
+        layout   placement, moves, splits, fragments and hot keys
         groups   the rows of its key groups
         seconds  of its steps by name
         """
@@ -179,7 +197,8 @@ class Metrics:
                 self._groups.append(pa.concat_tables(self._fresh).combine_chunks())
                 self._fresh = []
             self._batches.append(row)
-            self._newest.update({one["group"]: one for one in groups})
+            self._nodes = [one for one in groups if one["group"] is None]
+            self._newest.update({one["group"]: one for one in groups if one["group"] is not None})
             self._changes.extend(one for one in groups if one["transitions"])
             self._totals.update({"batches": 1} | {name: row[name] for name in _SUMMED})
             self.published_at = time.time()
@@ -208,6 +227,11 @@ class Metrics:
         """Return the newest row of each key group that has run since the job started, in no order."""
         with self._lock:
             return list(self._newest.values())
+
+    def newest_nodes(self) -> list[dict[str, Any]]:
+        """Return the row of each node in the newest micro-batch; none if it ran in one round."""
+        with self._lock:
+            return list(self._nodes)
 
     def newest_changes(self) -> list[dict[str, Any]]:
         """Return the newest CHANGES_KEPT rows of key groups whose plan or stored states changed, oldest first."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -25,14 +26,17 @@ from eddy.query.lateness import Late
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.groups.sink import GroupsSink
+from eddy.spark.hops.hops import Hops
+from eddy.spark.hops.placing import Placement
 from eddy.spark.job_description import described
 from eddy.spark.partitioning.fragments import why_undealt
-from eddy.spark.partitioning.operators import grid_operators, why_unplaced
+from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Feed, Taken
+from eddy.spark.streaming.driver.hop_works import base_rows, hop_works
 from eddy.spark.streaming.driver.join_tasks import partition_tasks, regrouped_states, rows_by_group
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.late_output import LateOutput
@@ -40,6 +44,7 @@ from eddy.spark.streaming.driver.maintenance import Maintenance
 from eddy.spark.streaming.driver.memory import explain_memory, shares, too_small
 from eddy.spark.streaming.driver.metrics import Metrics
 from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.placement import Placing
 from eddy.spark.streaming.driver.rebalancing import Load, Rebalancer
 from eddy.spark.streaming.driver.resume import resume
 from eddy.spark.streaming.driver.stopping import Stopping
@@ -54,7 +59,7 @@ from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.streaming.worker.join_stage import Orders, Said
 from eddy.spark.streaming.worker.log_stage import SPLITS, LogReport, reports_of, splits_text
-from eddy.spark.streaming.worker.tasks import LOADED, PartitionReport, PartitionTask, VersionTask, Work
+from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, PartitionReport, PartitionTask, VersionTask, Work
 from eddy.storage.json_form import Form
 from stairs.errors import EddyError
 
@@ -73,6 +78,7 @@ class Settings:
     late        per stream, what happens to its late rows
     memory      bound on the bytes of the engines of each host, None = none
     change      how the query changes if it is another one than in the checkpoint
+    placement   where the join steps run
     """
 
     partitions: int
@@ -82,6 +88,7 @@ class Settings:
     late: tuple[Late, ...]
     memory: int | None = None
     change: How | None = None
+    placement: Placement = "grid"
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,12 @@ class BatchPlan:
     layout         of the key groups in the batch
     groups         key group -> its state before the batch, after the splits that take effect with it
     tasks          the work on the partitions that have any
+    forgotten      watermark of the engines before the batch
+    staging        directory of result files; None: results are only counted
+    hops           of the batch, None in one round
+    held           state of the copies of windows that workers may have; None: they have none
+    token          state of the copies after the batch
+    steps          per stream, every how manieth row is sampled; None: none is
     """
 
     logged: LogReport
@@ -106,6 +119,12 @@ class BatchPlan:
     layout: Layout
     groups: dict[int, GroupState]
     tasks: list[PartitionTask]
+    forgotten: int | None
+    staging: Path | None
+    hops: Hops | None
+    held: str | None
+    token: str
+    steps: tuple[int, ...] | None
 
 
 def cost_of(metrics: Mapping[str, Any]) -> float:
@@ -151,6 +170,10 @@ class MicroBatches:
             self.title, job.shares, tree, mapped, load, settings.rebalancer, self._why_undealt()
         )
         """The key groups, and the requests to change them."""
+        self.placing = Placing(job, settings.partitions, settings.placement, settings.memory)
+        """Where the steps of the join run."""
+        self._held: str | None = None
+        """The state of the copies of windows after the newest batch; None if it ran in one round."""
         self.stopping = Stopping(context.spark)
         """Stops the query of these batches."""
         self.problem: EddyError | None = None
@@ -235,7 +258,8 @@ class MicroBatches:
         else:
             state = explain_progress(self.manifest, self.key_groups)
         memory = explain_memory(self._settings.memory, self.metrics.memory, self.metrics.hits())
-        return explain_job(self._context.job, self._settings, self._context.carried.remark, f"{state}\n{memory}")
+        shown = f"{state}\n{memory}\n{self.placing.explain()}"
+        return explain_job(self._context.job, self._settings, self._context.carried.remark, shown)
 
     def operators(self) -> dict[int, dict[str, list[str]]]:
         """Return the operators of each task; see `StreamingJoinQuery.operators`."""
@@ -243,8 +267,15 @@ class MicroBatches:
         why = why_unplaced(job.query)
         if why is not None:
             raise SparkJoinError(f"this join has no node operator sets: {why}")
+        hops = self.placing.hops
+        if hops is not None:
+            return dict.fromkeys(range(hops.partitions), operator_texts(job.query, job.shares, hops.operators()))
         own = grid_operators(job.query, job.shares)
         return dict.fromkeys(sorted(set(self.key_groups.partition_map.partitions)), own)
+
+    def place(self, placement: Placement) -> None:
+        """Place the join steps in another way from the next batch on; see `StreamingJoinQuery.place`."""
+        self.placing.ask(placement)
 
     def query_rows(self) -> list[tuple[str, str, int, int, str]]:
         """Return name, state, version, results and text of each query; none if the join is the only one."""
@@ -298,18 +329,25 @@ class MicroBatches:
         self._maintenance.check()
         self._begin(batch)
         layout = self.key_groups.layout(batch)
+        if self.placing.next() is None and self._held is not None:
+            # The engines of the key groups come from the log, as is to be expected after hops.
+            layout = replace(layout, by_log=frozenset(range(layout.tree.groups)))
         if self._context.carried.inputs:
             plan, reports = self._join_inputs(batch, layout)
         else:
             plan, reports = self._join_rows(batch, layout, frame)
-        groups = [one for report in reports for one in report.groups]
+        shown = [one for report in reports for one in report.groups]
+        groups = [one for one in shown if one["group"] is not None]
         load = layout.load.after({one["group"]: cost_of(one) for one in groups})
         manifest = self._manifest(batch, plan, load, reports)
         joined_at = time.perf_counter()
         self._context.checkpoint.commit(manifest)
         committed_at = time.perf_counter()
         self.manifest, self._watermarks = manifest, plan.watermarks
+        if reports:  # else no row came, and all engines and copies are as they were
+            self._held = None if plan.hops is None else plan.token
         self.key_groups.committed(batch, layout, load, {one["group"]: one for one in groups}, committed_at - joined_at)
+        self._measured(plan, reports)
         self._late.count(batch, (report.late_rows for report in reports))
         self._publish(manifest)
         seconds = {
@@ -318,12 +356,34 @@ class MicroBatches:
             "commit": committed_at - joined_at,
             "publish": time.perf_counter() - committed_at,
         }
-        self.metrics.add(
-            manifest, plan.logged, self._watermarks.engine, groups, self.key_groups.figures(layout), seconds
-        )
+        self.metrics.add(manifest, plan.logged, self._watermarks.engine, shown, self._figures(plan, reports), seconds)
         self._maintenance.begin(manifest, self._watermarks.engine)
         self._log_recoveries()
         self._log_batch(batch, groups, layout)
+        lost = [one["partition"] for one in shown if one["group"] is None and one["source"] == LOADED]
+        if lost and plan.held is not None:
+            LOG.warning("%s: batch %d: loaded the windows of nodes %s from the log", self.title, batch, lost)
+
+    def _measured(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> None:
+        """Let a placement that follows figures have those of a batch."""
+        if not reports or not self.placing.measures:
+            return
+        shares, tree = self._context.job.shares, plan.layout.tree
+        live = [0] * len(plan.logged.rows)
+        for link in base_rows(plan.groups, tree, shares, set(range(len(live)))):
+            for one in link.segments:
+                live[one.stream] += one.rows
+        ran = [one for report in reports for one in report.groups]
+        # What is loaded or new takes time that is no sign of the placement.
+        usual = ran and all(one["source"] in (LIVE, MAPPED) for one in ran)
+        seconds = sum(one.cpu_s for one in reports) if usual else None
+        self.placing.saw(plan.logged.rows, live, [one.samples for one in reports], seconds)
+
+    def _figures(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> dict[str, Any]:
+        """Return figures of a batch for its metrics."""
+        placement = "grid" if plan.hops is None else "hops"
+        shipped = sum(one.shipped for one in reports)
+        return {"placement": placement, "shipped_bytes": shipped, **self.key_groups.figures(plan.layout)}
 
     def _begin(self, batch: int) -> None:
         """Prepare a batch that was not committed before."""
@@ -413,10 +473,13 @@ class MicroBatches:
     ) -> tuple[BatchPlan, list[PartitionReport]]:
         """Run the tasks of a batch; return the plan that the last attempt made, and the reports."""
         plans: list[BatchPlan] = []
+        hops = self.placing.hops
 
         def decide(said: Sequence[Said]) -> list[Work]:
             plans.append(plan(said))
             made, holdings = plans[-1], [one.holding for one in said]
+            if made.hops is not None:
+                return hop_works(batch, made, said, self._forget, self._context.job.shares)
             if self._forget:
                 holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
             works, memory = self._distribute(made, holdings), self._settings.memory
@@ -425,7 +488,7 @@ class MicroBatches:
             return [replace(one, share=own) for one, own in zip(works, shares(memory, holdings), strict=True)]
 
         def orders(tasks: int) -> list[Orders]:
-            return [Orders(batch, own, layout.tree) for own in deal(tasks)]
+            return [Orders(batch, own, layout.tree, hops is not None) for own in deal(tasks)]
 
         with self._described(batch, "join"):
             done = self._workers.run(batch, layout.partition_map.n, orders, decide, self.stopping.check)
@@ -456,21 +519,42 @@ class MicroBatches:
         groups: dict[int, GroupState] = {}
         if self.manifest is not None:
             compacted = self._maintenance.compacted(self.manifest.groups)
-            before = replace(layout.tree, splits=self.manifest.splits, dealt=self.manifest.dealt)
-            groups = regrouped_states(compacted, before, layout.tree)
-        versions = self._versions(batch)
-        tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, layout, marks, watermarks, versions)
-        return BatchPlan(logged, logged_at, taken, watermarks, marks.late_below, layout, groups, tasks)
+            trees = replace(layout.tree, splits=self.manifest.splits, dealt=self.manifest.dealt)
+            groups = regrouped_states(compacted, trees, layout.tree)
+        versions, steps = self._versions(batch), self.placing.steps(logged.rows)
+        tasks = partition_tasks(
+            self._context, batch, self.manifest, rows, groups, layout, marks, watermarks, versions, steps
+        )
+        sink = self._context.sink
+        return BatchPlan(
+            logged,
+            logged_at,
+            taken,
+            watermarks,
+            marks.late_below,
+            layout,
+            groups,
+            tasks,
+            marks.engine,
+            sink.staging(batch) if sink.writes else None,
+            self.placing.hops,
+            self._held,
+            uuid.uuid4().hex,
+            steps,
+        )
 
     def _manifest(self, batch: int, plan: BatchPlan, load: Load, reports: list[PartitionReport]) -> Manifest:
         """Return the manifest to commit."""
         ran = {one["group"]: one for report in reports for one in report.groups}
-        groups = dict(plan.groups)
+        groups, hops = dict(plan.groups), plan.hops is not None
         for task in plan.tasks:
             for one in task.groups:
                 chain = groups[one.group].chain if one.group in groups else ()
                 if one.segments and not plan.layout.tree.is_place(one.group):  # its rows are in the chain of its group
                     chain = (*chain, Link(batch, plan.late_below, one.segments))
+                if hops:  # no engine ran: the group keeps its plan for the next one
+                    groups[one.group] = GroupState(batch, one.after, chain, one.plan)
+                    continue
                 found = ran[one.group]
                 plan_text = found["plan"] if self.KEEPS_PLANS else None
                 groups[one.group] = GroupState(batch, one.after, chain, plan_text, found["due"])

@@ -15,10 +15,12 @@ from eddy.query.windows import Rows
 from eddy.spark.columns import in_query_order
 from eddy.spark.environment.session import parallelism
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.hops.placing import Placement
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.streaming.driver.memory import bytes_of, check_bound
 from eddy.spark.streaming.driver.micro_batch import Settings
+from eddy.spark.streaming.driver.placement import check_streaming
 from eddy.spark.streaming.driver.progress import observed
 from eddy.spark.streaming.driver.rebalancing import Automatic, Manual, Rebalancer
 from eddy.spark.streaming.driver.watermarks import make_rules
@@ -55,6 +57,7 @@ def prepare(
     keep: int,
     memory: int | str | None,
     change: How | None = None,
+    placement: Placement | None = None,
 ) -> StreamingJoin:
     """Return the join after all checks that are possible before its start; see `eddy.spark.join`."""
     check_transport(transport)
@@ -117,7 +120,9 @@ def prepare(
         transport = saved.transport
     carried = carry(transport, LogRows(job, locations), ordered, root=checkpoint)
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
-    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound, change)
+    placed: Placement = "grid" if placement is None else placement
+    check_streaming(job, placed, bound)
+    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound, change, placed)
     if not carried.inputs:
         carried = carried._replace(frame=observed(job.query, carried.frame))
     return StreamingJoin(session, job, locations, carried, settings, checkpoint)

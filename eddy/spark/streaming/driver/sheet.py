@@ -33,6 +33,7 @@ _COUNTERS = {
     "late": "Late rows since the start",
     "results": "Results since the start",
     "log_bytes": "Bytes written to the log since the start",
+    "shipped_bytes": "Bytes of rows and intermediate tuples that tasks sent to each other since the start",
     "live": "Joins of a key group whose engine was in memory, since the start",
     "mapped": "Joins of a key group whose engine was mapped from a file since the start",
     "loaded": "Key groups whose engine was loaded from the log since the start",
@@ -57,7 +58,8 @@ NEWEST = 20
 PLANS = 8
 """Plans that are drawn: those of most key groups."""
 _BATCH = (
-    "batch", "rows", "late", "results", "groups", "live", "mapped", "loaded", "moved", "split", "fragments", "hot_keys",
+    "batch", "placement", "rows", "late", "results", "groups", "live", "mapped", "loaded", "moved", "split",
+    "fragments", "hot_keys",
     "transitions", "state_rows", "state_bytes", "memory_bytes", "spilled_bytes", "slowest_share", "log_seconds",
     "join_seconds", "commit_seconds", "publish_seconds",
 )  # fmt: skip
@@ -65,6 +67,7 @@ _GROUP = (
     "group", "partition", "batch", "source", "rows", "late", "results", "state_bytes", "plan", "reason",
     "ready_seconds", "join_seconds",
 )  # fmt: skip
+_NODE = ("source", "rows", "late", "results", "state_bytes", "ready_seconds", "join_seconds")
 
 _MOVE = (
     "batch", "kind", "group", "from", "to", "child", "how", "by", "refused", "fullness_before",
@@ -149,6 +152,8 @@ def _tables(batches: MicroBatches, groups: list[dict[str, Any]]) -> Iterator[Tab
     moves = batches.key_groups.records.newest(NEWEST)
     yield Table("Moves, splits and fragments, newest first", _MOVE, [_row(one, _MOVE) for one in reversed(moves)])
     yield Table("Key groups", _GROUP, [_row(one, _GROUP) for one in sorted(groups, key=lambda one: one["group"])])
+    nodes = batches.metrics.newest_nodes()
+    yield Table("Nodes", ("node", *_NODE), [(one["partition"], *_row(one, _NODE)) for one in nodes])
     newest = reversed(batches.metrics.rows(NEWEST))
     yield Table("Micro-batches, newest first", _BATCH, [_row(one, _BATCH) for one in newest])
     yield Table("Late rows", ("stream", "late rows"), list(batches.late_counts.items()))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from eddy.spark.hops.placing import Placement
     from eddy.spark.streaming.driver.micro_batch import MicroBatches
     from eddy.spark.streaming.driver.move_records import How
     from eddy.spark.streaming.driver.partition_map import PartitionMap
@@ -177,30 +178,33 @@ class StreamingJoinQuery:
     def operators(self) -> dict[int, dict[str, list[str]]]:
         """Return the operator set of each task that has key groups, as text, by the place of which these are a part.
 
-        A streaming join runs in one round: the place is the grid of key groups, and all tasks have the same operators
-        on their parts of the windows. Raises SparkJoinError for a query whose steps have no places: one with branches
-        or comparisons.
+        In one round the place is the grid of key groups; in hops there is a place for each class by whose keys rows are
+        dealt to the nodes. All tasks, or nodes, have the same operators on their parts of the windows. Raises
+        SparkJoinError for a query whose steps have no places: one with branches or comparisons.
         """
         return self._batches.operators()
 
     def batches(self) -> pa.Table:
         """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 
-        Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), live, mapped and loaded (those of
-        them whose engine was in memory, in a file of the host, or loaded from the log), moved (to another partition),
-        split (key groups that were split), fragments (into which key groups with a hot key are divided), hot_keys
-        (key groups whose load is that of one key, and which are not in fragments),
-        transitions (changes of plans and stored states), state_rows (that the log keeps for all groups), state_bytes
-        (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after the batch),
-        memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops (evictions
-        by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines, in
-        ticks of the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds,
+        Columns: batch, rows, late, results, log_bytes; placement ("grid" or "hops") and shipped_bytes (of rows and
+        intermediate tuples that tasks sent to each other); groups (key groups or nodes that ran), live, mapped and
+        loaded (those of them whose engine or windows were in memory, in a file of the host, or loaded from the log),
+        moved (to another partition), split (key groups that were split), fragments (into which key groups with a hot
+        key are divided), hot_keys (key groups whose load is that of one key, and which are not in fragments),
+        transitions (changes of plans and stored states), state_rows (that the log keeps for all groups),
+        state_bytes (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after
+        the batch), memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops
+        (evictions by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines,
+        in ticks of the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds,
         publish_seconds. A replayed batch that was only published has no row.
         """
         return self._batches.metrics.batches()
 
     def groups(self) -> pa.Table:
         """Return the metrics of each key group that ran in the newest 1000 micro-batches, oldest first.
+
+        A micro-batch in hops has a row for each node instead: its group is null, and its number in partition.
 
         Columns: batch, group, partition; source of its engine ("live", kept by a worker; "mapped", from a file of the
         host to which it was spilled; "loaded", from the log; "new"); rows (without late rows), late, results,
@@ -356,6 +360,15 @@ class StreamingJoinQuery:
         The group is loaded from the log. Raises SparkJoinError for a group that is not in fragments.
         """
         self._batches.key_groups.gather(group)
+
+    def place(self, placement: Placement) -> None:
+        """Place the join steps in another way from the next micro-batch on; see `placement` of `eddy.spark.join`.
+
+        The engines of key groups, or the copies of windows, are made of the log in that micro-batch. The placement is
+        not stored: the next start begins with that of `join`. Raises SparkJoinError for a placement that does not fit
+        the join, PlanError for such a plan.
+        """
+        self._batches.place(placement)
 
     def messages(self) -> pa.Table:
         """Return the messages of moves, splits and fragments since the start, oldest first.

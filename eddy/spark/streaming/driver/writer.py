@@ -21,6 +21,7 @@ from eddy.spark.streaming.driver.calls import Calls
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.explanation import explain_job
 from eddy.spark.streaming.driver.micro_batch import MicroBatches, Settings
+from eddy.spark.streaming.driver.placement import Placing
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint, committed_batches
@@ -141,7 +142,11 @@ class StreamingJoin:
         """Return a text on how the join would run: key groups, tasks, transport, watermark, state, plan."""
         newest = max(committed_batches(self.checkpoint), default=None)
         state = "new" if newest is None else f"after batch {newest}"
-        text = explain_job(self.job, self.settings, self.carried.remark, f"{state}, in {self.checkpoint}")
+        settings = self.settings
+        placing = Placing(self.job, settings.partitions, settings.placement, settings.memory)
+        placing.next()
+        progress = f"{state}, in {self.checkpoint}\n{placing.explain()}"
+        text = explain_job(self.job, settings, self.carried.remark, progress)
         return text if self.grouped is None else f"{text}\naggregates: of all results of a batch, on the driver"
 
 

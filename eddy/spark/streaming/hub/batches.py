@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from eddy.spark.errors import StreamingStateError
+from eddy.spark.errors import SparkJoinError, StreamingStateError
+from eddy.spark.hops.placing import Placement
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.micro_batch import BatchPlan, MicroBatches, Settings
@@ -61,6 +62,13 @@ class HubBatches(MicroBatches):
     def query_rows(self) -> list[tuple[str, str, int, int, str]]:
         """Return name, state, newest version, results and text of each query."""
         return self._queries.rows()
+
+    def place(self, placement: Placement) -> None:
+        """Raise SparkJoinError: the queries of a hub share the engines of its key groups."""
+        raise SparkJoinError(
+            f"place({placement!r}): the queries of a hub share the engines of its key groups, so a hub runs in one"
+            " round; start the query with eddy.spark.join to place its steps"
+        )
 
     def explain(self) -> str:
         """Return a text on the job, its queries, and its state after the newest batch."""

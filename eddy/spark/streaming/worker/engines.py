@@ -30,7 +30,8 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.eviction import Uses, evictions
 from eddy.spark.streaming.worker.kept_engine import Engine, KeptEngine
-from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport
+from eddy.spark.streaming.worker.node import Node
+from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, NodeCopy
 from eddy.spark.transports.inputs import Input
 
 PATIENCE_S = 5.0
@@ -64,6 +65,7 @@ class Holding:
     engines     key group -> token of the engine's state
     queries     keys of the versions of queries of a hub that the worker knows
     nbytes      bytes of the engines, in memory or spilled
+    copies      copy of a window on a node of a join in hops -> its token
     """
 
     host: str
@@ -71,6 +73,7 @@ class Holding:
     engines: dict[int, str]
     queries: frozenset[str] = frozenset()
     nbytes: int = 0
+    copies: Mapping[NodeCopy, str] = field(default_factory=dict)
 
 
 class Engines:
@@ -87,6 +90,8 @@ class Engines:
         self.partitions: tuple[int, ...] = ()
         self.queries: dict[str, Query] = {}
         """Key of a version of a query of a hub -> the query."""
+        self.nodes: dict[int, Node] = {}
+        """The nodes of a join in hops."""
         self._key = start.key
         self._kept: dict[int, KeptEngine] = {}
         self._uses = Uses()
@@ -104,7 +109,10 @@ class Engines:
         """Return the engines of the process."""
         engines = {group: one.token for group, one in self._kept.items()}
         nbytes = sum(one.nbytes for one in self._kept.values())
-        return Holding(socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes)
+        copies = {
+            (number, *copy): one.token for number, node in self.nodes.items() for copy, one in node.copies.items()
+        }
+        return Holding(socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes, copies)
 
     def learn(self, queries: Mapping[str, bytes], wanted: Iterable[str]) -> None:
         """Take queries that the driver has sent, and forget those that are not wanted any more."""
@@ -152,6 +160,8 @@ class Engines:
         """Return the figures of the micro-batch."""
         spilled = [one for one in self._kept.values() if not one.live]
         self._report.nbytes, self._report.live = self.nbytes, len(self._kept) - len(spilled)
+        self._report.nbytes += sum(one.nbytes for one in self.nodes.values())
+        self._report.peak = max(self._report.peak, self._report.nbytes)
         self._report.spilled_bytes, self._report.spilled = sum(one.file_bytes for one in spilled), len(spilled)
         return self._report
 

@@ -14,8 +14,9 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -26,21 +27,23 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.merge import Merger, interleave
 from eddy.spark.partitioning.split_tree import SplitTree, own_rows
-from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engines, Holding, Lent, Start, engines_of
+from eddy.spark.streaming.worker.hop_join import HopJoin
 from eddy.spark.streaming.worker.hot_keys import hot_keys
 from eddy.spark.streaming.worker.input_reader import Part, logged_inputs
 from eddy.spark.streaming.worker.kept_engine import Engine
+from eddy.spark.streaming.worker.late_rows import LateRows
 from eddy.spark.streaming.worker.log_stage import StreamReport
 from eddy.spark.streaming.worker.meeting import Place, TurnedAwayError
-from eddy.spark.streaming.worker.output_files import ResultFile, write_late
+from eddy.spark.streaming.worker.output_files import ResultFile
+from eddy.spark.streaming.worker.peers import Peers
+from eddy.spark.streaming.worker.samples import Sampler
 from eddy.spark.streaming.worker.state_loader import StateLoader, split_late
 from eddy.spark.streaming.worker.tasks import (
     LOADED,
     NEW,
     GroupTask,
-    LateCount,
     PartitionReport,
     PartitionTask,
     TaskReport,
@@ -61,10 +64,12 @@ class Said:
 
     holding  the engines of its worker
     logged   the rows that it logged
+    address  where it listens for rows of other tasks, None if the micro-batch runs in one round
     """
 
     holding: Holding
     logged: tuple[StreamReport, ...]
+    address: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,13 @@ class Orders:
     batch  number of the micro-batch
     parts  the parts of files that it reads and logs
     tree   splits of key groups
+    hops   whether the micro-batch runs in hops, so that tasks send rows to each other
     """
 
     batch: int
     parts: Sequence[Part]
     tree: SplitTree
+    hops: bool = False
 
 
 class RunTask:
@@ -98,14 +105,23 @@ class RunTask:
         try:
             with self._place.seat(context.getLocalProperty(MEETING) or "", number) as seat:
                 orders: Orders = seat.orders
-                with logged_inputs(engines, orders.tree, orders.batch, orders.parts) as logged:
-                    work: Work = seat.say(Said(engines.holding(), logged.reports))
+                with (
+                    Peers(seat, self._place.key) if orders.hops else nullcontext() as peers,
+                    logged_inputs(engines, orders.tree, orders.batch, orders.parts) as logged,
+                ):
+                    address = None if peers is None else peers.address
+                    work: Work = seat.say(Said(engines.holding(), logged.reports, address))
                     engines.drop(work.drop)
                     engines.hand_over(work.hand_over)
                     engines.partitions = work.partitions
                     engines.learn(work.queries, work.versions)
                     engines.begin(orders.batch, work.share, (one.group for task in work.tasks for one in task.groups))
-                    reports = [partition_join(engines, task, logged.rows).run() for task in work.tasks]
+                    if work.hops is None:
+                        engines.nodes.clear()
+                        reports = [partition_join(engines, task, logged.rows).run() for task in work.tasks]
+                    else:
+                        assert peers is not None
+                        reports = [HopJoin(engines, peers, seat.task, work.hops, logged.rows).run()]
                 seat.leave()
         except TurnedAwayError:
             # Another task failed, or the query was stopped: Spark gives up this task and its worker. The pause lets it
@@ -139,13 +155,13 @@ class PartitionJoin:
         self._state.reader.know(known)
         self._results = ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
         """Results of the one query of a join."""
-        self._late: list[list[pa.RecordBatch]] = [[] for _ in job.query.streams]
-        self._late_rows: dict[int, LateCount] = {}
+        self._late = LateRows(job.query, task.late_below)
+        self._sampler = Sampler(job.query, task.steps)
         self._timed = job.query.graph.timed
 
     def run(self) -> PartitionReport:
         """Join all key groups of the partition."""
-        report = PartitionReport()
+        report, began = PartitionReport(), process_time()
         try:
             # While these engines join, others are handed over. A live engine is used before another one displaces it.
             for one in sorted(self._task.groups, key=lambda one: (one.handed, not self._engines.is_live(one.group))):
@@ -153,7 +169,8 @@ class PartitionJoin:
         finally:
             self._state.close()
             report.results = self._results.close()
-        report.late, report.late_rows = self._write_late(), self._late_rows
+        report.samples, report.cpu_s = self._sampler.samples(), process_time() - began
+        report.late, report.late_rows = self._late.write(self._locations, self._task.batch), self._late.counts
         return report
 
     def _given(self, watermark: int | None) -> int | None:
@@ -258,29 +275,16 @@ class PartitionJoin:
             read = self._state.reader.read(segment)
             own = own_rows(job, self._task.tree, one.group, segment.stream, segment.splits, read)
             rows, too_late = split_late(job, segment, own, self._task.late_below)
-            # A late row that was copied to several groups counts once.
-            if too_late.num_rows and self._task.tree.is_first(job.shares, segment.stream, one.group):
-                late += too_late.num_rows
-                self._note_late(segment, too_late)
+            # A row that was copied to several groups counts once.
+            if self._task.tree.is_first(job.shares, segment.stream, one.group):
+                self._sampler.add(segment.stream, rows)
+                if too_late.num_rows:
+                    late += too_late.num_rows
+                    self._late.note(segment, too_late)
             if rows.num_rows:
                 positions = job.positions(rows.slice(0, 1), segment.stream)
                 arrivals.append(_Arrival(0 if positions is None else int(positions[0]), segment.stream, rows))
         return sorted(arrivals, key=lambda own: (own.first, own.stream)), late
-
-    def _note_late(self, segment: Segment, rows: pa.RecordBatch) -> None:
-        """Count late rows, and collect them for their file unless the query only counts them."""
-        stream, marks = segment.stream, self._task.late_below
-        assert marks is not None
-        count = LateCount(rows.num_rows, marks[stream] - segment.first)
-        self._late_rows[stream] = self._late_rows.get(stream, LateCount()).plus(count)
-        if self._job.query.late_by_stream[stream] != "count":
-            self._late[stream].append(rows)
-
-    def _write_late(self) -> list[OutputFile]:
-        """Write a file for each stream with late rows."""
-        return [
-            write_late(self._locations.late, self._task.batch, i, rows) for i, rows in enumerate(self._late) if rows
-        ]
 
 
 def partition_join(engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> PartitionJoin:

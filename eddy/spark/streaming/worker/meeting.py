@@ -36,16 +36,18 @@ class Place:
         decision, the query was stopped, or the driver has ended.
         """
         try:
-            connection = connection_of(socket.create_connection(self.address))
+            opened = socket.create_connection(self.address)
+            host = opened.getsockname()[0]
+            connection = connection_of(opened)
         except OSError as problem:
             raise TurnedAwayError from problem
         with connection:
-            with _turned_away():
+            with turned_away():
                 answer_challenge(connection, self.key)
                 deliver_challenge(connection, self.key)
                 connection.send((meeting, task))
                 orders = connection.recv()
-            yield Seat(connection, orders)
+            yield Seat(connection, orders, meeting, task, host)
 
 
 class TurnedAwayError(Exception):
@@ -55,18 +57,28 @@ class TurnedAwayError(Exception):
 class Seat:
     """A task's seat in a meeting.
 
-    orders  the first message of the driver
+    orders   the first message of the driver
+    meeting  its name
+    task     the number of the task
+    host     address of this host, as the driver sees it
     """
 
-    def __init__(self, connection: Connection, orders: Any) -> None:
+    def __init__(self, connection: Connection, orders: Any, meeting: str, task: int, host: str) -> None:
         self._connection = connection
         self.orders = orders
+        self.meeting, self.task, self.host = meeting, task, host
 
     def say(self, said: Any) -> Any:
         """Say what this task has, wait for the other tasks, and return the driver's answer."""
-        with _turned_away():
+        with turned_away():
             self._connection.send(said)
             return self._connection.recv()
+
+    def check(self) -> None:
+        """Raise TurnedAwayError if the driver has hung up. For a task that waits for others."""
+        with turned_away():
+            if self._connection.poll():
+                raise EOFError  # between two messages of the task, the driver says nothing
 
     def leave(self) -> None:
         """Make sure, when the work is done, that the driver still waits for it."""
@@ -74,7 +86,8 @@ class Seat:
 
 
 @contextlib.contextmanager
-def _turned_away() -> Iterator[None]:
+def turned_away() -> Iterator[None]:
+    """Turn errors of a connection in the body into TurnedAwayError."""
     try:
         yield
     except (EOFError, OSError) as problem:

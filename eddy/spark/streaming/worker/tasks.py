@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from eddy.spark.hops.hops import Hops
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
+from eddy.spark.streaming.worker.samples import Sample
 
 LIVE, MAPPED, LOADED, NEW = "live", "mapped", "loaded", "new"
 """Sources of an engine: kept in the memory of a worker of the host; spilled to a file of the host and mapped again;
@@ -71,6 +73,7 @@ class PartitionTask:
     staging     directory of result files; None: results are only counted
     tree        splits of key groups in this batch
     versions    of the queries of a hub; None in the join of one query
+    steps       per stream, every how manieth row is sampled; None: none is
     """
 
     batch: int
@@ -83,6 +86,54 @@ class PartitionTask:
     groups: tuple[GroupTask, ...]
     tree: SplitTree
     versions: tuple[VersionTask, ...] | None = None
+    steps: tuple[int, ...] | None = None
+
+
+NodeCopy = tuple[int, int, int]
+"""A copy of a window on a node of a join in hops: (node, stream, class by whose keys it is dealt)."""
+
+
+def copy_token(state: str, nodes: int) -> str:
+    """Return the token of copies in a state: which rows a node has depends on the number of nodes."""
+    return f"{state} {nodes}"
+
+
+@dataclass(frozen=True)
+class LoggedRows:
+    """Rows of earlier micro-batches: segments of one key group, as a link of its chain has them."""
+
+    group: int
+    late_below: tuple[int, ...] | None
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class HopTask:
+    """The work of one Spark task in a micro-batch that runs in hops.
+
+    tasks       the task of each node
+    addresses   where each task listens
+    segments    rows of the batch that the task deals to the nodes
+    base        rows of earlier batches that it deals to the copies that no worker has
+    missing     these copies
+    after       state of the copies after the batch
+    late_below, forgotten, watermark, staging, tree, steps   as in `PartitionTask`
+    """
+
+    batch: int
+    hops: Hops
+    tasks: tuple[int, ...]
+    addresses: tuple[tuple[str, int], ...]
+    segments: tuple[Segment, ...]
+    base: tuple[LoggedRows, ...]
+    missing: frozenset[NodeCopy]
+    after: str
+    late_below: tuple[int, ...] | None
+    forgotten: int | None
+    watermark: int | None
+    staging: Path | None
+    tree: SplitTree
+    steps: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -96,6 +147,7 @@ class Work:
     versions    keys of the versions of queries of a hub
     queries     key of a version -> its query as bytes, if the worker does not know it yet
     share       bytes for the engines of its worker, None = no bound
+    hops        the work of a micro-batch that runs in hops; None in one round
     """
 
     partitions: tuple[int, ...]
@@ -105,6 +157,7 @@ class Work:
     versions: tuple[str, ...] = ()
     queries: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     share: int | None = None
+    hops: HopTask | None = None
 
 
 class LateCount(NamedTuple):
@@ -147,7 +200,10 @@ class PartitionReport:
     results    result files that it wrote
     late       files of late rows that it wrote
     late_rows  late rows per stream, copies counted once
-    groups     a row of metrics for each of its key groups
+    groups     a row of metrics for each of its key groups, or of the nodes that its task has
+    shipped    bytes that its task sent to others
+    samples    by stream, hashes of the keys of some rows
+    cpu_s      CPU seconds of the process while it joined
     versions   key of a version of a query of a hub -> its results
     """
 
@@ -155,6 +211,9 @@ class PartitionReport:
     late: list[OutputFile] = field(default_factory=list)
     late_rows: dict[int, LateCount] = field(default_factory=dict)
     groups: list[dict[str, Any]] = field(default_factory=list)
+    shipped: int = 0
+    samples: dict[int, Sample] = field(default_factory=dict)
+    cpu_s: float = 0.0
     versions: dict[str, VersionReport] = field(default_factory=dict)
 
 

@@ -19,18 +19,19 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow.parquet as pq
 
 from eddy.spark import SparkJoinError, join, session
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
+from eddy.spark.streaming.driver.micro_batch import BatchPlan, MicroBatches
 from tests.spark.streaming.faults.daemon import MODULE
 from tests.spark.streaming.faults.damage import Damager
 from tests.spark.streaming.faults.points import Points
 from tests.spark.streaming.faults.schedule import PLACES
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Injected, Traps
-from tests.spark.streaming.faults.workload import PLANS, SPARK_SCHEMA, STREAMS, counted, query
+from tests.spark.streaming.faults.workload import PLACEMENTS, PLANS, SPARK_SCHEMA, STREAMS, counted, query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
 REGROUPED = "regrouped"
-"""File with a line for each move, split, fragment and gathering that took effect."""
+"""File with a line for each move, split, fragment and gathering that took effect, and for each placement in which a
+micro-batch ran."""
 MOST_GROUPS = 14
 SHARE, SHARE_BETWEEN = 0.7, 0.08
 """Share of the points at which such a change is requested, and of the looks of the main thread in between."""
@@ -51,7 +53,12 @@ class Unexplained(Exception):
 
 
 class Driver:
-    """One run of the program."""
+    """One run of the program.
+
+    PLACES   whether its join steps are placed in other ways while it runs
+    """
+
+    PLACES: ClassVar[bool] = True
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -70,6 +77,8 @@ class Driver:
         self._points.install()
         self._running: StreamingJoinQuery | None = None
         self._regroups = random.Random(f"regroups {self._config['seed']} {self._life}")
+        # In turns, so that a short campaign has all.
+        self._places = itertools.islice(itertools.cycle(PLACEMENTS), self._life, None)
         self._ways = itertools.cycle(("state", "jit"))
         self._regrouping = threading.Lock()
         self._record_changes()
@@ -102,13 +111,23 @@ class Driver:
                     file.write(f"{'moved by ' + one.how if one.kind == 'move' else one.kind}\n")
 
         KeyGroups.committed = wrapped  # type: ignore[method-assign]
+        measured = MicroBatches._measured
+
+        def wrapped_measured(batches: MicroBatches, plan: BatchPlan, *given: Any) -> None:
+            measured(batches, plan, *given)
+            with open(path, "a") as file:
+                file.write(f"ran in {'grid' if plan.hops is None else 'hops'}\n")
+
+        MicroBatches._measured = wrapped_measured  # type: ignore[method-assign]
 
     def _regroup(self, share: float) -> None:
-        """Request a move, a split or fragments, perhaps; any thread."""
+        """Request a move, a split or fragments, and perhaps another placement; any thread."""
         with self._regrouping:
             running, chance = self._running, self._regroups
             if running is None or chance.random() > share:
                 return
+            if self.PLACES and chance.random() < 0.5:
+                running.place(next(self._places))
             mapped = running.partition_map
             group = chance.randrange(mapped.groups)
             others = [one for one in range(mapped.n) if one != mapped.partitions[group]]
@@ -183,6 +202,7 @@ class Driver:
             lateness=self._config["lateness"],
             key_groups=8,
             partitions=self._chance.randrange(1, 4),
+            placement=next(self._places),
             keep=self._config["keep"],
         )
         writer = joined.writeStream

@@ -31,6 +31,8 @@ GIVEN, GIVEN_BETWEEN = 0.5, 0.01
 class HubDriver(Driver):
     """One run of the program."""
 
+    PLACES = False
+
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self._program = Program(self._config["seed"])

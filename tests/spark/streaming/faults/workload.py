@@ -30,6 +30,12 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
 SPARK_SCHEMA = "k long, t long, v long"
 PLANS = (None, "((R S) T)", "((S T) R)", "((R T) S)")
 KEYS = 24
+PLACEMENTS: tuple[Any, ...] = (
+    "grid",
+    "hops",
+    "grid",
+    {"R": [("S", "ship"), ("T", "window")], "S": [("T", "window"), ("R", "ship")], "T": [("S", "ship"), ("R", "ship")]},
+)
 
 Row = tuple[int, int, int]
 Result = tuple[int, ...]

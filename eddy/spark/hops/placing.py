@@ -1,14 +1,15 @@
-"""Where a batch join runs its steps: in one round over a grid, or in several hops, as asked or as measured.
+"""Where a join runs its steps: in one round over a grid, or in several hops, as asked or as measured.
 
 Both are compared by predicted CPU seconds of all processes: a fixed amount for each round and each of its tasks, and
 sums over rows read and dealt, bytes shuffled, inserts, probes and matches. The costs of the engine that joins in one
 round and of the arrays that join in hops differ. Both were fitted by hand to a few runs with about a million rows on a
-machine with two cores: of the tasks without Spark, and of small joins on Spark for the fixed amounts.
+machine with two cores: of the tasks without Spark, and of small joins on Spark for the fixed amounts. Streaming joins
+have costs of their own (`eddy/spark/streaming/driver/forecast.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,9 +17,9 @@ from eddy.placement.costs import UnitCosts
 from eddy.placement.routes import Planner
 from eddy.placement.synopses import Synopsis
 from eddy.query.query import Query
-from eddy.spark.batch.hops import Hops, own_hops
-from eddy.spark.batch.measure import Figures, bytes_of_row, synopses
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.hops.figures import Figures, bytes_of_row, synopses
+from eddy.spark.hops.hops import Hops, own_hops
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.operators import grid_place, homes, why_unplaced
 from eddy.spark.partitioning.shares import Shares
@@ -91,18 +92,16 @@ class Predicted:
 def predicted(job: Job, figures: Sequence[Figures]) -> Predicted:
     """Return the best hops by the measured figures, and the predicted cost of these and of the grid of the job."""
     query, n = job.query, job.shares.partitions
-    starts = homes(query, n)
-    usual = UnitCosts(0.0, 1 / HOPS.c_byte, HOPS.c_u, HOPS.c_p, HOPS.c_m, nested=False)
-    planner = Planner(query, n, starts, usual)
+    planner = planner_of(query, n, HOPS)
     streams = synopses(query, figures, single=not timed(job))
     routes = planner.hop_routes(streams)
     heads = [{head: steps} for head, steps in enumerate(routes)]
     candidates = [dict(enumerate(routes))] if timed(job) else heads
-    ways = [Hops(n, starts, own, timed(job)) for own in candidates]
-    seconds = [_hops_seconds(planner, way, streams) for way in ways]
+    ways = [Hops(n, planner.starts, own, timed(job)) for own in candidates]
+    seconds = [hops_seconds(planner, one, streams, HOPS, map(one.dealt, range(one.rounds))) for one in ways]
     best = min(range(len(ways)), key=seconds.__getitem__)
     every = synopses(query, figures, single=False)
-    return Predicted(ways[best], _grid_seconds(planner, job.shares, every), seconds[best])
+    return Predicted(ways[best], grid_seconds(planner, job.shares, every, GRID), seconds[best])
 
 
 def may_pay(job: Job, sizes: Mapping[str, float] | None) -> bool:
@@ -118,37 +117,54 @@ def may_pay(job: Job, sizes: Mapping[str, float] | None) -> bool:
     for i, stream in enumerate(job.query.streams):
         row_bytes = bytes_of_row(stream.schema)
         probes = (len(job.query.streams) - 1) * GRID.c_p
-        work += sizes[stream.name] / row_bytes * job.shares.copies(i) * (_carried(GRID, row_bytes) + probes)
+        work += sizes[stream.name] / row_bytes * job.shares.copies(i) * (carried(GRID, row_bytes) + probes)
     return work > HOPS.c_round + job.shares.partitions * HOPS.c_task
 
 
-def _hops_seconds(planner: Planner, hops: Hops, streams: Sequence[Synopsis]) -> float:
+def planner_of(query: Query, nodes: int, costs: TaskCosts) -> Planner:
+    """Return the planner of hops over partitions or nodes that begin with the rows of their first keys."""
+    usual = UnitCosts(0.0, 1 / costs.c_byte, costs.c_u, costs.c_p, costs.c_m, nested=False)
+    return Planner(query, nodes, homes(query, nodes), usual)
+
+
+def hops_seconds(
+    planner: Planner,
+    hops: Hops,
+    streams: Sequence[Synopsis],
+    costs: TaskCosts,
+    dealt: Iterable[Mapping[int, Iterable[int]]],
+) -> float:
+    """Return the predicted seconds of hops.
+
+    dealt   by stream the classes by which its rows are dealt, each time that they are read
+    """
     work = 0.0
-    for number in range(hops.rounds):
-        for stream, classes in hops.dealt(number).items():
+    for once in dealt:
+        for stream, classes in once.items():
             own = streams[stream]
             copies = sum(1 if c in own.keys else hops.partitions for c in classes)
-            work += own.rate * HOPS.c_read + own.rate * copies * _carried(HOPS, own.tuple_bytes)
+            work += own.rate * costs.c_read + own.rate * copies * carried(costs, own.tuple_bytes)
     for head, steps in hops.routes.items():
         for k, hop in enumerate(planner.hops(head, steps, streams)):
             if k and hop.moves:
-                work += hop.before.rate * _carried(HOPS, hop.before.tuple_bytes)
-            work += hop.before.rate * HOPS.c_p + hop.after.rate * HOPS.c_m
-    return hops.rounds * (HOPS.c_round + hops.partitions * HOPS.c_task) + work
+                work += hop.before.rate * carried(costs, hop.before.tuple_bytes)
+            work += hop.before.rate * costs.c_p + hop.after.rate * costs.c_m
+    return hops.rounds * (costs.c_round + hops.partitions * costs.c_task) + work
 
 
-def _grid_seconds(planner: Planner, shares: Shares, streams: Sequence[Synopsis]) -> float:
+def grid_seconds(planner: Planner, shares: Shares, streams: Sequence[Synopsis], costs: TaskCosts) -> float:
+    """Return the predicted seconds of one round over a grid."""
     work = 0.0
     for i, own in enumerate(streams):
-        work += own.rate * GRID.c_read + own.rate * shares.copies(i) * _carried(GRID, own.tuple_bytes)
+        work += own.rate * costs.c_read + own.rate * shares.copies(i) * carried(costs, own.tuple_bytes)
     place = grid_place(shares)
     for head in range(len(streams)):
         steps = tuple((j, place) for j in planner.order(head, streams))
         for hop in planner.hops(head, steps, streams):
-            work += hop.before.rate * GRID.c_p + hop.after.rate * GRID.c_m
-    return GRID.c_round + shares.partitions * GRID.c_task + work
+            work += hop.before.rate * costs.c_p + hop.after.rate * costs.c_m
+    return costs.c_round + shares.partitions * costs.c_task + work
 
 
-def _carried(costs: TaskCosts, tuple_bytes: float) -> float:
+def carried(costs: TaskCosts, tuple_bytes: float) -> float:
     """Return the seconds to deal a copy of a row, to shuffle it, and to insert it where it arrives."""
     return costs.c_deal + costs.c_byte * tuple_bytes + costs.c_u

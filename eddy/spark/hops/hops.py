@@ -1,4 +1,4 @@
-"""A batch join in several hops: which partitions join what in which round.
+"""A join in several hops: which partitions join what in which round.
 
 The plan of each head stream is a list of steps, each at a *place*: all partitions, which share the work by the keys of
 one class. Steps at the same place, one after the other, are a *leg*: they happen in one task. After a leg the
@@ -8,11 +8,14 @@ intermediate tuples travel to the place of the next one.
                                 round 2: R S, T dealt by b          -> results
     head T: S by b, R by b      round 2: T, S dealt by b, R to all  -> results
 
-A round is one shuffle. Heads with fewer legs begin later, so that all results come from the last round. The rows of a
-stream are read again in each round that needs them.
+Heads with fewer legs begin later, so that all results come from the last round.
 
-With windows, each row is a head, and joins those that precede it in (event time, stream). Without windows every order
-of arrival gives the same results, so one stream is the head of all results, and its rows join all others.
+In a batch join a round is one shuffle; the rows of a stream are read again in each round that needs them. With windows,
+each row is a head, and joins those that precede it in (event time, stream). Without windows every order of arrival
+gives the same results, so one stream is the head of all results, and its rows join all others.
+
+In a streaming join each row is a head. Its partitions are called nodes, and keep *copies* of windows, one for each
+stream and class by whose keys it is dealt. The rows of a micro-batch enter all copies before the first round.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class Hops:
-    """The plan of a batch join in hops.
+    """The plan of a join in hops.
 
     partitions   how many share the work
     starts       per stream its home: the partitions by its first key
@@ -102,6 +105,16 @@ class Hops:
                     found.setdefault(stream, set()).add(key_class(leg.place))
         return {stream: tuple(sorted(own)) for stream, own in sorted(found.items())}
 
+    @cached_property
+    def copies(self) -> frozenset[tuple[int, int]]:
+        """The copies of windows that a streaming join keeps: (stream, class)."""
+        return frozenset((j, key_class(leg.place)) for legs in self.legs.values() for leg in legs for j in leg.joins)
+
+    @cached_property
+    def entries(self) -> dict[int, int]:
+        """By head the class by whose keys its rows are dealt for its first leg."""
+        return {head: key_class(legs[0].place) for head, legs in self.legs.items()}
+
     def operators(self) -> dict[Place, NOS]:
         """Return the operators of each place."""
         return place_operators(self.starts, self.routes)
@@ -116,7 +129,7 @@ class Hops:
 
 
 def key_class(place: Place) -> int:
-    """Return the class whose keys deal rows to a place of a batch join; with one partition any will do."""
+    """Return the class whose keys deal rows to a place; with one partition any will do."""
     return place.shares[0][0] if place.shares else 0
 
 

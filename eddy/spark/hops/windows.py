@@ -1,0 +1,209 @@
+"""Windows of a join in hops: the rows of one stream in one partition, sorted by key and time.
+
+Of the rows with the key of a tuple those join whose event times fit all components of the tuple, and that precede the
+head of the tuple in (event time, stream), or in an earlier micro-batch. So a result is found once, by its last row.
+
+A batch join has all rows of a window before the first tuple probes. There the head is the newest component of a tuple.
+In a streaming join a window grows from micro-batch to micro-batch: it is a list of runs, each of them sorted, and the
+rows of the present micro-batch are the last run. Runs are merged like the levels of a log-structured merge tree: the
+next run is less than half as large. So a row is sorted about log2(rows of the window / rows of a micro-batch) times,
+and a probe looks into as many runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.placement.tuples import Ints
+from eddy.spark.hops.kernels import find_runs, index_runs
+from stairs.graph import FOREVER
+from stairs.plain_types import taken
+
+BLOCK_ROWS = 1 << 18
+"""About so many matches are found at a time, unless a single tuple has more."""
+Keys = Mapping[int, Ints]
+"""By class the number of each key."""
+
+
+class Bounds(NamedTuple):
+    """Event times of tuples in ticks, int64[tuples] each.
+
+    head     of their heads
+    newest   greatest of all components
+    last     greatest that a further component may have, by the windows of those so far
+    """
+
+    head: Ints
+    newest: Ints
+    last: Ints
+
+
+class SortedWindow:
+    """The rows of one stream in one partition, or some of them.
+
+    stream  its position
+    rows    their columns
+    keys    by class the number of each row's key, int64[rows]
+    times   event times in ticks, int64[rows]
+    span    ticks of the window, FOREVER = without limit
+    """
+
+    def __init__(self, stream: int, rows: pa.RecordBatch, keys: Keys, times: Ints, span: int) -> None:
+        self.stream, self.rows, self.keys, self.times, self.span = stream, rows, keys, times, span
+        self._sorted: dict[int, tuple[Ints, Ints, Ints, Ints, Ints]] = {}
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.times)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows, keys, times and indices."""
+        arrays = [self.times, *self.keys.values(), *(one for found in self._sorted.values() for one in found)]
+        return int(self.rows.nbytes) + sum(one.nbytes for one in arrays)
+
+    def outlived(self) -> Ints:
+        """Return the greatest event time that each row may meet, FOREVER without limit, int64[rows]."""
+        return self.times + self.span if self.span < FOREVER else np.full(len(self.times), FOREVER)
+
+    def since(self, least: int) -> SortedWindow:
+        """Return the rows with an event time of `least` or more."""
+        keep = np.flatnonzero(self.times >= least)
+        keys = {c: own[keep] for c, own in self.keys.items()}
+        return SortedWindow(self.stream, taken(self.rows, keep), keys, self.times[keep], self.span)
+
+    def merged(self, other: SortedWindow) -> SortedWindow:
+        """Return the rows of both."""
+        keys = {c: np.concatenate([own, other.keys[c]]) for c, own in self.keys.items()}
+        rows, times = pa.concat_batches([self.rows, other.rows]), np.concatenate([self.times, other.times])
+        return SortedWindow(self.stream, rows, keys, times, self.span)
+
+    def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[Found]:
+        """Yield (this window, tuples, rows) that join, int64[matches] each, in blocks.
+
+        keys    by class the keys of the tuples, one class in common at least
+        bounds  their event times; None: the event times of rows do not matter
+        head    stream of their heads, which rows must precede; None: all rows do
+
+        Cost: a sort of the window by the first probe with a class; per tuple a look-up in a hash table, and two in the
+        run of its key by bisection; the matches.
+        """
+        n = len(next(iter(keys.values())))
+        if bounds is None:
+            lows, highs = np.full(n, -FOREVER), np.full(n, FOREVER)
+        else:
+            lows = bounds.newest - self.span if self.span < FOREVER else np.full(n, -FOREVER)
+            highs = bounds.last
+            if head is not None:
+                highs = np.minimum(highs, bounds.head if self.stream < head else bounds.head - 1)
+        for left, right in self._probe(keys, lows, highs):
+            yield self, left, right
+
+    def _probe(self, keys: Keys, lows: Ints, highs: Ints) -> Iterator[tuple[Ints, Ints]]:
+        common = sorted(self.keys.keys() & keys.keys())
+        order, by_key, by_time, slots, ends = self._index(common[0])
+        n = len(lows)
+        first, counts = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        find_runs(by_key, by_time, slots, ends, _plain(keys[common[0]]), _plain(lows), _plain(highs), first, counts)
+        found = np.cumsum(counts)
+        begin = 0
+        while begin < n:
+            before = found[begin - 1] if begin else 0
+            end = max(begin + 1, int(np.searchsorted(found, before + BLOCK_ROWS, "right")))
+            own = counts[begin:end]
+            left = np.repeat(np.arange(begin, end), own)
+            right = order[np.arange(len(left)) - np.repeat(np.cumsum(own) - own - first[begin:end], own)]
+            for c in common[1:]:
+                same = keys[c][left] == self.keys[c][right]
+                left, right = left[same], right[same]
+            if len(left):
+                yield left, right
+            begin = end
+
+    def _index(self, c: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """Return (order by key and time, keys and times in this order, slots, ends) for a class."""
+        if c not in self._sorted:
+            order = np.lexsort((self.times, self.keys[c])).astype(np.int64, copy=False)
+            by_key, by_time = self.keys[c][order], self.times[order]
+            slots = np.full(1 << max(3, int(2 * len(order)).bit_length()), -1, np.int64)
+            ends = np.zeros(len(order), np.int64)
+            if len(order):
+                index_runs(by_key, slots, ends)
+            self._sorted[c] = order, by_key, by_time, slots, ends
+        return self._sorted[c]
+
+
+Found = tuple[SortedWindow, Ints, Ints]
+"""Rows of a window that join tuples: (window, numbers of the tuples, numbers of the rows)."""
+
+
+class GrowingWindow:
+    """The rows of one stream in one partition of a streaming join.
+
+    fresh   the rows of the present micro-batch; those before them precede every head
+    """
+
+    def __init__(self, fresh: SortedWindow) -> None:
+        self.stream = fresh.stream
+        self.fresh = fresh
+        self._runs: list[SortedWindow] = []
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.fresh) + sum(map(len, self._runs))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all runs."""
+        return sum(one.nbytes for one in (self.fresh, *self._runs))
+
+    def parts(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, in no particular order."""
+        for one in (*self._runs, self.fresh):
+            yield one.rows
+
+    def grow(self, fresh: SortedWindow) -> None:
+        """Take the rows of the next micro-batch; those of the last one are older from now on."""
+        self._settle()
+        self.fresh = fresh
+
+    def forget(self, least: int) -> None:
+        """Forget rows before the present micro-batch with an event time below `least`; some may stay for a while."""
+        kept = []
+        for one in self._runs:
+            dead = int(np.count_nonzero(one.times < least))
+            if 2 * dead > len(one):
+                one = one.since(least)
+            if len(one):
+                kept.append(one)
+        self._runs = kept
+
+    def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[Found]:
+        """Yield what joins; see `SortedWindow.matches`. `head` concerns the rows of the present micro-batch."""
+        for one in self._runs:
+            yield from one.matches(keys, bounds, None)
+        if len(self.fresh):
+            yield from self.fresh.matches(keys, bounds, head)
+
+    def _settle(self) -> None:
+        if len(self.fresh):
+            self._runs.append(self.fresh)
+        while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
+            last = self._runs.pop()
+            self._runs[-1] = self._runs[-1].merged(last)
+
+
+def _plain(numbers: Ints) -> Ints:
+    """Return an array that can be written to: numba would compile a kernel once more for another kind of memory."""
+    return np.require(numbers, np.int64, ["C", "W"])
+
+
+def warmup() -> None:
+    """Compile or load the kernels of this module."""
+    one = np.zeros(1, np.int64)
+    window = SortedWindow(0, pa.record_batch({"k": one}), {0: one}, one, FOREVER)
+    list(window.matches({0: one}, Bounds(one, one, one), 1))

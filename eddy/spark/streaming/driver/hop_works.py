@@ -1,0 +1,112 @@
+"""Gives the work of a micro-batch in hops to Spark's tasks: nodes, rows to deal, and copies to make of the log.
+
+A node is a partition, and goes to the worker that had it last. The tasks deal the rows that they logged. Rows that
+Spark carried, and rows of the log for copies that no worker has, are spread over the tasks by their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eddy.spark.hops.hops import Hops
+from eddy.spark.partitioning.shares import Shares
+from eddy.spark.partitioning.split_tree import SplitTree
+from eddy.spark.streaming.driver.distribution import places
+from eddy.spark.streaming.state.manifest import GroupState
+from eddy.spark.streaming.state.segments import Segment
+from eddy.spark.streaming.worker.engines import Holding
+from eddy.spark.streaming.worker.tasks import HopTask, LoggedRows, NodeCopy, Work, copy_token
+
+if TYPE_CHECKING:
+    from eddy.spark.streaming.driver.micro_batch import BatchPlan
+    from eddy.spark.streaming.worker.join_stage import Said
+
+
+def once(segments: Iterable[Segment]) -> list[Segment]:
+    """Return the segments without those that are another name for the same bytes, for a copy in another key group."""
+    return list({(one.file, one.offset): one for one in segments}.values())
+
+
+def base_rows(groups: Mapping[int, GroupState], tree: SplitTree, shares: Shares, streams: set[int]) -> list[LoggedRows]:
+    """Return all rows of some streams in the state, each once: of its copies in key groups, the first one."""
+    found = []
+    for group, state in sorted(groups.items()):
+        first = {stream for stream in streams if tree.is_first(shares, stream, group)}
+        for link in state.chain:
+            segments = tuple(one for one in link.segments if one.stream in first)
+            if segments:
+                found.append(LoggedRows(group, link.late_below, segments))
+    return found
+
+
+def missing_copies(hops: Hops, tasks: Sequence[int], holdings: Sequence[Holding], held: str | None) -> set[NodeCopy]:
+    """Return the copies that their workers do not have in the state `held`; all if it is None."""
+    return {
+        (node, *copy)
+        for node, task in enumerate(tasks)
+        for copy in hops.copies
+        if held is None or holdings[task].copies.get((node, *copy)) != copy_token(held, hops.partitions)
+    }
+
+
+def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, shares: Shares) -> list[Work]:
+    """Return the work of each Spark task.
+
+    said    what the tasks said when they met
+    forget  whether no copy in a worker counts
+    """
+    hops, holdings = plan.hops, [one.holding for one in said]
+    assert hops is not None
+    placed = places(hops.partitions, holdings)
+    missing = missing_copies(hops, placed, holdings, None if forget else plan.held)
+    base: list[list[LoggedRows]] = [[] for _ in said]
+    if missing:
+        streams = {stream for _, stream, _ in missing}
+        load = [0] * len(said)
+        for one in base_rows(plan.groups, plan.layout.tree, shares, streams):
+            task = min(range(len(said)), key=load.__getitem__)
+            base[task].append(one)
+            load[task] += sum(segment.length for segment in one.segments)
+    dealt = _dealt(plan, said)
+    addresses = tuple(one.address for one in said if one.address is not None)
+    assert len(addresses) == len(said)
+    return [
+        Work(
+            partitions=tuple(node for node, task in enumerate(placed) if task == number),
+            tasks=(),
+            hand_over=(),
+            drop=tuple(one.engines),
+            hops=HopTask(
+                batch,
+                hops,
+                tuple(placed),
+                addresses,
+                tuple(dealt[number]),
+                tuple(base[number]),
+                frozenset(missing),
+                plan.token,
+                plan.late_below,
+                plan.forgotten,
+                plan.watermarks.engine,
+                plan.staging,
+                replace(plan.layout.tree, dealt=()),  # hops know no fragments
+                plan.steps,
+            ),
+        )
+        for number, one in enumerate(holdings)
+    ]
+
+
+def _dealt(plan: BatchPlan, said: Sequence[Said]) -> list[list[Segment]]:
+    """Return the segments of the batch that each task deals: its own, or a share of those that Spark carried."""
+    own = [once(segment for report in one.logged for segment in report.segments) for one in said]
+    if any(own):
+        return own
+    load = [0] * len(said)
+    for segment in once(plan.logged.segments):
+        task = min(range(len(said)), key=load.__getitem__)
+        own[task].append(segment)
+        load[task] += segment.length
+    return own

@@ -1,0 +1,169 @@
+"""Where the join steps of a streaming join run: in one round over the grid of key groups, or in hops over nodes.
+
+The placement may be another one in each micro-batch. All rows are in the log, and key groups and copies of windows are
+used only in the state that the newest manifest stands for. So a change needs no protocol: engines or copies that are
+missing are made of the log, and the commit of the manifest is the switch.
+
+"hops" and "auto" decide by forecasts, "auto" also between hops and the grid. A change must be predicted to be worth it
+in several forecasts in a row, and to pay for what it reads from the log; then the new placement rests for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from threading import Lock
+
+from eddy.log import LOG
+from eddy.placement.keys import classes_of
+from eddy.query.query import Query
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.hops.hops import Hops, own_hops
+from eddy.spark.hops.placing import Placement, check_placement, why_one_round
+from eddy.spark.partitioning.job import Job
+from eddy.spark.streaming.driver.forecast import Figures, Forecast
+from eddy.spark.streaming.worker.samples import Sample
+
+WORTH = 1.1
+"""How many times as fast another placement must be predicted to be."""
+PATIENCE, REST = 2, 6
+"""In so many micro-batches in a row another placement must be better; after a change none is made for so many."""
+HORIZON = 32
+"""Micro-batches within which a change must pay."""
+
+
+def check_streaming(job: Job, placement: Placement, memory: int | None) -> None:
+    """Raise SparkJoinError, or PlanError for a plan, unless a streaming join can be placed in this way."""
+    check_placement(placement)
+    why = None if placement == "grid" else _why_grid(job, memory)
+    if why is not None and placement != "auto":
+        raise SparkJoinError(f'placement={placement!r}: {why}; such a join runs in one round: pass "grid"')
+    if isinstance(placement, Mapping):
+        own_hops(job.query, placement, 1, timed=True)
+
+
+def _why_grid(job: Job, memory: int | None) -> str | None:
+    """Return why a streaming join can only run in one round; None if it can run in hops."""
+    why = why_one_round(job.query, job)
+    return "memory= bounds engines, and hops have none" if why is None and memory is not None else why
+
+
+def nearest(query: Query) -> dict[str, list[tuple[str, str]]]:
+    """Return a plan for each head before anything is measured: it joins the next stream that is connected."""
+    names, classes, plan = query.graph.names, classes_of(query), {}
+    for head in range(len(names)):
+        bound, left, steps = set(classes[head]), set(range(len(names))) - {head}, []
+        while left:
+            j = min((j for j in left if bound & classes[j]), key=lambda j: abs(j - head))
+            steps.append((names[j], "ship"))
+            bound |= classes[j]
+            left.remove(j)
+        plan[names[head]] = steps
+    return plan
+
+
+class Placing:
+    """The placement of a running join. Thread-safe.
+
+    nodes   how many there are in hops
+    """
+
+    def __init__(self, job: Job, nodes: int, placement: Placement, memory: int | None) -> None:
+        self._job, self._nodes, self._memory = job, nodes, memory
+        self._lock = Lock()
+        self._asked: Placement = "grid"
+        self._figures: Figures | None = None
+        self._live: Sequence[int] = [0] * len(job.query.streams)
+        self._better = self._rest = 0
+        self._forecast: Forecast | None = None
+        self.hops: Hops | None = None
+        """Of the newest micro-batch that was planned; None in one round."""
+        self.ask(placement)
+
+    def ask(self, placement: Placement) -> None:
+        """Place the steps in another way from the next micro-batch on."""
+        check_streaming(self._job, placement, self._memory)
+        with self._lock:
+            self._asked = placement
+            self._better = self._rest = 0
+            follows = placement in ("hops", "auto") and _why_grid(self._job, self._memory) is None
+            self._figures = (self._figures or Figures(self._job, self._nodes)) if follows else None
+
+    @property
+    def measures(self) -> bool:
+        """Whether the next micro-batches are measured."""
+        return self._figures is not None
+
+    def next(self) -> Hops | None:
+        """Return the hops of the next micro-batch, None for one round."""
+        with self._lock:
+            asked = self._asked
+            if isinstance(asked, Mapping):
+                self.hops = own_hops(self._job.query, asked, self._nodes, timed=True)
+            else:
+                self.hops = None if self._figures is None else self._decided(self._figures, asked)
+            return self.hops
+
+    def _decided(self, figures: Figures, asked: str) -> Hops | None:
+        now = self.hops
+        if asked == "hops" and now is None:
+            now = own_hops(self._job.query, nearest(self._job.query), self._nodes, timed=True)
+        found = self._forecast = figures.forecast(self._live, now)
+        if found is None:
+            return now
+        ways: list[tuple[float, Hops | None]] = [(found.hops_s, found.hops)]
+        if asked == "auto":
+            ways.append((found.grid_s, None))
+        least, best = min(ways, key=lambda one: one[0])
+        present = found.grid_s if found.present_s is None else found.present_s
+        pays = least * WORTH < present and (present - least) * HORIZON > found.rebuilt_s
+        self._rest -= self._rest > 0
+        self._better = self._better + 1 if pays and not self._rest else 0
+        if self._better < PATIENCE:
+            return now
+        LOG.info("the join changes to %s: predicted %.3g s instead of %.3g s", _kind(best), least, present)
+        self._better, self._rest = 0, REST
+        return best
+
+    def steps(self, rows: Sequence[int]) -> tuple[int, ...] | None:
+        """Return every how manieth row of each stream the tasks sample; None: no row."""
+        figures = self._figures
+        return None if figures is None else figures.steps(rows)
+
+    def saw(
+        self,
+        rows: Sequence[int],
+        live: Sequence[int],
+        samples: Sequence[Mapping[int, Sample]],
+        seconds: float | None,
+    ) -> None:
+        """Take the figures of a committed micro-batch.
+
+        rows, live   of each stream: in the batch, and in the log before it
+        seconds      CPU seconds of its tasks; None if they say nothing on the placement
+        """
+        with self._lock:
+            if self._figures is not None:
+                self._figures.add(rows, samples)
+                if seconds is not None:
+                    self._figures.correct(self.hops, live, seconds)
+                self._live = live
+
+    def explain(self) -> str:
+        """Return a text on the placement."""
+        with self._lock:
+            asked, found, hops = self._asked, self._forecast, self.hops
+        how = f"{asked!r}" if isinstance(asked, str) else "a plan for each head"
+        why = _why_grid(self._job, self._memory) if asked == "auto" else None
+        lines = [f"placement: {_kind(hops)}; {how} is asked for{'' if why is None else f', and {why}'}"]
+        if hops is not None:
+            labels = [f"[{one}]" for one in self._job.shares.classes]
+            lines += hops.lines(self._job.query.graph.names, labels)
+        if found is not None and self._figures is not None:
+            lines.append(f"  predicted per micro-batch: {found.grid_s:.3g} s in the grid, {found.hops_s:.3g} s in hops")
+        return "\n".join(lines)
+
+
+def _kind(hops: Hops | None) -> str:
+    if hops is None:
+        return "one round over the grid of key groups"
+    return f"{hops.rounds} rounds of hops over {hops.partitions} nodes"

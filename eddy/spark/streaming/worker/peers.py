@@ -1,0 +1,166 @@
+"""The other tasks of a meeting: rows go to them, and come from them, in exchanges that all tasks take part in.
+
+Each task listens on a port of its own while it meets; the driver tells the tasks where the others listen. A task has a
+connection to each other task for what it sends, and a thread for what each of them sends to it. So two tasks that send
+to each other never wait for each other. Both sides prove that they know the secret of the join, and name the meeting:
+a task of an earlier meeting is turned away.
+
+An exchange is over for a task when every task has said that it sends no more in it. If a task dies, the others are
+turned away (`meeting.TurnedAwayError`), like all that wait in a meeting.
+
+    header   int32 exchange, kind, code, node
+    body     of an Arrow record batch, of which both sides know the schema; none if the kind is END
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from eddy.spark.streaming.worker.meeting import Seat, TurnedAwayError, connection_of, turned_away
+
+ROWS, BASE, TUPLES, END = range(4)
+"""Kinds: rows of the micro-batch, rows of earlier ones, intermediate tuples, nothing more in this exchange."""
+_HEADER = struct.Struct("<iiii")
+_LOOK_S = 0.5
+"""How often a task that waits looks whether the driver still waits for it."""
+
+
+class Parcel(NamedTuple):
+    """Rows or tuples that came to a node of this task.
+
+    kind   ROWS, BASE or TUPLES
+    code   which rows or tuples; sender and receiver agree on it
+    rows   as they are, if this task sent them, else the body of their record batch
+    """
+
+    kind: int
+    code: int
+    node: int
+    rows: pa.RecordBatch | pa.Buffer
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """Return the rows."""
+        return self.rows if isinstance(self.rows, pa.RecordBatch) else pa.ipc.read_record_batch(self.rows, schema)
+
+
+class Peers:
+    """The other tasks of a meeting, from a task's point of view. A context manager."""
+
+    def __init__(self, seat: Seat, key: bytes) -> None:
+        self._seat, self._key = seat, key
+        self._server = socket.create_server((seat.host, 0), backlog=1024)
+        self.address: tuple[str, int] = (seat.host, self._server.getsockname()[1])
+        """Where this task listens."""
+        self.sent = 0
+        """Bytes of all bodies that went to other tasks."""
+        self._to: dict[int, Connection] = {}
+        self._change = threading.Condition()
+        self._inbox: dict[int, list[Parcel]] = defaultdict(list)
+        self._ended: dict[int, int] = defaultdict(int)
+        self._lost = self._closed = False
+        self._exchanges = 0
+
+    def meet(self, addresses: Sequence[tuple[str, int]], exchanges: int) -> None:
+        """Connect to all other tasks. Call it once.
+
+        addresses   where each task listens, by its number
+        exchanges   how many there will be
+        """
+        self._exchanges = exchanges
+        others = [number for number in range(len(addresses)) if number != self._seat.task]
+        threading.Thread(target=self._accept, args=(len(others),), name="eddy peers", daemon=True).start()
+        for number in others:
+            with turned_away():
+                connection = connection_of(socket.create_connection(addresses[number]))
+                self._to[number] = connection
+                answer_challenge(connection, self._key)
+                deliver_challenge(connection, self._key)
+                connection.send_bytes(self._seat.meeting.encode())
+
+    def send(self, exchange: int, task: int, kind: int, code: int, node: int, rows: pa.RecordBatch) -> None:
+        """Send rows to a node of a task, which may be this one."""
+        if task == self._seat.task:
+            with self._change:
+                self._inbox[exchange].append(Parcel(kind, code, node, rows))
+            return
+        body = rows.serialize()
+        self.sent += body.size
+        with turned_away():
+            self._to[task].send_bytes(_HEADER.pack(exchange, kind, code, node))
+            self._to[task].send_bytes(memoryview(body))
+
+    def end(self, exchange: int) -> None:
+        """Say that this task sends no more in an exchange."""
+        for connection in self._to.values():
+            with turned_away():
+                connection.send_bytes(_HEADER.pack(exchange, END, 0, 0))
+
+    def receive(self, exchange: int) -> list[Parcel]:
+        """Wait until the exchange is over, and return what came to this task. Raises TurnedAwayError."""
+        with self._change:
+            while self._ended[exchange] < len(self._to):
+                if self._lost:
+                    raise TurnedAwayError
+                if not self._change.wait(_LOOK_S):
+                    self._seat.check()
+            return self._inbox.pop(exchange, [])
+
+    def __enter__(self) -> Peers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed = True
+        # A thread that waits in `accept` does not notice `close` alone.
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for connection in self._to.values():
+            connection.close()
+
+    def _accept(self, others: int) -> None:
+        """Accept a connection of each other task; whoever does not know the secret or the meeting is none of them."""
+        while others and not self._closed:
+            try:
+                accepted, _ = self._server.accept()
+            except OSError:
+                return
+            connection = connection_of(accepted)
+            try:
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+                if connection.recv_bytes() != self._seat.meeting.encode():
+                    raise AuthenticationError("a task of another meeting")
+            except (AuthenticationError, EOFError, OSError):
+                connection.close()
+                continue
+            others -= 1
+            threading.Thread(target=self._read, args=(connection,), name="eddy peer", daemon=True).start()
+
+    def _read(self, connection: Connection) -> None:
+        """Take what another task sends, until it has ended its last exchange."""
+        exchange = kind = -1
+        with connection:
+            try:
+                while kind != END or exchange < self._exchanges - 1:
+                    exchange, kind, code, node = _HEADER.unpack(connection.recv_bytes())
+                    body = None if kind == END else pa.py_buffer(connection.recv_bytes())
+                    with self._change:
+                        if body is None:
+                            self._ended[exchange] += 1
+                        else:
+                            self._inbox[exchange].append(Parcel(kind, code, node, body))
+                        self._change.notify_all()
+            except (EOFError, OSError, struct.error):
+                with self._change:
+                    self._lost = True
+                    self._change.notify_all()

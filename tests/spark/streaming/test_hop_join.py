@@ -1,0 +1,268 @@
+"""The tasks of a join in hops without Spark: threads that meet, and send rows to each other over real sockets."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from eddy import Query, Range
+from eddy.spark.hops.hops import own_hops
+from eddy.spark.hops.windows import GrowingWindow, SortedWindow
+from eddy.spark.partitioning.job import Job, make_job
+from eddy.spark.partitioning.split import Splitter
+from eddy.spark.partitioning.split_tree import SplitTree
+from eddy.spark.streaming.driver import hop_works as hop_works_module
+from eddy.spark.streaming.driver.hop_works import hop_works
+from eddy.spark.streaming.driver.join_tasks import rows_by_group
+from eddy.spark.streaming.driver.meeting import Meetings
+from eddy.spark.streaming.driver.watermarks import Watermarks, make_rules
+from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.streaming.state.manifest import GroupState, Link
+from eddy.spark.streaming.state.segments import Segment, SegmentWriter
+from eddy.spark.streaming.worker import node
+from eddy.spark.streaming.worker.engines import Engines, Start
+from eddy.spark.streaming.worker.hop_join import HopJoin
+from eddy.spark.streaming.worker.join_stage import Orders, Said
+from eddy.spark.streaming.worker.log_stage import LogReport
+from eddy.spark.streaming.worker.meeting import TurnedAwayError
+from eddy.spark.streaming.worker.peers import ROWS, Peers
+from eddy.spark.streaming.worker.tasks import PartitionReport, Work
+from stairs.graph import FOREVER
+from tests.placement.chains import Batches, batches, chain, results, rows, star
+from tests.placement.test_simulation import drawn_plan
+
+KEY = b"a secret of a test"
+LATENESS = 6
+
+
+class HopRun:
+    """A streaming join in hops: its log, its workers as objects of this process, and the state that manifests keep."""
+
+    def __init__(self, root: Path, query: Query, tasks: int, draw: random.Random) -> None:
+        self.root, self.draw, self.tasks = root, draw, tasks
+        self.job: Job = make_job(query, partitions=4)
+        self.tree = SplitTree(self.job.shares.partitions, len(self.job.shares.counts))
+        self.locations = Locations(root, "test", root / "local")
+        for place in (self.locations.log, self.locations.late, root / "staging"):
+            place.mkdir(parents=True)
+        self.rules = make_rules(query, lateness=LATENESS if query.graph.timed else None)
+        self.watermarks = Watermarks.none(len(query.streams))
+        self.groups: dict[int, GroupState] = {}
+        self.held: str | None = None
+        self.late: dict[str, int] = {}
+        self.workers = [self.worker() for _ in range(tasks)]
+        self.loaded = 0
+
+    def worker(self) -> Engines:
+        packed = pickle.dumps((self.job, self.locations, ()))
+        return Engines(Start("test", packed, KEY, True))
+
+    def logged(self, batch: int, given: dict[str, pa.RecordBatch]) -> list[Segment]:
+        found = []
+        for i, stream in enumerate(self.job.query.streams):
+            splitter = Splitter(self.job, i, self.tree)
+            with SegmentWriter(self.locations.log, f"{batch:012d}-{i}-{self.draw.random()}") as writer:
+                for piece in [*splitter.add(given[stream.name]), *splitter.finish()]:
+                    one = writer.add(piece.cell, i, piece.tuples, piece.first, piece.last, splitter.splits)
+                    found += [Segment(**{**vars(one), "group": one.group + offset}) for offset in splitter.offsets]
+                writer.finish()
+        return found
+
+    def run(self, batch: int, given: dict[str, pa.RecordBatch], plan: dict[str, list[tuple[str, str]]], n: int) -> None:
+        """Join a micro-batch in hops over n nodes, and commit it."""
+        hops = own_hops(self.job.query, plan, n, timed=True)
+        segments, before = self.logged(batch, given), self.watermarks
+        timed = self.job.query.graph.timed
+        greatest = [max((s.last for s in segments if s.stream == i), default=None) for i in range(len(given))]
+        after = before.after(greatest if timed else [None] * len(given), 0.0, self.rules)
+        token = str(self.draw.random())
+        made: Any = SimpleNamespace(
+            hops=hops,
+            held=self.held,
+            token=token,
+            groups=self.groups,
+            layout=SimpleNamespace(tree=self.tree),
+            logged=LogReport((0,) * len(given), 0, tuple(greatest), tuple(segments)),
+            late_below=before.late_below,
+            forgotten=before.engine,
+            watermarks=after,
+            staging=self.root / "staging",
+            steps=None,
+        )
+
+        def decide(said: Any) -> list[Work]:
+            return hop_works(batch, made, said, False, self.job.shares)
+
+        meetings = Meetings("127.0.0.1", KEY)
+        orders = [Orders(batch, (), self.tree, True) for _ in self.workers]
+        with meetings.hold(orders, decide) as name, ThreadPoolExecutor(len(orders)) as pool:
+            done = [pool.submit(self.attend, meetings, name, number) for number in range(len(orders))]
+            reports = [one.result(30) for one in done]
+        meetings.close()
+        self.loaded += sum(one["source"] == "loaded" for report in reports for one in report.groups)
+        for report in reports:
+            for i, count in report.late_rows.items():
+                stream = self.job.query.streams[i].name
+                self.late[stream] = self.late.get(stream, 0) + count.rows
+        self.watermarks, self.held = after, token
+        for group, own in rows_by_group(segments, self.tree).items():
+            chain_ = self.groups[group].chain if group in self.groups else ()
+            link = Link(batch, before.late_below, tuple(own))
+            self.groups[group] = GroupState(batch, token, (*chain_, link), None)
+
+    def attend(self, meetings: Meetings, name: str, number: int) -> PartitionReport:
+        engines = self.workers[number]
+        with meetings.place.seat(name, number) as seat, Peers(seat, KEY) as peers:
+            work: Work = seat.say(Said(engines.holding(), (), peers.address))
+            engines.partitions = work.partitions
+            assert work.hops is not None
+            report = HopJoin(engines, peers, number, work.hops, {}).run()
+            seat.leave()
+        return report
+
+    def results(self) -> list[pa.Table]:
+        return [pq.ParquetFile(path).read() for path in (self.root / "staging").glob("*.parquet")]
+
+
+def expected(query: Query, given: Sequence[Batches]) -> tuple[Counter[tuple[Any, ...]], dict[str, int]]:
+    """Return results, and late rows by stream, from nested loops over the rows that the documented rules accept."""
+    names = query.graph.names
+    kept: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    late: Counter[str] = Counter()
+    greatest: dict[str, int] = {}
+    mark = -(10**9)
+    for batch in given:
+        for name in names:
+            for row in (dict(zip(batch[name], one, strict=True)) for one in zip(*batch[name].values(), strict=True)):
+                if None in row.values():
+                    continue
+                if query.graph.timed:
+                    late[name] += row["t"] < mark
+                    greatest[name] = max(greatest.get(name, -(10**9)), row["t"])
+                if row["t"] >= mark:
+                    kept[name].append(row)
+        if query.graph.timed and len(greatest) == len(names):
+            mark = max(mark, min(greatest.values()) - LATENESS)
+    found: Counter[tuple[Any, ...]] = Counter()
+
+    def extend(rows: list[dict[str, Any]]) -> None:
+        if len(rows) == len(names):
+            newest = max(row["t"] for row in rows)
+            windows = [stream.window for stream in query.streams]
+            if all(not isinstance(w, Range) or newest - r["t"] <= w.d for w, r in zip(windows, rows, strict=True)):
+                found[tuple(row["n"] for row in rows)] += 1
+            return
+        for row in kept[names[len(rows)]]:
+            if not rows or all(rows[-1][key] == row[key] for key in rows[-1].keys() & row.keys() - {"t", "n"}):
+                extend([*rows, row])
+
+    extend([])
+    return found, dict(+late)
+
+
+def check(root: Path, seed: int) -> None:
+    """Run a drawn join: rows come out of order, some too late; workers lose their copies; plan and nodes change."""
+    draw = random.Random(seed)
+    window, text = (12, 1, None)[seed % 3], seed % 2 == 1
+    query = chain(draw.randint(2, 4), window, text) if seed % 4 else star(3, window)
+    given = rows(query, 6, (20 if window == 1 else 8) if window else 3, 3, seed, text and bool(seed % 4))
+    run = HopRun(root, query, draw.randint(1, 3), draw)
+    plan, n = drawn_plan(query, draw), draw.randint(1, 4)
+    for batch, one in enumerate(given):
+        if draw.random() < 0.4:
+            plan = drawn_plan(query, draw)
+        if draw.random() < 0.3:
+            n = draw.randint(1, 4)
+        if draw.random() < 0.3:
+            run.workers[draw.randrange(run.tasks)] = run.worker()
+        run.run(batch, batches(query, one), plan, n)
+    want, late = expected(query, given)
+    assert want
+    assert results(run.results()) == want
+    assert run.late == late
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have nodes number their keys anew often."""
+    for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(node, "SPARE_NUMBERS", 10)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_plans_nodes_and_losses_give_the_results_of_a_nested_loop(tmp_path: Path, seed: int) -> None:
+    check(tmp_path, seed)
+
+
+def _all_precede(self: SortedWindow, keys: Any, bounds: Any, head: Any) -> Any:
+    yield from MATCHES(self, keys, bounds, None)
+
+
+def _all_outlived(self: SortedWindow) -> Any:
+    return np.full(len(self), FOREVER)
+
+
+def _forgets_too_much(self: GrowingWindow, least: int) -> None:
+    FORGET(self, least + 20)
+
+
+def _check_all(root: Path) -> None:
+    for seed in range(6):
+        check(root / str(seed), seed)
+
+
+MATCHES, FORGET = SortedWindow.matches, GrowingWindow.forget
+MISTAKES: dict[str, tuple[Any, str, Any]] = {
+    "rows of the micro-batch need not precede the head": (SortedWindow, "matches", _all_precede),
+    "a component does not bound the event times of the others": (SortedWindow, "outlived", _all_outlived),
+    "windows forget rows that still join": (GrowingWindow, "forget", _forgets_too_much),
+    "copies in any state count": (hop_works_module, "missing_copies", lambda *given: set()),
+    "rows of the log are dealt once for each copy in key groups": (SplitTree, "is_first", lambda *given: True),
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    monkeypatch.setattr(*MISTAKES[mistake])
+    with pytest.raises((AssertionError, KeyError)):
+        _check_all(tmp_path)
+
+
+def test_a_task_that_waits_for_another_is_turned_away_when_that_dies() -> None:
+    meetings = Meetings("127.0.0.1", KEY)
+    met = threading.Barrier(2)
+
+    def attend(number: int) -> None:
+        with meetings.place.seat(name, number) as seat, Peers(seat, KEY) as peers:
+            peers.meet(seat.say(peers.address), 2)
+            if number:
+                peers.send(0, 0, ROWS, 7, 5, pa.record_batch({"k": [1, 2]}))
+                peers.end(0)
+                met.wait(10)
+                return
+            (parcel,) = peers.receive(0)
+            assert (parcel.kind, parcel.code, parcel.node) == (ROWS, 7, 5)
+            assert parcel.batch(pa.schema([("k", pa.int64())])).to_pydict() == {"k": [1, 2]}
+            met.wait(10)
+            with pytest.raises(TurnedAwayError):
+                peers.receive(1)
+
+    with meetings.hold([None, None], lambda said: [list(said)] * 2) as name, ThreadPoolExecutor(2) as pool:
+        for one in [pool.submit(attend, number) for number in range(2)]:
+            one.result(30)
+    meetings.close()

@@ -1,0 +1,250 @@
+"""Streaming joins in hops: exact under every placement, through changes of it, restarts and lost workers."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from eddy import PlanError, Predicate, Query
+from eddy.spark import SparkJoinError, explain, join
+from eddy.spark.hops.placing import TaskCosts
+from eddy.spark.streaming.driver import forecast, placement
+from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+from tests.cases import Case, assert_same, feed, predicate_text, sorted_by_time
+from tests.cases import results as combinations
+from tests.placement.test_simulation import drawn_plan
+from tests.spark.streaming.faults.traps import Trap, Traps, pass_by
+from tests.spark.streaming.jobs import Inputs, results
+from tests.spark.test_placement import VALUES, case_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STEP, SPREAD = 8, 12
+"""Ticks from one micro-batch to the next, and those over which its rows lie."""
+
+
+class Run:
+    """A join to whose streams a test adds files, one for each micro-batch, and the oracle's results."""
+
+    def __init__(self, spark: SparkSession, root: Path, streams: str, window: int | None, seed: int) -> None:
+        self.spark, self.root, self.draw = spark, root, random.Random(seed)
+        self.case: Case = case_of(streams, window)
+        self.query = self.case.query()
+        self.options: dict[str, Any] = {"partitions": 2, "key_groups": 4}
+        if window is not None:
+            self.options["lateness"] = SPREAD
+        self.inputs = Inputs(root / "in", **{one.name: one.schema for one in self.case.streams})
+
+    def plan(self) -> dict[str, list[tuple[str, str]]]:
+        """Return a plan for each head, drawn."""
+        return drawn_plan(self.query, self.draw)
+
+    def start(self, **how: Any) -> StreamingJoinQuery:
+        options = {**self.options, **how}
+        joined = join(self.query, self.inputs.frames(self.spark), checkpoint=self.root / "state", **options)
+        return joined.writeStream.toParquet(self.root / "out")
+
+    def add(self, each: int = 12) -> int:
+        """Add a file to each stream; return the number of rows."""
+        number, rows = len(self.inputs.tables[self.case.streams[0].name]), 0
+        for stream in self.case.streams:
+            made = [
+                {
+                    name: STEP * number + self.draw.randrange(SPREAD)
+                    if name == "t"
+                    else 1000 * number + k
+                    if name == "n"
+                    else self.draw.choice(VALUES[name])
+                    for name in stream.schema.names
+                }
+                for k in range(self.draw.randrange(2 * each))
+            ]
+            self.inputs.add(stream.name, made)
+            rows += len(made)
+        return rows
+
+    def batch(self, running: StreamingJoinQuery) -> dict[str, Any]:
+        """Add a micro-batch and wait for it; return its metrics."""
+        self.add()
+        running.processAllAvailable()
+        return running.batches().to_pylist()[-1]
+
+    def check(self, least: int = 100) -> None:
+        oracle = self.case.oracle()
+        arrivals = [(i, row) for i, stream in enumerate(self.case.streams) for row in self.inputs.rows(stream.name)]
+        found = combinations(feed(self.case, oracle, sorted_by_time(self.case, arrivals)))
+        expected = [self.case.project(oracle, one) for one in found]
+        assert len(expected) >= least, "the test should not be about nothing"
+        assert_same(results(self.root / "out"), expected, "in hops")
+
+
+@pytest.mark.parametrize(
+    ("streams", "window", "transport", "partitions"),
+    [("RSTU", 9, "packed", 2), ("RSTU", 9, "rows", 3), ("RST", None, "packed", 1), ("RST", None, "rows", 2)],
+)
+def test_a_plan_by_head_gives_the_results_of_the_oracle(
+    spark: SparkSession, tmp_path: Path, streams: str, window: int | None, transport: str, partitions: int
+) -> None:
+    run = Run(spark, tmp_path, streams, window, partitions)
+    for _ in range(4):
+        run.add()
+    running = run.start(placement=run.plan(), transport=transport, partitions=partitions)
+    running.processAllAvailable()
+    figures = running.batches().to_pylist()
+    assert {one["placement"] for one in figures} == {"hops"}
+    if partitions > 1:
+        assert [one["loaded"] for one in figures] == [0] * len(figures)
+        assert figures[-1]["shipped_bytes"] > 0
+    nodes = running.groups().to_pylist()
+    assert {one["group"] for one in nodes} == {None}
+    assert {one["partition"] for one in nodes} == set(range(partitions))
+    assert sum(one["results"] for one in figures) == len(results(tmp_path / "out"))
+    running.stop()
+    run.check()
+
+
+def test_placements_change_while_the_join_runs_and_after_restarts(spark: SparkSession, tmp_path: Path) -> None:
+    """Each change takes effect in the next micro-batch; what is missing then comes from the log."""
+    run = Run(spark, tmp_path, "RSTU", 9, 5)
+    running = run.start(placement="grid", partitions=2)
+    placed = []
+    for number in range(9):
+        if number in (3, 6):
+            running.stop()
+            running = run.start(placement=run.plan() if number == 3 else "grid", partitions=number // 3 + 1)
+        elif number in (1, 4, 7):
+            running.place(run.plan())
+        elif number in (2, 5):
+            running.place("grid")
+        elif number == 8:
+            running.split(0)
+        run.batch(running)
+        figures = running.batches().to_pylist()[-1]
+        placed.append(figures["placement"])
+        cells = {place for place in running.operators()[0] if place.startswith("4 nodes")}
+        assert bool(cells) == (placed[-1] == "grid"), "there are 4 key groups, and fewer nodes"
+    assert placed == ["grid", "hops", "grid", "hops", "hops", "grid", "grid", "hops", "hops"]
+    running.stop()
+    run.check()
+
+
+def test_copies_of_windows_come_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, "RSTU", 9, 8)
+    for _ in range(2):
+        run.add()
+    plan = run.plan()
+    running = run.start(placement=plan)
+    running.processAllAvailable()
+    running.forget_engines()
+    assert run.batch(running)["loaded"] == 2
+    assert run.batch(running)["loaded"] == 0
+    running.stop()
+    run.check()
+
+
+def accepted(rows: pa.RecordBatch, *, traps: str) -> Any:
+    """The filter of results: a place where workers die."""
+    pass_by(Path(traps), "join")
+    return pa.array([True] * len(rows))
+
+
+def test_workers_killed_while_they_join_change_no_result(spark: SparkSession, tmp_path: Path) -> None:
+    """The session gives up a batch after one failure; the next start takes it again, under another placement."""
+    run = Run(spark, tmp_path, "RST", 9, 4)
+    where = Predicate(partial(accepted, traps=str(tmp_path)), columns=["R.n", "S.n", "T.n"])
+    case = replace(run.case, where=None)
+    streams = [one.stream() for one in case.streams]
+    run.case, run.query = case, Query(streams, [predicate_text(one) for one in case.predicates], where=where)
+    traps = Traps(tmp_path)
+    traps.arm([Trap(0, "join", "kill", number) for number in range(4)])
+    traps.at(0)
+    for _ in range(5):
+        run.add()
+    deaths, done = 0, False
+    while not done:
+        running = run.start(placement="grid" if deaths == 2 else run.plan())
+        try:
+            running.processAllAvailable()
+            done = True
+        except Exception:
+            deaths += 1
+        finally:
+            running.stop()
+    assert 2 <= deaths <= 4  # two workers may die at a time
+    assert not traps.left()
+    run.check(50)
+
+
+FREE, DEAR = TaskCosts(*[1e-15] * 8), TaskCosts(*[1.0] * 8)
+
+
+def test_auto_changes_by_the_figures_while_the_join_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forecasts are forced: what rows cost is for a benchmark."""
+    monkeypatch.setattr(forecast, "HOPS", FREE)
+    monkeypatch.setattr(forecast, "MOST_FACTOR", 1.0)
+    run = Run(spark, tmp_path, "RSTU", 9, 3)
+    for _ in range(4):
+        run.add()
+    running = run.start(placement="auto")
+    running.processAllAvailable()
+    placed = [one["placement"] for one in running.batches().to_pylist()]
+    assert placed == ["grid", "grid", "hops", "hops"], "one forecast is not enough"
+    assert "predicted per micro-batch" in running.explain()
+    monkeypatch.setattr(forecast, "HOPS", DEAR)
+    monkeypatch.setattr(placement, "REST", 0)
+    running.place("auto")  # it has no rest
+    for _ in range(4):
+        run.batch(running)
+    assert running.batches()["placement"].to_pylist()[-1] == "grid"
+    running.stop()
+    run.check()
+
+
+def test_hops_find_their_plan_from_samples(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, "RST", None, 3)
+    for _ in range(4):
+        run.add()
+    running = run.start(placement="hops", transport="rows")
+    running.processAllAvailable()
+    assert set(running.batches()["placement"].to_pylist()) == {"hops"}
+    assert running._batches.placing._forecast is not None
+    running.stop()
+    run.check()
+
+
+def test_what_cannot_run_in_hops_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, "RST", 9, 1)
+    frames, query = run.inputs.frames(spark), run.query
+    compared = Query(query.streams, ["R.a = S.a", "S.b = T.b", "R.n < T.n"])
+
+    def asked(query: Query, **how: Any) -> None:
+        join(query, frames, checkpoint=tmp_path / "state", **how)
+
+    with pytest.raises(SparkJoinError, match=r"R\.n < T\.n is no equality"):
+        asked(compared, placement="hops")
+    with pytest.raises(SparkJoinError, match="memory= bounds engines"):
+        asked(query, placement=run.plan(), memory="1 GiB")
+    with pytest.raises(SparkJoinError, match="max_bytes"):
+        asked(query, placement="hops", max_bytes=1 << 24)
+    with pytest.raises(SparkJoinError, match='pass "grid"'):
+        asked(query, placement="rounds")
+    with pytest.raises(PlanError, match="stream S has no plan"):
+        asked(query, placement={"R": [("S", "ship"), ("T", "ship")]})
+    how = {"checkpoint": tmp_path / "state", "partitions": 2}
+    said = explain(compared, frames, placement="auto", **how)
+    assert "'auto' is asked for, and R.n < T.n is no equality" in said
+    assert "2 rounds of hops over 2 nodes" in explain(query, frames, placement="hops", **how)
+    run.add()
+    running = run.start()
+    with pytest.raises(PlanError, match="no stream 'X'"):
+        running.place({"X": []})
+    running.stop()
