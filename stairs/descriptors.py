@@ -138,7 +138,9 @@ E_COMPUTED = 24  # ... entries that promotions stored
 E_DEBT = 25  # live entries that the tail passed, less those stored since
 E_BEFORE = 26  # address of the ring before
 E_BEFORE_MASK = 27  # its capacity - 1
-E_FIELDS = 28
+E_AT = 28  # M_ARRIVAL when an arrival last stored here,
+E_FROM = 29  # ... and the number of its first entry, or a lower one
+E_FIELDS = 30
 
 # parts[p]: one stream of a STAIR's set
 P_STREAM = 0

@@ -84,6 +84,7 @@ from stairs.descriptors import (
     E_COUNT,
     E_DEBT,
     E_FIELDS,
+    E_FROM,
     E_HAND,
     E_HEADS,
     E_KEY_OFFSET,
@@ -364,7 +365,7 @@ class Stair:
         links = self.slots[:, 0]
         np.maximum(links - shift, born, out=links)
         state[[E_TAIL, E_NEXT]] -= shift
-        state[E_BIRTH] = born
+        state[[E_BIRTH, E_FROM]] = born, 0
 
     def settle_numbers(self) -> None:
         """Renumber the entries if their numbers approach the limit of an int32. O(1) otherwise."""

@@ -26,8 +26,10 @@ import numpy as np
 from stairs.descriptors import (
     C_SCAN,
     DONE,
+    E_AT,
     E_BIRTH,
     E_CLASS,
+    E_FROM,
     E_KEY_PART,
     E_NEXT,
     E_PARTS0,
@@ -42,6 +44,7 @@ from stairs.descriptors import (
     H_PROBES,
     H_STATE,
     H_STORE,
+    M_ARRIVAL,
     M_SHORT,
     M_SUPPRESSED,
     P_STREAM,
@@ -101,6 +104,9 @@ def store(arena: Arena, entries: Entries, walk: Walk, x: int) -> None:
     if peek_int32(p) < row[E_BIRTH]:
         row[E_PASSED] += 1
         return
+    if row[E_AT] != arena.meta[M_ARRIVAL]:
+        row[E_AT] = arena.meta[M_ARRIVAL]
+        row[E_FROM] = row[E_NEXT]
     if not make_slots(arena, entries, x, 1):
         row[E_SHORT] += 1
         arena.meta[M_SHORT] |= SHORT_ENTRIES
@@ -121,7 +127,7 @@ def store(arena: Arena, entries: Entries, walk: Walk, x: int) -> None:
 def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> None:
     """Drop the entries with tuple s of stream i from the STAIRs along a route; its walk lacked room and is repeated.
 
-    O(rings of these STAIRs), the cost of making room.
+    O(entries that these STAIRs have got since).
     """
     states, parts = entries.states, entries.parts
     for h in range(routes.span[u64(row), R_TRUNK], routes.span[u64(row), R_END]):
@@ -133,7 +139,7 @@ def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> Non
             own += 1
         own = 4 + 4 * (own - states[x, E_PARTS0])
         dropped = np.int64(0)
-        for e in range(states[x, E_TAIL], states[x, E_NEXT]):
+        for e in range(max(states[x, E_TAIL], states[x, E_FROM]), states[x, E_NEXT]):
             at = entry_at(entries, x, e)
             if peek_int32(at + own) == s and peek_int32(at + 4) != GONE:
                 poke_int32(at + 4, GONE)

@@ -237,9 +237,10 @@ def push_singly(
             bind(arena, walk, i, record)
             walk.current[i] = s
             again = meta[M_TALLIED]
+            # States note the first entry of each arrival by it.
+            meta[M_ARRIVAL] = a
             found = emit(arena, entries, routes, walk, np.int64(i), np.bool_(True), strict, count_only, 1 - again, out)
             if meta[M_SHORT] != 0:
-                meta[M_ARRIVAL] = a
                 meta[M_OUT] = out
                 return shortage(arena, found)
             if changelog and not count_only:
