@@ -18,6 +18,7 @@ import numpy as np
 
 from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table
 from bench.harness.turns import agree
+from bench.hot_key import HOT_KEY_TABLE, hot_key_point, hot_key_rows
 from bench.papers.balancing.figures import WAYS_TABLE, accumulated, moves, points_over_time, runs, summary
 from bench.papers.balancing.runs import COST_TITLES, Setting, fitted_rows
 from bench.spark import STREAMS, Feed, bench_session, query
@@ -54,10 +55,10 @@ PLAN = "((R S) T) U"
 
 
 def points(full: bool) -> list[Point]:
-    """Return the simulated cluster, and the job on Spark."""
+    """Return the simulated cluster, and the jobs on Spark."""
     rows = {"rows": 200_000, "live_rows": 100_000} if full else {"rows": 10_000, "live_rows": 5_000}
     job = {"part": "spark", "warm": 12 if full else 4, "batches": 12 if full else 4, "seed": 1, **rows}
-    return [*({"part": "simulation", **point} for point in points_over_time(full)), job]
+    return [*({"part": "simulation", **point} for point in points_over_time(full)), job, hot_key_point(full)]
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -66,6 +67,8 @@ def measure(point: Point, say: Say) -> list[Row]:
         return _simulation(point, say)
     if not find_spec("pyspark"):
         return [{"skipped": "streaming on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
+    if point["part"] == "hot key":
+        return hot_key_rows(point, say)
     with tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder, bench_session(f"local[{WORKERS}]") as spark:
         return _spark(spark, Path(folder), point, say)
 
@@ -203,10 +206,13 @@ FIGURES = (
         "ratios are taken to the best of them. Accumulated results are compared by their mean over the input. "
         "*Spark*: W1 in Structured Streaming on `local[4]`, partition 0 has half of 32 key groups; 8 of them move to "
         "the others, either with their engines or just in time from the log, and later three of the streams slow down "
-        "to a twentieth. LM is the default policy; otherwise all plans are fixed. There is no PTLB on Spark.",
+        "to a twentieth. LM is the default policy; otherwise all plans are fixed. There is no PTLB on Spark. "
+        "*Hot key*: R joined with S on `local[2]`; one key has half of the rows of both, and gives nearly all results. "
+        "Its key group has a partition of its own; in fragments, half of its rows of R are in the other partition, and "
+        "all of those of S in both.",
         points,
         measure,
-        tables=(NAMED, WAYS_TABLE, _SPARK_TABLE),
+        tables=(NAMED, WAYS_TABLE, _SPARK_TABLE, HOT_KEY_TABLE),
         titles={
             "jit.pause_vs_mslb": "Longest pause of a moved group: JIT / MSLB",
             "jit.sender_work_vs_ptlb": "Work at the sender after the decision: JIT / PTLB",
@@ -214,6 +220,8 @@ FIGURES = (
             "spark.jit_pause_vs_state": "Spark: longest time until a moved group was ready, jit / state",
             "spark.jit_sent_bytes_vs_state": "Spark: bytes from the sender, jit / state",
             "spark.lm_and_jit_vs_lm_and_state": "Spark: rows a second after the move with LM, jit / state",
+            "spark.fragments_worker_vs_whole": "Spark, a hot key: CPU time of the busiest worker, fragments / whole",
+            "spark.fragments_rows_per_s_vs_whole": "Spark, a hot key: rows a second, fragments / whole",
             **COST_TITLES,
         },
         bars={

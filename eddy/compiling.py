@@ -71,6 +71,7 @@ def warmup() -> None:
         changing.transition("R (S T)")
         changing.push({name: batch.slice(rows - 5, 5) for name in ("R", "S", "T")})
         for stair in changing.stairs:
+            stair.demote(0)
             stair.make_room(0)
             # A state calls it only while its ring grows.
             end_move(stair.modules.arena, stair.tables.entries, stair.row)

@@ -47,3 +47,15 @@ RING_DEFECTS = {
     "states that slept are taken for complete": Edit("eddy/push/grouped.py", "if engine.strategy.stairs:", "if False:"),
 }
 """Mistakes that the oracle of aggregates finds, `tests/eddy/test_aggregates_rings.py`."""
+
+_TREE = "eddy/spark/partitioning/split_tree.py"
+FRAGMENT_DEFECTS = {
+    "a row that is dealt to one fragment is in those before it as well": Edit(
+        "eddy/spark/partitioning/fragments.py", "coordinate == np.uint64(part)", "coordinate >= np.uint64(part)"
+    ),
+    "rows of all streams are dealt": Edit(
+        _TREE, "    if dealt is not None and dealt.stream != stream:\n        dealt = None\n", ""
+    ),
+    "a late row counts in each fragment that has a copy": Edit(_TREE, " and self.is_place(group))", " and False)"),
+}
+"""Mistakes that `tests/spark/test_split_tree.py` finds."""

@@ -20,6 +20,7 @@ SPARK_MODULES = (
     "eddy.spark",
     "eddy.demo",
     "bench.balancing",
+    "bench.hot_key",
     "bench.hub",
     "bench.placement_spark",
     "bench.placement_stream",

@@ -20,7 +20,7 @@ from tests.changing_defects import CHANGING_DEFECTS
 from tests.defects import SEED, Defect, Edit
 from tests.documents import ROOT
 from tests.forks import Done, Forks
-from tests.model_defects import LEDGER_DEFECTS, RING_DEFECTS
+from tests.model_defects import FRAGMENT_DEFECTS, LEDGER_DEFECTS, RING_DEFECTS
 
 DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS)
 PACKAGES = ("stairs", "jisc", "eddy")
@@ -64,6 +64,11 @@ PLAY_RINGS = PLAY.format(
     module="tests.eddy.test_aggregates_rings",
     test="test_groups_are_those_of_the_oracle_through_switches",
 )
+PLAY_TREES = PLAY.format(
+    examples=60,
+    module="tests.spark.test_split_tree",
+    test="test_each_result_meets_in_one_group_whenever_its_rows_were_written",
+)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +78,18 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=LEFT_OUT)
     assert compileall.compile_dir(folder, quiet=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def spark_sources(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the packages with what joins on Spark have in common, and their test."""
+    folder = tmp_path_factory.mktemp("spark") / "sources"
+    shutil.copytree(sources, folder, copy_function=os.link)
+    left_out = shutil.ignore_patterns("__pycache__", "streaming")
+    shutil.copytree(ROOT / "eddy/spark", folder / "eddy/spark", ignore=left_out)
+    (folder / "tests/spark").mkdir(parents=True)
+    shutil.copy(ROOT / "tests/spark/test_split_tree.py", folder / "tests/spark")
     return folder
 
 
@@ -99,6 +116,7 @@ def fuzz(
 
 
 ALL_EDITS = [*(edit for defect in DEFECTS for edit in defect.edits), *LEDGER_DEFECTS.values(), *RING_DEFECTS.values()]
+ALL_EDITS += FRAGMENT_DEFECTS.values()
 
 
 @pytest.mark.parametrize("edit", ALL_EDITS)
@@ -141,6 +159,16 @@ def test_the_oracle_of_aggregates_finds_a_defect_of_ring_values(
     for name in ("test_aggregates_rings.py", "test_aggregates_running.py", "drawn_aggregates.py"):
         shutil.copy(ROOT / "tests/eddy" / name, copy / "tests/eddy")
     done = forks.run(copy, PLAY_RINGS)
+    assert done.code == (edit is not None), done.said
+
+
+@pytest.mark.parametrize("edit", [None, *FRAGMENT_DEFECTS.values()], ids=["none", *FRAGMENT_DEFECTS])
+def test_the_trees_of_key_groups_find_a_defect_of_fragments(
+    edit: Edit | None, forks: Forks, spark_sources: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark")
+    copy = edited(spark_sources, tmp_path, *([] if edit is None else [edit]))
+    done = forks.run(copy, PLAY_TREES)
     assert done.code == (edit is not None), done.said
 
 

@@ -24,7 +24,6 @@ COLD = {
     "stairs.kernels.lookups.lost_key",
     "stairs.kernels.lookups.lost_string",
     "stairs.kernels.stair.all_attempted",
-    "stairs.kernels.stair.demote",
 }
 """Kernels that `warmup` leaves out: only checks, tests and the push after an interrupted one call them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -33,13 +34,16 @@ JOBS = {
 }
 
 
-def tree_of(job: Job, splits: list[tuple[int, int]]) -> SplitTree:
-    """Return a tree of about these splits."""
+def tree_of(job: Job, splits: list[tuple[int, int]], deals: Sequence[tuple[int, int, int]] = ()) -> SplitTree:
+    """Return a tree of about these splits, with some groups in fragments: (group, stream, number of fragments)."""
     tree = SplitTree(job.shares.partitions, len(job.shares.counts))
     for group, along in splits:
         along %= tree.classes
         if tree.depth(group % tree.groups, along) < MAX_DEPTH:
             tree = tree.split(group % tree.groups, along)
+    for group, stream, parts in deals:
+        if tree.deal_of(group % tree.groups) is None:
+            tree = tree.fragment(group % tree.groups, stream % len(job.query.streams), parts)
     return tree
 
 
@@ -71,16 +75,21 @@ def owners(job: Job, tree: SplitTree, earlier: SplitTree, stream: int, rows: pa.
 
 
 SPLITS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 2)), max_size=12)
+DEALS = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 2), st.integers(2, 4)), max_size=4)
 KEYS = st.lists(st.tuples(*[st.integers(-50, 50)] * 3), min_size=1, max_size=25)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(sorted(JOBS)), SPLITS, st.data(), KEYS)
+@given(st.sampled_from(sorted(JOBS)), SPLITS, DEALS, st.data(), KEYS)
 def test_each_result_meets_in_one_group_whenever_its_rows_were_written(
-    name: str, splits: list[tuple[int, int]], data: st.DataObject, keys: list[tuple[int, ...]]
+    name: str,
+    splits: list[tuple[int, int]],
+    deals: list[tuple[int, int, int]],
+    data: st.DataObject,
+    keys: list[tuple[int, ...]],
 ) -> None:
     job = JOBS[name]
-    tree = tree_of(job, splits)
+    tree = tree_of(job, splits, deals)
     rows, streams = rows_of(keys), range(len(job.query.streams))
     places = []
     for stream in streams:
@@ -91,9 +100,10 @@ def test_each_result_meets_in_one_group_whenever_its_rows_were_written(
         # Of the copies of a row, one is the first.
         assert all(sum(tree.is_first(job.shares, stream, group) for group in own) == 1 for own in now)
         places.append(now)
-    for n in range(len(keys)):
-        # Rows with the same values of all classes are the components of a result.
-        assert len(set.intersection(*(own[n] for own in places))) == 1
+    for n, m in itertools.product(range(len(keys)), repeat=2):
+        if keys[n] == keys[m]:
+            # Rows with the same values of all classes are the components of a result.
+            assert len(set.intersection(*(own[m if i else n] for i, own in enumerate(places)))) == 1
 
 
 @given(SPLITS)
@@ -106,6 +116,33 @@ def test_lineage(splits: list[tuple[int, int]]) -> None:
         assert all(
             tree.origin(own, made) == group for group, family in zip(then, families, strict=True) for own in family
         )
+
+
+def test_a_group_is_in_fragments_until_it_is_gathered_and_the_places_stay() -> None:
+    job = JOBS["one class"]
+    rows = rows_of([(1, 2, n) for n in range(3000)])
+    (group,) = written(job, SplitTree(3, 1), 0, rows)[1]
+    tree = SplitTree(3, 1).fragment(group, 0, 3)
+    parts = [own_rows(job, tree, one, 0, 0, rows) for one in tree.fragments(group)]
+    assert all(900 < own.num_rows < 1100 for own in parts)
+    copies = [own_rows(job, tree, one, 1, 0, rows) for one in tree.fragments(group)]
+    assert all(own is rows for own in copies)
+    with pytest.raises(SparkJoinError, match=f"key group {group} cannot be split while it is in fragments"):
+        tree.split(group, 0)
+    with pytest.raises(SparkJoinError, match=f"key group {group} is in fragments; gather it first"):
+        tree.fragment(group, 0, 2)
+    gathered = tree.gather(group)
+    assert gathered.descendants(group, 0) == [group]
+    assert gathered.is_closed(3)
+    for attempt in (lambda: gathered.split(3, 0), lambda: gathered.fragment(3, 0, 2)):
+        with pytest.raises(SparkJoinError, match=f"key group 3 .*kept for a fragment of key group {group}"):
+            attempt()
+    with pytest.raises(SparkJoinError, match="key group 3 is not in fragments"):
+        gathered.gather(3)
+    # The rows of another split of the group are dealt to its old places.
+    again = gathered.split(group, 0).fragment(group, 1, 2)
+    assert again.fragments(group) == [group, 3]
+    assert again.descendants(group, 0) == [group, 3, 5]
 
 
 def test_a_split_divides_many_keys_about_evenly() -> None:
@@ -134,7 +171,7 @@ def test_a_grid_of_twice_the_share_is_a_grid_with_all_cells_split() -> None:
         ([(3, 0)], "key group 3 does not exist; .* from 0 to 2"),
         ([(0, 0), (4, 0)], "key group 4 does not exist; .* from 0 to 3"),
         ([(-1, 0)], "key group -1 does not exist"),
-        ([(0, 1)], "key group 0 cannot be split along class 1: the query has 1 classes"),
+        ([(0, 2)], "key group 0 cannot be split along class 2: the query has 1 classes"),
         ([(0, 0)] * (MAX_DEPTH + 1), "key group 0 cannot be split again"),
         ([(0, 0)] + [(3, 0)] * MAX_DEPTH, "key group 3 cannot be split again"),
         ([(0, 0)] * (MAX_SPLITS + 1), f"at most {MAX_SPLITS}"),

@@ -83,7 +83,7 @@ class Splitter:
         self._tree = tree if tree is not None and tree.splits and tree.refines(shares, stream) else None
         self.splits = 0 if self._tree is None else len(self._tree.splits)
         """Number of splits that are applied."""
-        along = () if self._tree is None else (split.along for split in self._tree.splits)
+        along = set() if self._tree is None else self._tree.along
         self._routed = tuple(sorted({*shares.routed(stream), *along}))
         self._shares = np.array([shares.counts[c] for c in self._routed], np.int64)
         self._strides = np.array([shares.strides[c] for c in self._routed], np.int64)

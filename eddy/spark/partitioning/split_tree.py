@@ -1,4 +1,4 @@
-"""The tree of splits: how a cell of the grid becomes several key groups.
+"""The tree of splits: how a cell of the grid becomes several key groups, and a key group several fragments.
 
 A cell whose rows are too many for one engine is split by the next bit of the hash of a key. The coordinate of a row
 along a class with share s is the integer part of h * s, with a hash h in [0, 1); the bits of the fraction follow. So a
@@ -16,12 +16,17 @@ grid. Therefore each result is still found in exactly one group.
 The child with bit 0 keeps the number of its parent, the other one gets the next free number. So groups are numbered
 without gaps, and split i makes group cells + i. Rows that were written when the tree had n splits belong to a group as
 it was then (`origin`); its descendants share them, and each reads only its own rows (`own_rows`).
+
+No bit of a hash divides the rows of one key. A group with such a key is divided into *fragments* (`fragments.py`): the
+group itself, and a group of its own for each further one, whose number is a *place* of the group. A place comes from a
+split along no class (`along` is the number of classes), stays for good, and has rows only while the group is in
+fragments. The log knows no fragments: rows are written for the group, and each fragment reads its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -30,6 +35,7 @@ import pyarrow as pa
 
 from eddy.ingest.keys import key_hash
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.fragments import Dealt, keep_part
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.kernels import keep_branch
 from eddy.spark.partitioning.shares import Shares
@@ -40,7 +46,7 @@ MAX_SPLITS = 1024
 
 
 class Split(NamedTuple):
-    """A split of a group along an attribute class."""
+    """A split of a group along an attribute class; along the number of classes, a place for a fragment of the group."""
 
     group: int
     along: int
@@ -60,11 +66,13 @@ class SplitTree:
 
     cells    number of cells of the grid
     classes  number of attribute classes
+    dealt    groups in fragments, ascending
     """
 
     cells: int
     classes: int
     splits: tuple[Split, ...] = ()
+    dealt: tuple[Dealt, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.splits) > MAX_SPLITS:
@@ -75,6 +83,12 @@ class SplitTree:
                 raise SparkJoinError(
                     f"key group {group} does not exist; key groups are numbered from 0 to {self.cells + i - 1}"
                 )
+            if self.is_place(group):
+                raise SparkJoinError(
+                    f"key group {group} cannot be split: it is kept for a fragment of key group {self.owner(group)}"
+                )
+            if along == self.classes:
+                continue
             if not 0 <= along < self.classes:
                 raise SparkJoinError(
                     f"key group {group} cannot be split along class {along}: the query has {self.classes} classes of"
@@ -88,6 +102,12 @@ class SplitTree:
                 )
             own[along] += 1
             depths[self.cells + i] = list(own)
+        if [one.group for one in self.dealt] != sorted({one.group for one in self.dealt}):
+            raise SparkJoinError(f"key groups in fragments are {[one.group for one in self.dealt]}: not ascending")
+        for one in self.dealt:
+            known = 0 <= one.group < self.groups and not self.is_place(one.group) and one.stream >= 0
+            if not known or not 2 <= one.parts <= 1 + len(self.places(one.group)):
+                raise SparkJoinError(f"key group {one.group} cannot have {one.parts} fragments by stream {one.stream}")
 
     @property
     def groups(self) -> int:
@@ -96,10 +116,67 @@ class SplitTree:
 
     def split(self, group: int, along: int) -> SplitTree:
         """Return the tree in which a group is split; its new child is the group with the number `groups`."""
-        return SplitTree(self.cells, self.classes, (*self.splits, Split(group, along)))
+        if self.deal_of(group) is not None:
+            raise SparkJoinError(f"key group {self.owner(group)} cannot be split while it is in fragments; gather it")
+        return replace(self, splits=(*self.splits, Split(group, along)))
+
+    # Fragments
+
+    def is_place(self, group: int) -> bool:
+        """Return whether a number is that of a place for a fragment."""
+        return self.cells <= group < self.groups and self.splits[group - self.cells].along == self.classes
+
+    def owner(self, group: int) -> int:
+        """Return the group of a place; any other group itself."""
+        return self.splits[group - self.cells].group if self.is_place(group) else group
+
+    def places(self, group: int) -> list[int]:
+        """Return the places of a group, ascending. O(splits)."""
+        return [self.cells + i for i, own in enumerate(self.splits) if own == (group, self.classes)]
+
+    def most_parts(self, group: int) -> int:
+        """Return the most fragments that a group can have."""
+        return 1 + len(self.places(group)) + MAX_SPLITS - len(self.splits)
+
+    def deal_of(self, group: int) -> Dealt | None:
+        """Return how the rows of a group, or of the group of a place, are dealt; None if they are not."""
+        group = self.owner(group)
+        return next((one for one in self.dealt if one.group == group), None)
+
+    def fragments(self, group: int) -> list[int]:
+        """Return the fragments of a group, itself first; only itself if it is in none."""
+        dealt = self.deal_of(group)
+        return [group] if dealt is None else [group, *self.places(group)[: dealt.parts - 1]]
+
+    def is_closed(self, group: int) -> bool:
+        """Return whether a number is that of a place without a fragment."""
+        return self.is_place(group) and group not in self.fragments(self.owner(group))
+
+    def fragment(self, group: int, stream: int, parts: int) -> SplitTree:
+        """Return the tree in which a group is in `parts` fragments by a stream. Places that it lacks are new groups."""
+        if not 0 <= group < self.groups:
+            raise SparkJoinError(
+                f"key group {group} does not exist; key groups are numbered from 0 to {self.groups - 1}"
+            )
+        if self.is_place(group):
+            raise SparkJoinError(f"key group {group} is kept for a fragment of key group {self.owner(group)}")
+        if self.deal_of(group) is not None:
+            raise SparkJoinError(f"key group {group} is in fragments; gather it first")
+        more = parts - 1 - len(self.places(group))
+        splits = (*self.splits, *[Split(group, self.classes)] * more)
+        return replace(self, splits=splits, dealt=tuple(sorted([*self.dealt, Dealt(group, stream, parts)])))
+
+    def gather(self, group: int) -> SplitTree:
+        """Return the tree in which a group is in no fragments."""
+        if not any(one.group == group for one in self.dealt):
+            raise SparkJoinError(f"key group {group} is not in fragments")
+        return replace(self, dealt=tuple(one for one in self.dealt if one.group != group))
+
+    # Splits
 
     def origin(self, group: int, splits: int) -> int:
         """Return the group that had the rows of `group` when only the first `splits` splits were made. O(splits)."""
+        group = self.owner(group)
         for i in range(len(self.splits) - 1, splits - 1, -1):
             if group == self.cells + i:
                 group = self.splits[i].group
@@ -109,15 +186,18 @@ class SplitTree:
         """Return the groups that share the rows which `group` had after the first `splits` splits, ascending."""
         found = [group]
         for i in range(splits, len(self.splits)):
-            if self.splits[i].group in found:
+            if self.splits[i].group in found and self.splits[i].along < self.classes:
                 found.append(self.cells + i)
-        return found
+        return sorted(fragment for one in found for fragment in self.fragments(one)) if self.dealt else found
 
     def branches(self, group: int, since: int = 0) -> list[Branch]:
         """Return what the rows of a group have in common along each class of a split after the first `since` ones."""
         steps: list[tuple[int, int, int]] = []
+        group = self.owner(group)
         for i in range(len(self.splits) - 1, -1, -1):
             split = self.splits[i]
+            if split.along == self.classes:
+                continue
             if group == self.cells + i:
                 steps.append((i, split.along, 1))
                 group = split.group
@@ -136,12 +216,19 @@ class SplitTree:
 
     def is_first(self, shares: Shares, stream: int, group: int) -> bool:
         """Return whether a tuple of a stream in a group is the first of its copies."""
-        copied = (one.bits for one in self.branches(group) if one.along not in shares.has[stream])
+        copied = [one.bits for one in self.branches(group) if one.along not in shares.has[stream]]
+        dealt = self.deal_of(group)
+        copied.append(dealt is not None and dealt.stream != stream and self.is_place(group))
         return shares.is_first(stream, self.origin(group, 0)) and not any(copied)
 
     def refines(self, shares: Shares, stream: int) -> bool:
         """Return whether each tuple of a stream is in one group, which its keys decide."""
-        return shares.copies(stream) == 1 and all(split.along in shares.has[stream] for split in self.splits)
+        return shares.copies(stream) == 1 and self.along <= {*shares.has[stream]}
+
+    @property
+    def along(self) -> set[int]:
+        """The classes along which groups are split."""
+        return {split.along for split in self.splits if split.along < self.classes}
 
     def tables(self, classes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Return the tree as `kernels.refine_cells` walks it.
@@ -156,6 +243,8 @@ class SplitTree:
         places = {group: (roots, group) for group in range(self.cells)}
         shifts = {group: [31] * self.classes for group in range(self.cells)}
         for i, (group, along) in enumerate(self.splits):
+            if along == self.classes:
+                continue
             table, at = places[group]
             table[at] = i
             child = self.cells + i
@@ -177,10 +266,15 @@ def own_rows(job: Job, tree: SplitTree, group: int, stream: int, splits: int, ro
     splits  of the tree when the rows were written, for a group of which this one is a descendant
     """
     branches = _own_branches(tree, group, splits, job.shares.has[stream])
-    if not branches or not rows.num_rows:
+    dealt = tree.deal_of(group) if tree.dealt else None
+    if dealt is not None and dealt.stream != stream:
+        dealt = None
+    if (not branches and dealt is None) or not rows.num_rows:
         return rows
     keep = np.ones(rows.num_rows, np.bool_)
     for along, depth, bits in branches:
         hashes, _ = key_hash(job.query, along, job.query.streams[stream].name, rows)
         keep_branch(hashes, job.shares.counts[along], 32 - depth, bits, keep)
+    if dealt is not None:
+        keep_part(rows, dealt.parts, tree.fragments(dealt.group).index(group), keep)
     return rows if keep.all() else rows.filter(pa.array(keep))

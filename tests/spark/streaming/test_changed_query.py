@@ -17,6 +17,8 @@ import pytest
 import eddy
 from eddy.spark import SparkJoinError, join
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.partitioning.split_tree import SplitTree
+from eddy.spark.streaming.driver.splitting import FragmentGroup, SplitRule
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.spark.streaming.jobs import Inputs, published, run
 
@@ -88,6 +90,18 @@ def every(_: Row, __: Row) -> bool:
     return True
 
 
+@pytest.fixture
+def fragments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide a further key group into fragments with each micro-batch."""
+
+    def plan(_: SplitRule, tree: SplitTree, *__: Any) -> FragmentGroup | None:
+        whole = [group for group in range(tree.groups) if tree.deal_of(group) is None]
+        return FragmentGroup(whole[0], 0, 2) if whole else None
+
+    monkeypatch.setattr(SplitRule, "plan", plan)
+
+
+@pytest.mark.usefixtures("fragments")
 def test_a_handover_goes_on_with_the_rows_in_the_log(spark: SparkSession, tmp_path: Path) -> None:
     runs = Runs(spark, tmp_path)
     plan = {"strategy": "jisc", "plan": "R S"}
@@ -118,6 +132,7 @@ def test_a_query_changes_in_hops(spark: SparkSession, tmp_path: Path) -> None:
     assert runs.given() - wanted == runs.pairs(80, lambda _, first: first == 3, every)
 
 
+@pytest.mark.usefixtures("fragments")
 def test_an_immediate_change_starts_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     runs = Runs(spark, tmp_path)
     for _ in range(2):

@@ -53,6 +53,7 @@ KILLS = (
 SHORT_KILLS = KILLS[0][:2]
 SHORT_HUB_KILLS = KILLS[0][1:]
 JOBS = len(KILLS)
+REGROUPED = {"split", "fragment", "gather", "moved by state", "moved by jit", "ran in grid", "ran in hops"}
 KILLED = [place for kills in KILLS for place, _ in kills]
 CRASHED = [place for place in (*JOINING, *COMMITTING, *PUBLISHING) if place not in ("stop", "publish")]
 KINDS = {
@@ -113,7 +114,7 @@ class Total:
     results: int = 0
     late: int = 0
     regrouped: Counter[str] = field(default_factory=Counter)
-    """Moves and splits of key groups that took effect, and placements in which micro-batches ran."""
+    """Changes of key groups that took effect, and placements in which micro-batches ran."""
 
     def run(self, campaign: Campaign, root: Path) -> None:
         """Run a campaign in a new directory, check its outputs, and add it."""
@@ -147,12 +148,13 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
     faults = total.faults
     for number, campaign in enumerate(campaigns()):
         total.run(campaign, tmp_path / str(number))
-        if faults.total() >= wanted:
+        # A short job rarely lacks one of the changes.
+        if faults.total() >= wanted and (set(total.regrouped) == REGROUPED or number + 1 >= JOBS):
             break
     total.show(f"{total.late} late rows")
     assert total.results > 1200
     assert total.late >= 5
-    assert set(total.regrouped) == {"split", "moved by state", "moved by jit", "ran in grid", "ran in hops"}
+    assert set(total.regrouped) == REGROUPED
     kinds = KINDS
     if number + 1 < JOBS:
         kinds = {kind: kinds[kind] for kind in kinds if kind in IN_EACH_JOB}

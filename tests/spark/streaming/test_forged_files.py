@@ -19,6 +19,7 @@ import eddy
 from eddy import Query, Range, Stream
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.partitioning.fragments import Dealt
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.partitioning.split_tree import Split
 from eddy.spark.streaming.driver.partition_map import PartitionMap
@@ -87,6 +88,13 @@ def split(segment: Segment) -> dict[str, Any]:
     return {"splits": (Split(1, 0),), "partition_map": (0, 0, 1, 1, 1), "extra": extra, "groups": {4: state}}
 
 
+def fragment(group: int, stream: int, segments: tuple[Segment, ...] = (), parts: int = 2) -> dict[str, Any]:
+    """Return changes that give group 1 a place, group 4, with segments, and divide a group by a stream."""
+    changes = split(make_segment("f", 4))
+    state = GroupState(3, "t", (Link(3, None, segments),) if segments else (), None)
+    return {**changes, "splits": (Split(1, 1),), "dealt": (Dealt(group, stream, parts),), "groups": {4: state}}
+
+
 def group(**changes: Any) -> dict[int, GroupState]:
     return {2: replace(resumable().groups[2], **changes)}
 
@@ -101,6 +109,8 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
     for segment in (make_segment("f", 1), replace(make_segment("f", 4), splits=1)):
         found = resume(Manifest.from_bytes(resumable(**split(segment)).to_bytes()), JOB, Path("manifests"))
         assert found.tree.groups == found.partition_map.groups == 5
+    found = resume(Manifest.from_bytes(resumable(**fragment(1, 1)).to_bytes()), JOB, Path("manifests"))
+    assert found.tree.fragments(1) == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +133,14 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         ({"groups": group(chain=(Link(3, None, (replace(make_segment("f", 2), splits=1),)),))}, "segment of group 2"),
         ({"splits": (Split(2, 0),)}, "4 partitions of key groups, but the join has 5"),
         ({"splits": (Split(9, 0),)}, "key group 9 does not exist"),
-        ({"splits": (Split(1, 1),)}, "key group 1 cannot be split along class 1"),
+        ({"splits": (Split(1, 2),)}, "key group 1 cannot be split along class 2"),
+        ({"dealt": (Dealt(2, 0, 2),)}, "key group 2 cannot have 2 fragments by stream 0"),
+        ({"splits": (Split(1, 1),)}, "4 partitions of key groups, but the join has 5"),
+        (fragment(1, 0, parts=3), "key group 1 cannot have 3 fragments by stream 0"),
+        (fragment(4, 0), "key group 4 cannot have 2 fragments"),
+        (fragment(1, 2), "key group 1 is in fragments by stream 2"),
+        (fragment(1, 0, (make_segment("f", 1),)), "key group 4 is no fragment, or has rows of its own"),
+        ({**fragment(1, 0), "dealt": ()}, "key group 4 is no fragment, or has rows of its own"),
         (split(make_segment("f", 2)), "key group 4 has a segment of group 2"),
         (split(make_segment("f", 4)), "key group 4 has a segment of group 4"),
         (split(replace(make_segment("f", 1), splits=1)), "key group 4 has a segment of group 1"),

@@ -168,6 +168,8 @@ def test_changes_of_all_kinds(
     if engines == "loaded":
         monkeypatch.setattr(compaction, "MERGED", 2)
     running = hub.run(availableNow=True)
+    with pytest.raises(SparkJoinError, match="key group 0 cannot be divided into fragments: the queries of a hub"):
+        running.fragment(0)
     if engines == "loaded":
         monkeypatch.setattr(Forgetful, "act", staticmethod(lambda batch: running.forget_engines()))
     finished(running)

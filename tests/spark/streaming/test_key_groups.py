@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.fragments import Dealt
 from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split_tree import Split, SplitTree
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
@@ -26,10 +29,16 @@ CHAIN = Shares(("R", "S", "T"), ("R.a = S.a", "S.b = T.b"), (2, 2), ((0,), (0, 1
 class Job:
     """Key groups whose batches cost what a test says."""
 
-    def __init__(self, by: Rebalancer | None = None, partitions: int = 2, shares: Shares = ONE_KEY) -> None:
+    def __init__(
+        self,
+        by: Rebalancer | None = None,
+        partitions: int = 2,
+        shares: Shares = ONE_KEY,
+        undealt: Sequence[str | None] = (None, None),
+    ) -> None:
         tree = SplitTree(shares.partitions, len(shares.counts))
         even = PartitionMap.even(tree.groups, partitions)
-        self.groups = KeyGroups("a job", shares, tree, even, Load.none(tree.groups), by or Manual())
+        self.groups = KeyGroups("a job", shares, tree, even, Load.none(tree.groups), by or Manual(), undealt)
         self.batch = 0
 
     def run(self, *costs: float, keys: dict[int, list[HotKey]] | None = None) -> Layout:
@@ -42,6 +51,7 @@ class Job:
                 "source": LIVE,
                 "received_bytes": 10,
                 "ready_seconds": 0.1,
+                "stream_rows": [1, 2],
                 "keys": (keys or {}).get(group, []) if group in layout.watched else [],
             }
             for group, cost in enumerate(costs)
@@ -50,6 +60,11 @@ class Job:
         self.groups.committed(self.batch, layout, load, ran, 0.01)
         self.batch += 1
         return layout
+
+    def ask(self, request: Callable[..., None], *given: Any) -> None:
+        """Request a change, which is refused for a group in fragments or a place for one."""
+        with contextlib.suppress(SparkJoinError):
+            request(*given)
 
 
 class Pinned:
@@ -93,7 +108,7 @@ def test_a_layout_that_is_not_committed_is_planned_again_with_later_requests() -
     job.groups.split(0)
     later = job.run(1, 1, 1, 1)
     assert later.tree.splits == (Split(3, 0), Split(0, 0))
-    assert {one.group for one in later.changes if one.child is None} == {0, 1}
+    assert {one.group for one in later.changes if one.kind == "move"} == {0, 1}
     assert job.run(1, 1, 1, 1).changes == ()
     assert job.groups.tree == later.tree
 
@@ -220,18 +235,80 @@ def test_there_is_a_bound_on_groups_and_a_rest_between_splits() -> None:
     assert min(later - sooner for sooner, later in itertools.pairwise(made)) >= SplitRule().rest
 
 
-def test_a_hot_key_is_reported_until_it_cools(caplog: pytest.LogCaptureFixture) -> None:
-    job = Job(Automatic(patience=2))
+def test_a_hot_key_whose_rows_cannot_be_dealt_is_reported_until_it_cools(caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(Automatic(patience=2), undealt=["it has branches", "it has branches"])
     for _ in range(10):
         layout = job.run(9, 1, 1, 1, keys=many(0.9))
     assert not job.groups.tree.splits
     assert [(one.group, one.key) for one in job.groups.hot] == [(0, "R.k = 0")]
-    assert job.groups.figures(layout) == {"moved": 0, "split": 0, "hot_keys": 1}
+    assert job.groups.figures(layout) == {"moved": 0, "split": 0, "fragments": 0, "hot_keys": 1}
     assert "key group 0 has 1.50 times the mean load of a partition, and one key (R.k = 0) has 90% of" in caplog.text
     assert caplog.text.count("no split and no move") == 1
+    (refused,) = [one for one in job.groups.records.history().to_pylist() if one["kind"] == "fragment"]
+    assert (refused["move"], refused["group"], refused["refused"]) == (None, 0, "it has branches")
     for _ in range(10):
         job.run(1, 1, 1, 1)
     assert job.groups.hot == []
+
+
+def test_a_hot_key_gets_fragments_until_it_cools() -> None:
+    job = Job(Automatic(patience=2), partitions=4)
+    for batch in range(60):
+        hot = 9 if batch < 30 else 0.3
+        dealt = job.groups.tree.dealt
+        costs = [hot / 3 if dealt else hot, 1, 1, 1, *[hot / 3 if dealt else 0] * (job.groups.tree.groups - 4)]
+        job.run(*costs, keys=many(0.9))
+        if batch == 29:
+            # S has most rows. The load of the group is three times the mean of a partition.
+            assert dealt == (Dealt(0, 1, 3),)
+            assert sorted(job.groups.partition_map.partitions[one] for one in (0, 4, 5)) == [0, 1, 2]
+            assert job.groups.load.fullness(job.groups.partition_map) < 1.5
+    assert job.groups.tree.dealt == ()
+    kinds = [(one["kind"], one["child"], one["by"]) for one in job.groups.records.history().to_pylist()]
+    assert [one for one in kinds if one[0] != "move"] == [
+        ("fragment", 4, "rule"), ("fragment", 5, "rule"), ("gather", 4, "rule"), ("gather", 5, "rule")
+    ]  # fmt: skip
+    said = [one["kind"] for one in job.groups.records.messages().to_pylist() if one["step"] == 2]
+    assert {"FragmentGroup", "GatherFragments"} <= set(said)
+    assert not job.groups.hot
+
+
+def test_a_request_that_the_rule_was_faster_than_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(Automatic(patience=1))
+    while not (layout := job.groups.layout(job.batch)).tree.dealt:
+        job.run(9, 1, 1, 1, keys=many(0.9))
+    job.groups.fragment(0)
+    job.groups.committed(job.batch, layout, layout.load, {}, 0.01)
+    job.groups.move(1, 1)
+    assert job.run(9, 1, 1, 1).tree == layout.tree
+    assert "a request came too late and has no effect: key group 0 is in fragments" in caplog.text
+    assert job.run(9, 1, 1, 1).tree == layout.tree
+
+
+def test_a_key_that_swings_gets_no_fragments() -> None:
+    job = Job(Automatic(patience=3))
+    for batch in range(100):
+        job.run(*((9, 1, 1, 1) if batch % 6 < 3 else (1, 1, 9, 1)), keys=many(0.9))
+    assert not job.groups.tree.splits
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"group": 4}, "key group 4 does not exist"),
+        ({"group": 0, "deal": "Q"}, "there is no stream 'Q'; the streams are R, S"),
+        ({"group": 0, "deal": "S"}, "key group 0 cannot be divided into fragments by stream 'S': a branch"),
+        ({"group": 0, "to": []}, "names no partition"),
+        ({"group": 0, "to": [2]}, "partitions are numbered from 0 to 1"),
+    ],
+)
+def test_fragments_that_cannot_be(asked: dict[str, Any], says: str) -> None:
+    job = Job(undealt=[None, "a branch"])
+    with pytest.raises(SparkJoinError, match=says):
+        job.groups.fragment(**asked)
+    with pytest.raises(SparkJoinError, match="key group 0 is not in fragments"):
+        job.groups.gather(0)
+    assert job.run(1).changes == ()
 
 
 def test_without_the_rule_hot_keys_are_found_and_nothing_is_split() -> None:
@@ -253,8 +330,13 @@ def test_any_requests_leave_every_group_in_a_partition(seed: int) -> None:
     for _ in range(60):
         for _ in range(chance.randrange(4)):
             group = chance.randrange(job.groups.tree.groups)
-            if chance.random() < 0.3 and job.groups.tree.depth(group, 0) < 5:
-                job.groups.split(group)
+            kind = chance.random()
+            if kind < 0.2 and job.groups.tree.depth(group, 0) < 5:
+                job.ask(job.groups.split, group)
+            elif kind < 0.4:
+                job.ask(job.groups.fragment, group, None, chance.choices(range(3), k=chance.randrange(1, 3)))
+            elif kind < 0.6:
+                job.ask(job.groups.gather, group)
             else:
                 job.groups.move(group, chance.randrange(3), chance.choice(["state", "jit"]))
         layout = job.run(*(chance.choice([0.0, 1.0, 10.0]) for _ in range(job.groups.tree.groups)))

@@ -56,7 +56,7 @@ def explain_progress(manifest: Manifest, key_groups: KeyGroups) -> str:
     plans: dict[str, list[int]] = defaultdict(list)
     for group, state in sorted(manifest.groups.items()):
         plans[state.plan or "the engine's choice"].append(group)
-    idle = [group for group in range(tree.groups) if group not in manifest.groups]
+    idle = [group for group in range(tree.groups) if group not in manifest.groups and not tree.is_place(group)]
     lines = [
         f"batch {manifest.batch} is committed; watermark {'unknown' if engine is None else engine}; the log keeps"
         f" {rows:,} rows"
@@ -64,13 +64,15 @@ def explain_progress(manifest: Manifest, key_groups: KeyGroups) -> str:
     lines += [f"  plan {plan}: key groups {ranges(own)}" for plan, own in sorted(plans.items(), key=_by_groups)]
     lines += [f"  without rows: key groups {ranges(idle)}"] * bool(idle)
     for i, (group, along) in enumerate(tree.splits):
-        child = tree.cells + i
-        lines.append(
-            f"  key group {group} was split along [{key_groups.shares.classes[along]}]; the other half is {child}"
-        )
+        if along < tree.classes:
+            said = f"split along [{key_groups.shares.classes[along]}]; the other half is {tree.cells + i}"
+            lines.append(f"  key group {group} was {said}")
+    for group, stream, _ in tree.dealt:
+        name, fragments = key_groups.shares.streams[stream], ranges(tree.fragments(group))
+        lines.append(f"  key group {group} is in fragments {fragments}: rows of {name} are dealt to them")
     lines += [f"  {one}" for one in key_groups.hot]
     for partition in range(mapped.n):
-        own = [group for group, at in enumerate(mapped.partitions) if at == partition]
+        own = [group for group, at in enumerate(mapped.partitions) if at == partition and not tree.is_closed(group)]
         lines.append(f"  task {partition}: key groups {ranges(own) or 'none'}")
     return "\n".join(lines)
 

@@ -7,6 +7,7 @@ Spark carried, and rows of the log for copies that no worker has, are spread ove
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eddy.spark.hops.hops import Hops
@@ -90,7 +91,7 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
                 plan.forgotten,
                 plan.watermarks.engine,
                 plan.staging,
-                plan.layout.tree,
+                replace(plan.layout.tree, dealt=()),  # hops know no fragments
                 plan.steps,
             ),
         )

@@ -29,21 +29,37 @@ def token_after(
     return digest.hexdigest()
 
 
-def split_states(groups: Mapping[int, GroupState], tree: SplitTree, made: int) -> dict[int, GroupState]:
-    """Return the state of each key group after the splits of a tree beyond the first `made` ones.
+def regrouped_states(groups: Mapping[int, GroupState], before: SplitTree, tree: SplitTree) -> dict[int, GroupState]:
+    """Return the state of each key group after the changes from one tree to a later one.
 
-    A child has the chain of its parent, in which it finds its rows, and a token of its own: no engine fits it, so it is
-    loaded from the log.
+    A child of a split has the chain of its parent, in which it finds its rows. A further fragment has no chain: it
+    finds its rows in that of its group. Each has a token of its own, and so has a group that was gathered: no engine
+    fits them, so they are loaded from the log.
     """
     found = dict(groups)
-    for i in range(made, len(tree.splits)):
-        parent, child = tree.splits[i].group, tree.cells + i
-        if parent in found:
+    for dealt in set(before.dealt).difference(tree.dealt):
+        own = [found.pop(group) for group in before.fragments(dealt.group) if group in found]
+        if own:
+            due = min((one.due for one in own if one.due is not None), default=None)
+            tokens = " ".join(one.token for one in own)
+            found[dealt.group] = replace(own[0], token=_token(f"{tokens} gathered"), due=due)
+    for i in range(len(before.splits), len(tree.splits)):
+        (parent, along), child = tree.splits[i], tree.cells + i
+        if parent in found and along < tree.classes:
             state = found[parent]
             for bit, group in enumerate((parent, child)):
-                digest = hashlib.blake2b(f"{state.token} {i} {tree.splits[i].along} {bit}".encode(), digest_size=16)
-                found[group] = replace(state, token=digest.hexdigest())
+                found[group] = replace(state, token=_token(f"{state.token} {i} {along} {bit}"))
+    for dealt in set(tree.dealt).difference(before.dealt):
+        if dealt.group in found:
+            state = found[dealt.group]
+            for part, group in enumerate(tree.fragments(dealt.group)):
+                token = _token(f"{state.token} dealt {dealt.stream} {dealt.parts} {part}")
+                found[group] = replace(state, token=token, chain=() if part else state.chain)
     return found
+
+
+def _token(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def rows_by_group(segments: Iterable[Segment], tree: SplitTree) -> dict[int, list[Segment]]:

@@ -1,4 +1,4 @@
-"""The key groups of a job: their splits, their partitions and their load, and the changes that are due.
+"""The key groups of a job: their splits and fragments, their partitions and their load, and the changes that are due.
 
 A change takes effect with a micro-batch, whose manifest names the splits and the partition of each group. It is decided
 before any row of the batch is logged, so the rows of a batch follow its splits. A change that no manifest names is lost
@@ -7,7 +7,9 @@ with the driver, and the next start decides anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -17,10 +19,18 @@ from eddy.query.numbers import whole
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split_tree import SplitTree
-from eddy.spark.streaming.driver.move_records import Change, How, MoveRecords, check_how
+from eddy.spark.streaming.driver.move_records import Change, How, Kind, MoveRecords, check_how
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load, Rebalancer, balanced
-from eddy.spark.streaming.driver.splitting import HotGroup, SplitRule, directions
+from eddy.spark.streaming.driver.splitting import (
+    FragmentGroup,
+    GatherGroup,
+    HotGroup,
+    SplitGroup,
+    SplitRule,
+    Wish,
+    directions,
+)
 
 
 @dataclass(frozen=True)
@@ -35,12 +45,12 @@ class _Request:
 class Layout:
     """The key groups in a micro-batch.
 
-    tree           the splits
+    tree           the splits and fragments
     partition_map  the partition of each group
     load           before the batch; a group that is split with the batch counts as two halves
-    changes        moves and splits that take effect with the batch
-    by_log         groups that are loaded from the log: the halves of those that are split, and those that move without
-                   their engines
+    changes        moves and other changes that take effect with the batch
+    by_log         groups that are loaded from the log: the halves of those that are split, fragments, groups that are
+                   gathered, and those that move without their engines
     watched        groups whose keys are counted
     """
 
@@ -63,24 +73,33 @@ def _number(value: object, what: str) -> int:
 class KeyGroups:
     """The key groups of one job, as of the newest committed batch, and the requests of its user. Thread-safe.
 
-    title   of the job, for log records
-    shares  the grid
+    title        of the job, for log records
+    shares       the grid
+    why_undealt  per stream, why its rows cannot be dealt to fragments; None if they can
     """
 
     def __init__(
-        self, title: str, shares: Shares, tree: SplitTree, partition_map: PartitionMap, load: Load, by: Rebalancer
+        self,
+        title: str,
+        shares: Shares,
+        tree: SplitTree,
+        partition_map: PartitionMap,
+        load: Load,
+        by: Rebalancer,
+        why_undealt: Sequence[str | None],
     ) -> None:
         self._title = title
         self.shares = shares
         self._rebalancer = by
-        self._rule = SplitRule.beside(by)
+        self._why_undealt = tuple(why_undealt)
+        self._rule = SplitRule.beside(by, why_undealt)
         self._lock = Lock()
         self._moves: dict[int, _Request] = {}
-        self._splits: list[int] = []
+        self._wishes: list[Wish] = []
         self._planned: tuple[dict[int, _Request], int] = {}, 0
-        """The requests in the newest layout: moves, and how many of the splits."""
+        """The requests in the newest layout: moves, and how many of the other ones."""
         self._by_log: frozenset[int] = frozenset()
-        """Groups that were split or moved without their engines, and have not run since."""
+        """Groups that were changed or moved without their engines, and have not run since."""
         self.records = MoveRecords()
         self.tree = tree
         self.partition_map = partition_map
@@ -107,12 +126,44 @@ class KeyGroups:
 
     def split(self, group: int) -> None:
         """Split a group from the next batch on; see `StreamingJoinQuery.split`."""
+        self._ask(SplitGroup(_number(group, "key group")))
+
+    def fragment(self, group: int, deal: str | None = None, to: Iterable[int] | None = None) -> None:
+        """Divide a group into fragments from the next batch on; see `StreamingJoinQuery.fragment`."""
+        names = self.shares.streams
+        if deal is not None and deal not in names:
+            raise SparkJoinError(f"fragment: there is no stream {deal!r}; the streams are {', '.join(names)}")
+        if all(self._why_undealt):
+            raise SparkJoinError(f"key group {group} cannot be divided into fragments: {self._why_undealt[0]}")
         group = _number(group, "key group")
+        stream = self._rule.deal(group) if deal is None else names.index(deal)
+        if (why := self._why_undealt[stream]) is not None:
+            raise SparkJoinError(f"key group {group} cannot be divided into fragments by stream {deal!r}: {why}")
+        partitions = None if to is None else tuple(_number(one, "partition") for one in to)
+        if partitions == ():
+            raise SparkJoinError("fragment: to=[] names no partition for a further fragment; name one or more")
+        self._ask(FragmentGroup(group, stream, 2 if partitions is None else 1 + len(partitions), partitions))
+
+    def gather(self, group: int) -> None:
+        """Gather the fragments of a group from the next batch on; see `StreamingJoinQuery.gather`."""
+        self._ask(GatherGroup(_number(group, "key group")))
+
+    def _ask(self, wish: Wish) -> None:
+        """Take a request. Raises SparkJoinError if it does not fit those before it."""
         with self._lock:
-            tree = self.tree
-            for one in [*self._splits, group]:
-                tree = tree.split(one, self._direction(tree, one))
-            self._splits.append(group)
+            self._changed(self._as_asked(), wish, "request")
+            self._wishes.append(wish)
+
+    def _as_asked(self) -> Layout:
+        """Return the groups of the newest batch with the requested changes. The rule may have changed a group since a
+        request came, so that it does not fit any more: then it has no effect."""
+        now = Layout(self.tree, self.partition_map, self.load)
+        for wish in self._wishes:
+            try:
+                now = self._changed(now, wish, "request")
+            except SparkJoinError as problem:
+                LOG.warning("%s: a request came too late and has no effect: %s", self._title, problem)
+        return now
 
     def _direction(self, tree: SplitTree, group: int) -> int:
         """Return the class along which a group is split. Raises SparkJoinError for a group that cannot be split."""
@@ -128,36 +179,63 @@ class KeyGroups:
     def layout(self, batch: int) -> Layout:
         """Return the groups in a batch: those of the last one with all changes that are due."""
         with self._lock:
-            now = Layout(self.tree, self.partition_map, self.load)
-            self._planned = dict(self._moves), len(self._splits)
-            for group in self._splits:
-                now = self._split(now, group, self._direction(now.tree, group), "request")
+            now = self._as_asked()
+            self._planned = dict(self._moves), len(self._wishes)
             due = self._rule.plan(self.tree, self.shares, self.partition_map, self.load, batch)
-            if due is not None and due.group not in self._splits:
-                now = self._split(now, due.group, due.along, "rule")
+            if due is not None and not self._wishes:
+                now = self._changed(now, due, "rule")
             planned = self._planned_map(now.partition_map, now.load, batch)
             wanted = planned.with_moves({group: one.to for group, one in self._moves.items()})
             moves = []
             for group, sender, receiver in now.partition_map.moved(wanted):
                 asked = self._moves.get(group)
                 how: How = "state" if asked is None else asked.how
-                moves.append(Change(group, sender, receiver, how, "rule" if asked is None else "request"))
+                moves.append(Change("move", group, sender, receiver, how, "rule" if asked is None else "request"))
             changes = (*now.changes, *moves)
             by_log = {one.group for one in changes if one.how == "jit"}
-            by_log.update(one.child for one in changes if one.child is not None)
+            by_log.update(one.child for one in changes if one.child is not None and one.kind != "gather")
             return Layout(now.tree, wanted, now.load, changes, self._by_log | by_log, self._rule.watched)
 
-    def _split(self, now: Layout, group: int, along: int, by: str) -> Layout:
-        """Split a group; the new child goes to the emptiest partition, as both children are loaded from the log."""
-        tree, load, child = now.tree.split(group, along), now.load.with_split(group), now.tree.groups
-        sender = now.partition_map.partitions[group]
-        mapped = now.partition_map.with_group(sender)
-        loads = load.of_partitions(mapped)
-        loads[sender] -= load.per_group[child]
-        sizes = [now.partition_map.partitions.count(partition) for partition in range(mapped.n)]
-        emptiest = min(range(mapped.n), key=lambda partition: (loads[partition], sizes[partition]))
-        change = Change(group, sender, emptiest, "jit", by, child)
-        return Layout(tree, mapped.with_moves({child: emptiest}), load, (*now.changes, change))
+    def _changed(self, now: Layout, wish: Wish, by: str) -> Layout:
+        """Return the groups after a split, fragmenting or gathering. The groups that it makes are loaded from the log,
+        so they may go anywhere: the further ones go to the emptiest partitions."""
+        kind: Kind
+        group, tree, kind, to = wish.group, now.tree, "split", None
+        if isinstance(wish, GatherGroup):
+            tree, old, new = tree.gather(group), tree.fragments(group), [group]
+            mapped, load = now.partition_map, now.load.regrouped(old, new)
+            at = mapped.partitions
+            changes = [Change("gather", group, at[one], at[group], "jit", by, one) for one in old[1:]]
+            return Layout(tree, mapped, load, (*now.changes, *changes))
+        if isinstance(wish, SplitGroup):
+            along = self._direction(tree, group) if wish.along is None else wish.along
+            tree = tree.split(group, along)
+            new = [group, tree.groups - 1]
+        else:
+            tree, kind, to = tree.fragment(group, wish.stream, wish.parts), "fragment", wish.to
+            new = tree.fragments(group)
+        sender, mapped = now.partition_map.partitions[group], now.partition_map
+        for _ in range(tree.groups - mapped.groups):
+            mapped = mapped.with_group(sender)
+        load = now.load.regrouped([group], new)
+        to = self._emptiest(mapped, load, new[1:]) if to is None else to
+        changes = [Change(kind, group, sender, one, "jit", by, child) for child, one in zip(new[1:], to, strict=True)]
+        mapped = mapped.with_moves(dict(zip(new[1:], to, strict=True)))
+        return Layout(tree, mapped, load, (*now.changes, *changes))
+
+    def _emptiest(self, mapped: PartitionMap, load: Load, children: Sequence[int]) -> tuple[int, ...]:
+        """Return a partition for each of some groups, one after the other the emptiest without those that follow."""
+        loads, found = load.of_partitions(mapped), []
+        sizes = [mapped.partitions.count(partition) for partition in range(mapped.n)]
+        for child in children:
+            loads[mapped.partitions[child]] -= load.per_group[child]
+            sizes[mapped.partitions[child]] -= 1
+        for child in children:
+            emptiest = min(range(mapped.n), key=lambda partition: (loads[partition], sizes[partition]))
+            loads[emptiest] += load.per_group[child]
+            sizes[emptiest] += 1
+            found.append(emptiest)
+        return tuple(found)
 
     def _planned_map(self, mapped: PartitionMap, load: Load, batch: int) -> PartitionMap:
         """Return the partition map of the rebalancer."""
@@ -185,30 +263,42 @@ class KeyGroups:
                 layout.load.fullness(layout.partition_map),
                 load.fullness(layout.partition_map),
             )
-            moves, splits = self._planned
+            moves, wishes = self._planned
             self._moves = {group: one for group, one in self._moves.items() if moves.get(group) is not one}
-            del self._splits[:splits]
+            del self._wishes[:wishes]
             self._planned = {}, 0
             self._by_log = layout.by_log - ran.keys()
             self.tree, self.partition_map, self.load = layout.tree, layout.partition_map, load
             for one in layout.changes:
-                if one.child is not None:
-                    self._rule.split(one.group, batch)
-                    LOG.info("%s: batch %d: key group %d is split; %d is new", self._title, batch, one.group, one.child)
-            self._rule.saw(self.partition_map, load, {group: one["keys"] for group, one in ran.items() if one["keys"]})
-            self._find_hot(batch)
+                if one.kind != "move":
+                    self._rule.changed(one.group, batch)
+                    LOG.info("%s: batch %d: key group %d: %s %d", self._title, batch, one.group, one.kind, one.child)
+            self._rule.saw(self.tree, self.partition_map, load, ran)
+            refused = self._find_hot(batch)
         self.records.committed(batch, layout.changes, ran, fullness, load.batches, commit_s)
+        for hot in refused:
+            assert hot.why is not None
+            self.records.refused(batch, hot.group, layout.partition_map.partitions[hot.group], hot.why, fullness[2])
 
     def figures(self, layout: Layout) -> dict[str, int]:
-        """Return the figures of a batch: groups that moved, groups that were split, groups that one key overloads."""
-        moved = sum(one.child is None for one in layout.changes)
-        return {"moved": moved, "split": len(layout.changes) - moved, "hot_keys": len(self.hot)}
+        """Return the figures of a batch: groups that moved, groups that were split, fragments of key groups after it,
+        and groups that one key overloads."""
+        kinds = Counter(one.kind for one in layout.changes)
+        fragments = sum(one.parts for one in layout.tree.dealt)
+        return {
+            "moved": kinds["move"],
+            "split": kinds["split"],
+            "fragments": fragments,
+            "hot_keys": len(self.hot),
+        }
 
-    def _find_hot(self, batch: int) -> None:
+    def _find_hot(self, batch: int) -> list[HotGroup]:
+        """Find the groups that one key overloads; return the new ones that are not divided into fragments."""
         before = {(one.group, one.key) for one in self.hot}
         self.hot = self._rule.hot(self.tree, self.shares, self.partition_map, self.load)
-        for one in self.hot:
-            if (one.group, one.key) not in before:
-                LOG.warning("%s: batch %d: %s", self._title, batch, one)
+        new = [one for one in self.hot if (one.group, one.key) not in before]
+        for one in new:
+            LOG.log(logging.INFO if one.why is None else logging.WARNING, "%s: batch %d: %s", self._title, batch, one)
         for group in {group for group, _ in before} - {one.group for one in self.hot}:
             LOG.info("%s: batch %d: no key of key group %d is too frequent any more", self._title, batch, group)
+        return [one for one in new if one.why is not None]

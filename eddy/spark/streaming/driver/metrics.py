@@ -93,6 +93,7 @@ BATCHES = pa.schema(
         ("loaded", pa.int32()),
         ("moved", pa.int32()),
         ("split", pa.int32()),
+        ("fragments", pa.int32()),
         ("hot_keys", pa.int32()),
         ("transitions", pa.int64()),
         ("state_rows", pa.int64()),
@@ -115,7 +116,9 @@ groups         key groups with rows, or with rows that had waited, or the nodes 
                loaded: those whose engine or copies were in memory, in a file, or had to be loaded from the log; the
                others are new
 moved          key groups that changed partitions, with or without rows;  split  key groups that were split
-hot_keys       key groups whose load is that of one key, so that neither moves nor splits can divide it
+fragments      into which key groups with a hot key are divided
+hot_keys       key groups whose load is that of one key, so that neither moves nor splits can divide it, and which are
+               not in fragments
 state_rows     rows that the log keeps for the state of all key groups; both halves of a split group count the rows that
                were written before
 state_bytes    bytes of the engines of the key groups that ran
@@ -160,7 +163,7 @@ class Metrics:
     ) -> None:
         """Add a batch that was published.
 
-        layout   placement, moves, splits and hot keys
+        layout   placement, moves, splits, fragments and hot keys
         groups   the rows of its key groups
         seconds  of its steps by name
         """

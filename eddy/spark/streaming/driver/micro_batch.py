@@ -29,6 +29,7 @@ from eddy.spark.groups.sink import GroupsSink
 from eddy.spark.hops.hops import Hops
 from eddy.spark.hops.placing import Placement
 from eddy.spark.job_description import described
+from eddy.spark.partitioning.fragments import why_undealt
 from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.context import JobContext
@@ -36,7 +37,7 @@ from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Feed, Taken
 from eddy.spark.streaming.driver.hop_works import base_rows, hop_works
-from eddy.spark.streaming.driver.join_tasks import partition_tasks, rows_by_group, split_states
+from eddy.spark.streaming.driver.join_tasks import partition_tasks, regrouped_states, rows_by_group
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.late_output import LateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
@@ -165,7 +166,9 @@ class MicroBatches:
             self._watermarks = found.watermarks.resumed(time.time())
             tree, load = found.tree, found.load
             mapped = found.partition_map.with_partitions(settings.partitions)
-        self.key_groups = KeyGroups(self.title, job.shares, tree, mapped, load, settings.rebalancer)
+        self.key_groups = KeyGroups(
+            self.title, job.shares, tree, mapped, load, settings.rebalancer, self._why_undealt()
+        )
         """The key groups, and the requests to change them."""
         self.placing = Placing(job, settings.partitions, settings.placement, settings.memory)
         """Where the steps of the join run."""
@@ -191,6 +194,11 @@ class MicroBatches:
         self._workers = Workers(context)
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
 
+    def _why_undealt(self) -> list[str | None]:
+        """Return per stream why its rows cannot be dealt to fragments of a key group, None if they can."""
+        query = self._context.job.query
+        return [why_undealt(query, stream) for stream in range(len(query.streams))]
+
     def _changed(self) -> Change | None:
         """Return the change that takes effect with the next batch; the state before it is what the new query has.
 
@@ -205,7 +213,8 @@ class MicroBatches:
             return None
         fresh = any(one.how == "immediate" for one in due)
         groups = {} if fresh else {group: replace(one, plan=None) for group, one in manifest.groups.items()}
-        self.manifest = replace(manifest, groups=groups)
+        # The rows of another query may not be dealt in the same way.
+        self.manifest = replace(manifest, groups=groups, dealt=() if fresh else manifest.dealt)
         return Change("immediate" if fresh else "handover", manifest.batch + 1)
 
     @property
@@ -391,7 +400,7 @@ class MicroBatches:
         loaded = [one["group"] for one in groups if one["source"] == LOADED and one["group"] not in layout.by_log]
         if loaded:
             LOG.warning("%s: batch %d: loaded the engines of key groups %s from the log", self.title, batch, loaded)
-        if moves := [(one.group, one.sender, one.receiver) for one in layout.changes if one.child is None]:
+        if moves := [(one.group, one.sender, one.receiver) for one in layout.changes if one.kind == "move"]:
             LOG.debug("%s: batch %d: (key group, from, to) moved between partitions: %s", self.title, batch, moves)
         for one in groups:
             if one["transitions"]:
@@ -503,17 +512,18 @@ class MicroBatches:
 
     def _plan(self, batch: int, layout: Layout, logged: LogReport, taken: Taken | None) -> BatchPlan:
         """Return the work on the rows of a batch."""
-        logged_at, before = time.perf_counter(), self._watermarks
+        logged_at, marks = time.perf_counter(), self._watermarks
         greatest = logged.greatest if self._timed else (None,) * len(logged.greatest)
-        watermarks = before.after(greatest, time.time(), self._settings.rules)
+        watermarks = marks.after(greatest, time.time(), self._settings.rules)
         rows = rows_by_group(logged.segments, layout.tree)
         groups: dict[int, GroupState] = {}
         if self.manifest is not None:
             compacted = self._maintenance.compacted(self.manifest.groups)
-            groups = split_states(compacted, layout.tree, len(self.manifest.splits))
+            trees = replace(layout.tree, splits=self.manifest.splits, dealt=self.manifest.dealt)
+            groups = regrouped_states(compacted, trees, layout.tree)
         versions, steps = self._versions(batch), self.placing.steps(logged.rows)
         tasks = partition_tasks(
-            self._context, batch, self.manifest, rows, groups, layout, before, watermarks, versions, steps
+            self._context, batch, self.manifest, rows, groups, layout, marks, watermarks, versions, steps
         )
         sink = self._context.sink
         return BatchPlan(
@@ -521,11 +531,11 @@ class MicroBatches:
             logged_at,
             taken,
             watermarks,
-            before.late_below,
+            marks.late_below,
             layout,
             groups,
             tasks,
-            before.engine,
+            marks.engine,
             sink.staging(batch) if sink.writes else None,
             self.placing.hops,
             self._held,
@@ -540,7 +550,7 @@ class MicroBatches:
         for task in plan.tasks:
             for one in task.groups:
                 chain = groups[one.group].chain if one.group in groups else ()
-                if one.segments:
+                if one.segments and not plan.layout.tree.is_place(one.group):  # its rows are in the chain of its group
                     chain = (*chain, Link(batch, plan.late_below, one.segments))
                 if hops:  # no engine ran: the group keeps its plan for the next one
                     groups[one.group] = GroupState(batch, one.after, chain, one.plan)
@@ -561,6 +571,7 @@ class MicroBatches:
             watermarks=watermarks.to_json(),
             partition_map=layout.partition_map.partitions,
             splits=layout.tree.splits,
+            dealt=layout.tree.dealt,
             groups=groups,
             results=results,
             late=tuple(file for report in reports for file in report.late),

@@ -1,4 +1,4 @@
-"""Records of moves and splits: the messages between driver and partitions, and what each move gained.
+"""Records of moves, splits and fragments: the messages between driver and partitions, and what each move gained.
 
 The messages have the names and numbers of the protocol MSLB (Zhu, Rundensteiner, "Adapting Partitioned Continuous Query
 Processing in Distributed Systems", sec. 4.2), in which the driver is the distribution manager:
@@ -11,7 +11,8 @@ Processing in Distributed Systems", sec. 4.2), in which the driver is the distri
 
 Step 1 needs no message, as the driver measures the loads. The boundary of a micro-batch stands for steps 3 and 4
 (DeactivatePartitions, Deactivated) and for the drain of the queues: between two batches no row is on its way. A split
-has the message SplitGroup in place of step 2; its children then receive their rows from the log.
+has the message SplitGroup in place of step 2; its children then receive their rows from the log. So do fragments of a
+group after FragmentGroup, and a group after GatherFragments.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ HISTORY = pa.schema(
         ("child", pa.int32()),
         ("how", pa.string()),
         ("by", pa.string()),
+        ("refused", pa.string()),
         ("fullness_before", pa.float64()),
         ("fullness_predicted", pa.float64()),
         ("fullness_measured", pa.float64()),
@@ -76,16 +78,22 @@ def check_how(how: str) -> None:
         raise SparkJoinError(f"move: how={how!r}; pass 'state' or 'jit'")
 
 
+Kind = Literal["move", "split", "fragment", "gather"]
+_ASKED: dict[Kind, str] = {"split": "SplitGroup", "fragment": "FragmentGroup", "gather": "GatherFragments"}
+"""The messages in place of PartitionsToMove."""
+
+
 @dataclass(frozen=True)
 class Change:
-    """A move of a key group that takes effect with a batch, or a split.
+    """A move of a key group that takes effect with a batch, or another change of it.
 
     by        "request" or "rule"
-    sender    partition that had the group
+    sender    partition that had the group; of a fragment that is gathered, its partition
     receiver  partition that gets it, or gets the child
-    child     group that the split made, None for a move
+    child     group that a split made, or a fragment that is made or gathered; None for a move
     """
 
+    kind: Kind
     group: int
     sender: int
     receiver: int
@@ -130,29 +138,17 @@ class MoveRecords:
             for one in changes:
                 number, self._made = self._made, self._made + 1
                 made.append(number)
-                self._moves.append(
-                    {
-                        "move": number,
-                        "batch": batch,
-                        "kind": "move" if one.child is None else "split",
-                        "group": one.group,
-                        "from": one.sender,
-                        "to": one.receiver,
-                        "child": one.child,
-                        "how": one.how,
-                        "by": one.by,
-                        "fullness_before": before,
-                        "fullness_predicted": predicted,
-                        "fullness_measured": None,
-                    }
-                )
+                own = (number, batch, one.kind, one.group, one.sender, one.receiver, one.child, one.how, one.by, None)
+                self._moves.append(dict(zip(HISTORY.names, (*own, before, predicted, None), strict=True)))
                 if one.child is None:
                     self._say(number, batch, one.group, 2, "PartitionsToMove", one.by, "driver")
                     self._awaited[one.group] = number, f"partition {one.sender}"
                 else:
                     kinds = f"key groups {one.group} and {one.child}"
-                    self._say(number, batch, one.group, 2, "SplitGroup", one.by, kinds)
+                    self._say(number, batch, one.group, 2, _ASKED[one.kind], one.by, kinds)
                     self._awaited[one.group] = self._awaited[one.child] = number, "log"
+                    if one.kind == "gather":
+                        del self._awaited[one.child]
             for group, metrics in sorted(ran.items()):
                 if group in self._awaited:
                     self._receive(batch, group, metrics)
@@ -164,6 +160,12 @@ class MoveRecords:
             while self._to_measure and self._to_measure[0][0] <= loads:
                 for move in self._to_measure.popleft()[1]:
                     move["fullness_measured"] = measured
+
+    def refused(self, batch: int, group: int, partition: int, why: str, fullness: float) -> None:
+        """Record that a group with a hot key is not divided into fragments, and why."""
+        with self._lock:
+            own = (None, batch, "fragment", group, partition, None, None, None, "rule", why, fullness, None, None)
+            self._moves.append(dict(zip(HISTORY.names, own, strict=True)))
 
     def _receive(self, batch: int, group: int, metrics: Mapping[str, Any]) -> None:
         """Record how a group arrived, when it runs for the first time after its move."""

@@ -61,10 +61,17 @@ class Load:
         )
         return Load(smoothed, self.weight, self.batches + 1)
 
-    def with_split(self, group: int) -> Load:
-        """Return the load after a split of a group: each child is taken to have half of it, until it is measured."""
-        loads = [*self.per_group, self.per_group[group] / 2]
-        loads[group] /= 2
+    def regrouped(self, old: Sequence[int], new: Sequence[int]) -> Load:
+        """Return the load after groups were split, fragmented or gathered: they are taken to share it evenly.
+
+        old, new  the groups before and after; of these, numbers beyond the groups so far are further groups
+        """
+        loads = [*self.per_group, *[0.0] * (max(new) + 1 - len(self.per_group))]
+        total = sum(loads[group] for group in old)
+        for group in old:
+            loads[group] = 0.0
+        for group in new:
+            loads[group] = total / len(new)
         return Load(tuple(loads), self.weight, self.batches)
 
     def of_partitions(self, partition_map: PartitionMap) -> list[float]:

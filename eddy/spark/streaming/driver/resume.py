@@ -14,6 +14,7 @@ from pathlib import Path
 from eddy.branches.options import plans_in
 from eddy.query.branches import BranchedQuery
 from eddy.spark.errors import SparkJoinError, StreamingStateError
+from eddy.spark.partitioning.fragments import why_undealt
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.partition_map import PartitionMap
@@ -48,7 +49,7 @@ def resume(manifest: Manifest, job: Job, directory: Path, more: Mapping[str, For
         fields({**_EXTRA, **(more or {})})(manifest.extra, "extra")
         found = Resumed(
             Watermarks.from_json(manifest.watermarks),
-            SplitTree(job.shares.partitions, len(job.shares.counts), manifest.splits),
+            SplitTree(job.shares.partitions, len(job.shares.counts), manifest.splits, manifest.dealt),
             PartitionMap(manifest.partition_map, manifest.extra["partitions"]),
             Load.from_json(manifest.extra["load"]),
         )
@@ -79,10 +80,17 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
     require(len(found.watermarks.marks) == streams, f"{len(found.watermarks.marks)} watermarks for {streams} streams")
     for what, length in (("partitions", found.partition_map.groups), ("loads", len(found.load.per_group))):
         require(length == groups, f"{length} {what} of key groups, but the join has {groups} key groups")
+    for group, stream, _ in found.tree.dealt:
+        require(stream < streams, f"key group {group} is in fragments by stream {stream}")
+        why = why_undealt(job.query, stream)
+        require(why is None, f"key group {group} is in fragments, but {why}")
     taken = manifest.extra["taken"]
     require(taken is None or len(taken) == streams, f"positions {taken} of inputs for {streams} streams")
     for group, state in manifest.groups.items():
         require(group < groups, f"key group {group}, but the join has {groups} key groups")
+        if found.tree.is_place(group):
+            own = found.tree.fragments(found.tree.owner(group))
+            require(group in own and not state.chain, f"key group {group} is no fragment, or has rows of its own")
         if state.plan is not None:
             check_plan(state.plan)
         for link in state.chain:

@@ -49,6 +49,7 @@ _GAUGES = {
     "memory_bytes": "Bytes of the engines in memory on the fullest host",
     "memory_peak_bytes": "Most bytes of engines in memory during the newest micro-batch, on the fullest host",
     "spilled_bytes": "Bytes of the files to which engines were spilled",
+    "fragments": "Fragments into which key groups with a hot key are divided",
     "hot_keys": "Key groups whose load is that of one key, so that no move or split can divide it",
     "slowest_share": "Time of the slowest key group over the mean time of a group, in the newest micro-batch",
 }
@@ -57,7 +58,8 @@ NEWEST = 20
 PLANS = 8
 """Plans that are drawn: those of most key groups."""
 _BATCH = (
-    "batch", "placement", "rows", "late", "results", "groups", "live", "mapped", "loaded", "moved", "split", "hot_keys",
+    "batch", "placement", "rows", "late", "results", "groups", "live", "mapped", "loaded", "moved", "split",
+    "fragments", "hot_keys",
     "transitions", "state_rows", "state_bytes", "memory_bytes", "spilled_bytes", "slowest_share", "log_seconds",
     "join_seconds", "commit_seconds", "publish_seconds",
 )  # fmt: skip
@@ -68,8 +70,8 @@ _GROUP = (
 _NODE = ("source", "rows", "late", "results", "state_bytes", "ready_seconds", "join_seconds")
 
 _MOVE = (
-    "batch", "kind", "group", "from", "to", "child", "how", "by", "fullness_before", "fullness_predicted",
-    "fullness_measured",
+    "batch", "kind", "group", "from", "to", "child", "how", "by", "refused", "fullness_before",
+    "fullness_predicted", "fullness_measured",
 )  # fmt: skip
 
 
@@ -148,7 +150,7 @@ def _tables(batches: MicroBatches, groups: list[dict[str, Any]]) -> Iterator[Tab
         ],
     )
     moves = batches.key_groups.records.newest(NEWEST)
-    yield Table("Moves and splits, newest first", _MOVE, [_row(one, _MOVE) for one in reversed(moves)])
+    yield Table("Moves, splits and fragments, newest first", _MOVE, [_row(one, _MOVE) for one in reversed(moves)])
     yield Table("Key groups", _GROUP, [_row(one, _GROUP) for one in sorted(groups, key=lambda one: one["group"])])
     nodes = batches.metrics.newest_nodes()
     yield Table("Nodes", ("node", *_NODE), [(one["partition"], *_row(one, _NODE)) for one in nodes])

@@ -1,19 +1,23 @@
-"""When a key group is split, and when that cannot help.
+"""When a key group is split, and when it is divided into fragments because a split cannot help.
 
 A group that alone has more load than a partition should have leaves its partition overloaded wherever it moves. It is
 split by the next bit of the hash of its keys (`eddy/spark/partitioning/split_tree.py`), unless a single key has that
-much load: rows with one key stay together under any hash. Such a hot key is only reported. The share of a key is that
-of the rows in a sample of the batch, which stands for its share of the load.
+much load: rows with one key stay together under any hash. The group of such a hot key is divided into fragments
+(`eddy/spark/partitioning/fragments.py`), as many as bring each of them below the mean, and gathered when its load is
+below half of the bound. The share of a key is that of the rows in a sample of the batch, which stands for its share of
+the load.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.shares import Shares
-from eddy.spark.partitioning.split_tree import MAX_DEPTH, MAX_SPLITS, Split, SplitTree
+from eddy.spark.partitioning.split_tree import MAX_DEPTH, MAX_SPLITS, SplitTree
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Rebalancer
 from eddy.spark.streaming.worker.hot_keys import HotKey
@@ -24,6 +28,36 @@ LEAST_LOAD = 0.01
 """Load below which the rule splits no group: each group costs a millisecond or two per batch."""
 
 
+class SplitGroup(NamedTuple):
+    """A wish to split a group; along None, the class that copies the fewest tuples."""
+
+    group: int
+    along: int | None = None
+
+
+class FragmentGroup(NamedTuple):
+    """A wish to divide a group into fragments.
+
+    stream  position of the stream whose rows are dealt
+    parts   number of fragments
+    to      partitions of the fragments beside the first; None: the emptiest ones
+    """
+
+    group: int
+    stream: int
+    parts: int
+    to: tuple[int, ...] | None = None
+
+
+class GatherGroup(NamedTuple):
+    """A wish to gather the fragments of a group."""
+
+    group: int
+
+
+Wish = SplitGroup | FragmentGroup | GatherGroup
+
+
 @dataclass(frozen=True)
 class HotGroup:
     """A key group that no split can relieve, because one key has most of its load.
@@ -31,17 +65,20 @@ class HotGroup:
     load   of the group over the mean load of a partition
     share  of the key in the rows of the group
     key    columns and values of the key, as text
+    why    why the rule does not divide it into fragments; None if it will
     """
 
     group: int
     load: float
     share: float
     key: str
+    why: str | None
 
     def __str__(self) -> str:
         return (
             f"key group {self.group} has {self.load:.2f} times the mean load of a partition, and one key ({self.key})"
-            f" has {self.share:.0%} of its rows: no split and no move can divide the load of one key"
+            f" has {self.share:.0%} of its rows: no split and no move can divide the load of one key, "
+            + ("fragments will" if self.why is None else f"and it is not divided into fragments: {self.why}")
         )
 
 
@@ -59,15 +96,25 @@ def directions(tree: SplitTree, shares: Shares, group: int) -> list[int]:
 
 
 class SplitRule:
-    """Splits a key group after it alone was more than a partition should have for several batches.
+    """Splits or fragments a key group after it alone was more than a partition should have for several batches.
 
-    threshold  such a load is above this multiple of the mean load of a partition
-    patience   number of consecutive batches with that load before a split
-    rest       number of batches after a split before the next one
-    splits     whether groups are split; otherwise hot groups are only found
+    why_undealt  per stream, why its rows cannot be dealt to fragments; None if they can
+    threshold    such a load is above this multiple of the mean load of a partition
+    patience     number of consecutive batches with that load before a split, or with less than half of it before the
+                 fragments of a group are gathered
+    rest         number of batches after a change before the next one
+    splits       whether groups are changed; otherwise hot groups are only found
     """
 
-    def __init__(self, threshold: float = 1.25, patience: int = 6, *, rest: int = 8, splits: bool = True) -> None:
+    def __init__(
+        self,
+        why_undealt: Sequence[str | None] = (),
+        threshold: float = 1.25,
+        patience: int = 6,
+        *,
+        rest: int = 8,
+        splits: bool = True,
+    ) -> None:
         if not threshold > 1:
             raise SparkJoinError(f"threshold={threshold}: give more than 1, the mean load of a partition")
         for name, value in (("patience", patience), ("rest", rest)):
@@ -77,46 +124,90 @@ class SplitRule:
         self.patience = patience
         self.rest = rest
         self.splits = splits
+        self._why_undealt = tuple(why_undealt)
+        self._deals = tuple(stream for stream, why in enumerate(why_undealt) if why is None)
         self._above: dict[int, int] = {}
+        self._below: dict[int, int] = {}
+        self._rows: dict[int, Sequence[int]] = {}
         self._keys: dict[int, Sequence[HotKey]] = {}
         self._rests_until = 0
 
     @classmethod
-    def beside(cls, rebalancer: Rebalancer) -> SplitRule:
+    def beside(cls, rebalancer: Rebalancer, why_undealt: Sequence[str | None]) -> SplitRule:
         """Return the rule beside a rebalancer: it splits beside `Automatic`, which then has twice its time to move."""
         if isinstance(rebalancer, Automatic):
-            return cls(rebalancer.threshold, 2 * rebalancer.patience)
-        return cls(splits=False)
+            return cls(why_undealt, rebalancer.threshold, 2 * rebalancer.patience)
+        return cls(why_undealt, splits=False)
 
     @property
     def watched(self) -> frozenset[int]:
         """Groups whose keys are to be counted in the next batch: those with too much load."""
         return frozenset(self._above)
 
-    def saw(self, partition_map: PartitionMap, load: Load, keys: Mapping[int, Sequence[HotKey]]) -> None:
-        """Take the load after a committed batch, and the most frequent keys of the groups that were watched in it."""
-        bound = self.threshold * sum(load.per_group) / partition_map.n
-        now = [group for group, own in enumerate(load.per_group) if own > bound and own >= LEAST_LOAD]
-        self._above = {group: self._above.get(group, 0) + 1 for group in now}
-        self._keys = {group: keys.get(group, self._keys.get(group, ())) for group in now}
+    def saw(
+        self, tree: SplitTree, partition_map: PartitionMap, load: Load, ran: Mapping[int, Mapping[str, Any]]
+    ) -> None:
+        """Take the load after a committed batch, and the metrics of the groups that ran in it.
 
-    def plan(
-        self, tree: SplitTree, shares: Shares, partition_map: PartitionMap, load: Load, batch: int
-    ) -> Split | None:
-        """Return the split that takes effect with a batch, None for none. O(groups + splits)."""
-        full = tree.groups >= GROUPS_FACTOR * tree.cells or len(tree.splits) >= MAX_SPLITS
-        if not self.splits or full or batch < self._rests_until:
+        These have the most frequent keys of the groups that were watched.
+        """
+        bound = self.threshold * sum(load.per_group) / partition_map.n
+        now = [
+            group
+            for group, own in enumerate(load.per_group)
+            if own > bound and own >= LEAST_LOAD and tree.deal_of(group) is None
+        ]
+        self._above = {group: self._above.get(group, 0) + 1 for group in now}
+        self._keys = {group: (group in ran and ran[group]["keys"]) or self._keys.get(group, ()) for group in now}
+        self._rows.update({group: one["stream_rows"] for group, one in ran.items()})
+        cool = [
+            one.group
+            for one in tree.dealt
+            if sum(load.per_group[fragment] for fragment in tree.fragments(one.group)) < bound / 2
+        ]
+        self._below = {group: self._below.get(group, 0) + 1 for group in cool}
+
+    def plan(self, tree: SplitTree, shares: Shares, partition_map: PartitionMap, load: Load, batch: int) -> Wish | None:
+        """Return the change that takes effect with a batch, None for none. O(groups + splits)."""
+        if not self.splits or batch < self._rests_until:
             return None
+        for group, batches in self._below.items():
+            if batches >= self.patience:
+                return GatherGroup(group)
+        places = sum(tree.is_place(group) for group in range(tree.cells, tree.groups))
+        full = tree.groups - places >= GROUPS_FACTOR * tree.cells or len(tree.splits) >= MAX_SPLITS
         for group in self._ripe(load):
-            for along in directions(tree, shares, group):
-                if not self._stuck(group, along, partition_map, load):
-                    return Split(group, along)
+            along = [one for one in directions(tree, shares, group) if not self._stuck(group, one, partition_map, load)]
+            if along and not full:
+                return SplitGroup(group, along[0])
+            if not along and self.why_whole(tree, group) is None:
+                mean = sum(load.per_group) / partition_map.n
+                parts = max(2, min(partition_map.n, math.ceil(load.per_group[group] / mean)))
+                return FragmentGroup(group, self.deal(group), min(parts, tree.most_parts(group)))
         return None
 
-    def split(self, group: int, batch: int) -> None:
-        """Take note that a group was split with a batch."""
-        self._above.pop(group, None)
-        self._keys.pop(group, None)
+    def deal(self, group: int) -> int:
+        """Return the stream that had most rows of a group in the last batch that it ran, of those that can be dealt."""
+        rows = self._rows.get(group)
+        return max(self._deals, key=lambda stream: 0 if rows is None else rows[stream])
+
+    def why_whole(self, tree: SplitTree, group: int) -> str | None:
+        """Return why the rule does not divide a group into fragments, None if it does."""
+        if not self._deals:
+            return self._why_undealt[0] if self._why_undealt else "no stream can be dealt"
+        if not self.splits:
+            return "rebalance is not 'auto'; call fragment(…)"
+        if tree.most_parts(group) < 2:
+            return f"there are {MAX_SPLITS} splits and fragments"
+        rows = self._rows.get(group)
+        if rows is not None and not rows[self.deal(group)]:
+            return "its rows are of streams that cannot be dealt"
+        return None
+
+    def changed(self, group: int, batch: int) -> None:
+        """Take note that a group was split, fragmented or gathered with a batch."""
+        for own in (self._above, self._below, self._keys):
+            own.pop(group, None)
         self._rests_until = batch + self.rest
 
     def hot(self, tree: SplitTree, shares: Shares, partition_map: PartitionMap, load: Load) -> list[HotGroup]:
@@ -126,7 +217,8 @@ class SplitRule:
             along = directions(tree, shares, group)
             if along and all(self._stuck(group, one, partition_map, load) for one in along):
                 key = next(one for one in self._keys[group] if one.along == along[0])
-                found.append(HotGroup(group, load.per_group[group] / mean, key.share, key.key))
+                why = self.why_whole(tree, group)
+                found.append(HotGroup(group, load.per_group[group] / mean, key.share, key.key, why))
         return found
 
     def _ripe(self, load: Load) -> Iterable[int]:

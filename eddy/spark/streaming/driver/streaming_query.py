@@ -190,8 +190,9 @@ class StreamingJoinQuery:
         Columns: batch, rows, late, results, log_bytes; placement ("grid" or "hops") and shipped_bytes (of rows and
         intermediate tuples that tasks sent to each other); groups (key groups or nodes that ran), live, mapped and
         loaded (those of them whose engine or windows were in memory, in a file of the host, or loaded from the log),
-        moved (to another partition), split (key groups that were split), hot_keys (key groups whose load is that of one
-        key), transitions (changes of plans and stored states), state_rows (that the log keeps for all groups),
+        moved (to another partition), split (key groups that were split), fragments (into which key groups with a hot
+        key are divided), hot_keys (key groups whose load is that of one key, and which are not in fragments),
+        transitions (changes of plans and stored states), state_rows (that the log keeps for all groups),
         state_bytes (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after
         the batch), memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops
         (evictions by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines,
@@ -338,6 +339,28 @@ class StreamingJoinQuery:
         """
         self._batches.key_groups.split(group)
 
+    def fragment(self, group: int, deal: str | None = None, to: Iterable[int] | None = None) -> None:
+        """Divide a key group into fragments, from the next micro-batch on: for a group in which one key has most rows.
+
+        group  `explain()` names the groups with a hot key
+        deal   the stream whose rows are dealt to the fragments, by a hash of the whole row; rows of the others go to
+               each. None: the one that had most rows of the group in the last micro-batch
+        to     a partition for each fragment beside the first, which stays where the group is. None: one further
+               fragment, in the emptiest partition
+
+        A fragment is a key group of its own: it moves as any other. All fragments are loaded from the log, which keeps
+        each row once. `gather` ends them. Raises SparkJoinError for a group that does not exist or is in fragments, a
+        stream in a branch, a full outer join, and a hub: there a result need not have one row of the stream.
+        """
+        self._batches.key_groups.fragment(group, deal, to)
+
+    def gather(self, group: int) -> None:
+        """Gather the fragments of a key group where its first one is, from the next micro-batch on.
+
+        The group is loaded from the log. Raises SparkJoinError for a group that is not in fragments.
+        """
+        self._batches.key_groups.gather(group)
+
     def place(self, placement: Placement) -> None:
         """Place the join steps in another way from the next micro-batch on; see `placement` of `eddy.spark.join`.
 
@@ -348,23 +371,24 @@ class StreamingJoinQuery:
         self._batches.place(placement)
 
     def messages(self) -> pa.Table:
-        """Return the messages of moves and splits since the start, oldest first.
+        """Return the messages of moves, splits and fragments since the start, oldest first.
 
         Columns: move (its number), batch, group; step and kind, the number and the name of the message in the protocol
         MSLB of Zhu and Rundensteiner (PartitionsToMove, SendPartitions, ReceivePartitions, Received,
-        ReactivatePartitions), or SplitGroup; from, to; bytes, and seconds where they are known. The boundary of a
-        micro-batch stands for DeactivatePartitions. A group without rows is received when it next has some. The newest
-        10,000 are kept.
+        ReactivatePartitions), or SplitGroup, FragmentGroup, GatherFragments; from, to; bytes, and seconds where they
+        are known. The boundary of a micro-batch stands for DeactivatePartitions. A group without rows is received when
+        it next has some. The newest 10,000 are kept.
         """
         return self._batches.key_groups.records.messages()
 
     def history(self) -> pa.Table:
-        """Return the moves and splits since the start, oldest first, with the gain that was predicted and measured.
+        """Return the moves, splits and fragments since the start, oldest first, with their gains.
 
-        Columns: move, batch, kind ("move" or "split"), group, from and to (partitions), child (the new group of a
-        split), how, by ("request" or "rule"); the load of the fullest partition over the mean load: fullness_before,
-        fullness_predicted for the moves and splits of the batch together, and fullness_measured four batches later,
-        null until then. The newest 10,000 are kept.
+        Columns: move, batch, kind ("move", "split", "fragment" or "gather"; a row for each fragment beside the first),
+        group, from and to (partitions), child (the new group of a split, or the fragment), how, by ("request" or
+        "rule"), refused (why a group with a hot key is not divided into fragments, null for a change); the load of the
+        fullest partition over the mean load: fullness_before, fullness_predicted for all changes of the batch together,
+        and fullness_measured four batches later, null until then. The newest 10,000 are kept.
         """
         return self._batches.key_groups.records.history()
 

@@ -74,6 +74,10 @@ class HubBatches(MicroBatches):
         """Return a text on the job, its queries, and its state after the newest batch."""
         return "\n".join([*self._queries.lines(), super().explain()])
 
+    def _why_undealt(self) -> list[str | None]:
+        why = "the queries of a hub change, and one without the stream would have its results from each fragment"
+        return [why for _ in self._context.job.query.streams]
+
     def _begin(self, batch: int) -> None:
         self._queries.begin(batch, self._watermarks)
 

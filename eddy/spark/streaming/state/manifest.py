@@ -4,8 +4,9 @@ A manifest is complete: a job can resume from the newest one and the files that 
 
 The bytes are those of `eddy/storage/sections.py` with another magic: a header in JSON, one section, a digest over all.
 
-    header     batch, watermarks, partition map, splits of key groups, extra; results and late files as lists; per key
-               group version, token, plan, due and its chain as [batch, late marks or null, number of segments]
+    header     batch, watermarks, partition map, splits of key groups, groups in fragments, extra; results and late
+               files as lists; per key group version, token, plan, due and its chain as [batch, late marks or null,
+               number of segments]
     segments   one batch (`eddy.storage.arrow_bytes`): the segments of all links, in order of key group and chain
 
 Segments are a table because there are thousands of them; a chain has few links.
@@ -23,13 +24,14 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.partitioning.fragments import Dealt
 from eddy.spark.partitioning.split_tree import Split
 from eddy.spark.streaming.state.segments import DIGEST_BYTES, Segment
 from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
 from eddy.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
 from eddy.storage.sections import FileKind, pack, unpack
 
-VERSION = 5
+VERSION = 6
 KIND = FileKind("manifest", b"eddymani", VERSION, StreamingStateError, "Manifest.to_bytes()", "go on from")
 
 _NUMBERS = ("offset", "length", "group", "stream", "rows", "splits", "first", "last")
@@ -49,6 +51,7 @@ _HEADER = fields(
         "watermarks": mapping,
         "partition_map": list_of(_COUNT),
         "splits": list_of(row_of(_COUNT, _COUNT)),
+        "dealt": list_of(row_of(_COUNT, _COUNT, _COUNT)),
         "groups": list_of(
             row_of(
                 _COUNT,
@@ -87,7 +90,7 @@ class GroupState:
 
     version  the last batch that ran it: with rows, or with rows that had waited
     token    digest of everything that led to the state
-    chain    its rows, in order of batches
+    chain    its rows, in order of batches; empty for a further fragment, whose rows are in the chain of its group
     plan     the plan that its engine ran, None if none was chosen
     due      the event time that the watermark must pass before the group has results without further rows, None if it
              has none (`Runtime.due`)
@@ -124,6 +127,7 @@ class Manifest:
     watermarks     their state as JSON: mappings have text as keys, sequences return as lists
     partition_map  the partition of each key group
     splits         of key groups, in their order
+    dealt          key groups in fragments, ascending
     groups         the state of each key group that has one
     results        result files of this batch
     late           files of late rows of this batch
@@ -138,6 +142,7 @@ class Manifest:
     late: tuple[OutputFile, ...]
     extra: dict[str, Any]
     splits: tuple[Split, ...] = ()
+    dealt: tuple[Dealt, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the manifest as bytes; equal manifests give equal bytes. O(segments), about a microsecond each."""
@@ -147,6 +152,7 @@ class Manifest:
             "watermarks": self.watermarks,
             "partition_map": self.partition_map,
             "splits": self.splits,
+            "dealt": self.dealt,
             "groups": [
                 [
                     group,
@@ -180,6 +186,7 @@ class Manifest:
             watermarks=header["watermarks"],
             partition_map=tuple(header["partition_map"]),
             splits=tuple(Split(*one) for one in header["splits"]),
+            dealt=tuple(Dealt(*one) for one in header["dealt"]),
             groups={
                 group: GroupState(version, token, tuple(_link(segments, *link) for link in chain), plan, due)
                 for group, version, token, plan, due, chain in header["groups"]

@@ -49,8 +49,11 @@ def hot_keys(job: Job, arrivals: Iterable[tuple[int, pa.RecordBatch]]) -> list[H
             most = int(counts.argmax())
             name, rows, own_hashes = next(part for part in parts if (part[2] == values[most]).any())
             at = int(np.flatnonzero(own_hashes == values[most])[0])
+            # Named by the same stream in each batch.
+            shown = next(iter(one.columns))
             text = ", ".join(
-                f"{name}.{component[0]} = {rows.column(component[0])[at].as_py()!r}" for component in one.columns[name]
+                f"{shown}.{mine[0]} = {rows.column(own[0])[at].as_py()!r}"
+                for mine, own in zip(one.columns[shown], one.columns[name], strict=True)
             )
             found.append(HotKey(along, float(counts[most] / hashes.size), text[:_LONGEST]))
     return found

@@ -210,7 +210,7 @@ class PartitionJoin:
                     f"batch {task.batch}: key group {one.group} would have lost rows; this is a defect, please report"
                     f" it: {', '.join(f'{n} of stream {name!r}' for name, n in lost.items())}"
                 )
-            joined = perf_counter()
+            joined, streams = perf_counter(), range(len(job.query.streams))
             keys = hot_keys(job, ((own.stream, own.rows) for own in arrivals)) if one.watched else []
             metrics: dict[str, Any] = {
                 "batch": task.batch,
@@ -230,6 +230,7 @@ class PartitionJoin:
                 "received_bytes": received,
                 "key_share": min((own.share for own in keys), default=None),
                 "keys": keys,
+                "stream_rows": [sum(own.rows.num_rows for own in arrivals if own.stream == i) for i in streams],
             }
         return metrics
 

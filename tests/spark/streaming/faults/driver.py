@@ -8,6 +8,7 @@ was killed. Exits with 0 when all batches are done, and with 3 after an event th
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
 REGROUPED = "regrouped"
-"""File with a line for each move and split that took effect, and for each placement in which a micro-batch ran."""
+"""File with a line for each move, split, fragment and gathering that took effect, and for each placement in which a
+micro-batch ran."""
 MOST_GROUPS = 14
-SHARE, SHARE_BETWEEN = 0.5, 0.05
-"""Share of the points at which a move or a split is requested, and of the looks of the main thread in between."""
+SHARE, SHARE_BETWEEN = 0.7, 0.08
+"""Share of the points at which such a change is requested, and of the looks of the main thread in between."""
 WORKER_DIED = ("Python worker exited unexpectedly", "PythonWorkerFactory.createWorker")
 """In Spark's errors: a worker died at its work, or before it said its number."""
 
@@ -97,7 +99,7 @@ class Driver:
             },
         )
 
-    # Moves and splits at every point
+    # Moves, splits and fragments at every point
 
     def _record_changes(self) -> None:
         committed, path = KeyGroups.committed, self._root / REGROUPED
@@ -106,7 +108,7 @@ class Driver:
             committed(key_groups, batch, layout, *given)
             with open(path, "a") as file:
                 for one in layout.changes:
-                    file.write(f"{'split' if one.child is not None else 'moved by ' + one.how}\n")
+                    file.write(f"{'moved by ' + one.how if one.kind == 'move' else one.kind}\n")
 
         KeyGroups.committed = wrapped  # type: ignore[method-assign]
         measured = MicroBatches._measured
@@ -119,7 +121,7 @@ class Driver:
         MicroBatches._measured = wrapped_measured  # type: ignore[method-assign]
 
     def _regroup(self, share: float) -> None:
-        """Request a move or a split, and perhaps another placement; any thread."""
+        """Request a move, a split or fragments, and perhaps another placement; any thread."""
         with self._regrouping:
             running, chance = self._running, self._regroups
             if running is None or chance.random() > share:
@@ -129,11 +131,19 @@ class Driver:
             mapped = running.partition_map
             group = chance.randrange(mapped.groups)
             others = [one for one in range(mapped.n) if one != mapped.partitions[group]]
-            if not others or (chance.random() < 0.4 and mapped.groups < MOST_GROUPS):
-                running.split(group)
-            else:
-                # In turns, so that a short campaign has both.
-                running.move(group, chance.choice(others), how=next(self._ways))
+            kind = chance.random()
+            # A group in fragments is not split, and a place for a fragment is no group to change.
+            with contextlib.suppress(SparkJoinError):
+                if kind < 0.3 and mapped.groups < MOST_GROUPS + 6:
+                    to = chance.choices(range(mapped.n), k=chance.randrange(1, 3))
+                    running.fragment(group, chance.choice(STREAMS), to)
+                elif kind < 0.5 and (dealt := running._batches.key_groups.tree.dealt):
+                    running.gather(chance.choice(dealt).group)
+                elif mapped.groups < MOST_GROUPS and (not others or kind < 0.7):
+                    running.split(group)
+                elif others:
+                    # In turns, so that a short campaign has both.
+                    running.move(group, chance.choice(others), how=next(self._ways))
 
     def run(self) -> None:
         """Run until all batches are done."""

@@ -1,0 +1,75 @@
+"""Fragments of a key group: rows of one key divided among tasks, although no partitioning by key can divide them.
+
+One stream is *dealt*: each of its rows in the group goes to one fragment, which a hash of the whole row decides. Rows
+of the other streams in the group go to all fragments. A result has exactly one row of the dealt stream, so exactly one
+fragment gives it; and that fragment has the rows of all other streams, so it finds it.
+
+    stream R (dealt)       r0 r1 r2 r3      fragment 0: r0 r3     fragment 1: r1 r2
+    S, T (replicated)      s0 s1, t0        both: s0 s1, t0
+
+A fragment is what the group would be in a grid with one more class, which only the dealt stream has. The hash depends
+on nothing but the row, so a row finds its fragment again in a replay, and when the log is read.
+
+What has to hold is that a result has *exactly one* row of the dealt stream (`why_undealt`). Branches have results that
+tell of rows which do not exist: a row without partners of its own fragment may have some in another one. So only a
+stream of the core is dealt, and none of a full outer join, which has two cores. The windows are of event time, so they
+do not depend on what else is in an engine.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.ingest.keys import KeyEncoder
+from eddy.query.branches import BranchedQuery
+from eddy.query.key_types import unified
+from eddy.query.query import Query
+from eddy.query.windows import Rows
+from stairs.kernels.byte_strings import mix_words
+
+
+class Dealt(NamedTuple):
+    """A key group in fragments.
+
+    group   the key group, which is the first of them
+    stream  position of the stream whose rows are dealt to them; rows of the others are in each
+    parts   number of fragments
+    """
+
+    group: int
+    stream: int
+    parts: int
+
+
+def why_undealt(query: Query, stream: int) -> str | None:
+    """Return why the rows of a stream cannot be dealt to fragments; None if they can."""
+    one = query.streams[stream]
+    if isinstance(one.window, Rows):
+        return f"stream {one.name} has a Rows window, which counts the rows of all fragments"
+    if isinstance(query, BranchedQuery):
+        if len(query.cores) > 1:
+            return "a full outer join has results without a row of any one stream"
+        if stream not in query.cores[0].own:
+            return f"stream {one.name} is in a branch: its rows in one fragment do not tell who has no partner at all"
+    return None
+
+
+def row_hashes(rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    """Return a hash of each row, uint64[rows], from all columns whose type can be a key. O(rows * columns)."""
+    hashes = np.zeros(rows.num_rows, np.uint64)
+    for name, kind in zip(rows.schema.names, rows.schema.types, strict=True):
+        own = unified([kind])
+        if own is not None:
+            found, _ = KeyEncoder("", [[name]], [own]).hashes(rows)
+            mix_words(found.view(np.int64), hashes)
+    return hashes
+
+
+def keep_part(rows: pa.RecordBatch, parts: int, part: int, keep: npt.NDArray[np.bool_]) -> None:
+    """Clear `keep` bool[rows] of the rows that are dealt to other fragments than number `part` of `parts`."""
+    coordinate = (row_hashes(rows) >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)
+    keep &= coordinate == np.uint64(part)

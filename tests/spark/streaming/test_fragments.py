@@ -1,0 +1,79 @@
+"""Key groups with a hot key are divided into fragments and gathered while the join runs; the results stay the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eddy
+from eddy.spark.partitioning.fragments import Dealt, why_undealt
+from eddy.spark.streaming.state import compaction
+from eddy.spark.streaming.state.checkpoint import Checkpoint
+from tests.spark.streaming.test_splits import QUERIES, SCHEMA, Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(("kind", "transport"), [("one key", "packed"), ("chain", "rows"), ("branch", "packed")])
+def test_fragments_on_request(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, transport: str
+) -> None:
+    monkeypatch.setattr(compaction, "MERGED", 3)
+    run = Run(spark, tmp_path, kind)
+    run.keys = [7] * 8 + list(range(40))
+    running = run.start(partitions=2, key_groups=2, transport=transport, keep=2)
+    for _ in range(2):
+        run.batch(running)
+    running.fragment(0, "R")
+    run.batch(running)
+    running.fragment(1, "S", to=[0, 1])
+    running.move(2, 1)
+    run.batch(running)
+    assert running.partition_map.groups == 5
+    running.gather(0)
+    running.forget_engines()  # they load what compaction has written
+    run.batch(running)
+    running.split(0)
+    running.fragment(0, "S")
+    run.batch(running)
+    text, changes = running.explain(), running.history().to_pylist()
+    running.stop()
+    running = run.start(partitions=2, transport=transport, keep=2)
+    for _ in range(2):
+        run.batch(running)
+    running.gather(1)
+    for _ in range(2):
+        run.batch(running)
+    assert running.compaction_problem is None
+    manifest = Checkpoint(tmp_path / "state").newest()
+    run.end_of_time(running)
+    running.stop()
+    run.check()
+    assert manifest is not None
+    assert manifest.dealt == (Dealt(0, 1, 2),)
+    assert "key group 0 is in fragments 0, 2: rows of S are dealt to them" in text
+    assert [(one["kind"], one["group"], one["child"]) for one in changes if one["kind"] != "move"] == [
+        ("fragment", 0, 2),
+        ("fragment", 1, 3),
+        ("fragment", 1, 4),
+        ("gather", 0, 2),
+        ("split", 0, 5),
+        ("fragment", 0, 2),
+    ]
+
+
+def test_what_is_dealt_has_one_row_in_each_result() -> None:
+    r, s, t = (eddy.Stream(name, SCHEMA, window=eddy.Range(5), time="t") for name in "RST")
+    assert [why_undealt(QUERIES["chain"], stream) for stream in range(3)] == [None] * 3
+    for how in ("left", "semi", "anti"):
+        query = eddy.Query([r, s], ["R.k = S.k"], branches=[eddy.Branch([t], ["R.k = T.k"], how)])
+        assert [why_undealt(query, stream) for stream in range(2)] == [None, None]
+        assert "stream T is in a branch" in (why_undealt(query, 2) or "")
+    full = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "full")])
+    assert all("full outer join" in (why_undealt(full, stream) or "") for stream in range(2))
+    rows = eddy.Query([eddy.Stream("R", SCHEMA, window=eddy.Rows(5), time="t"), s], ["R.k = S.k"])
+    assert "Rows window" in (why_undealt(rows, 0) or "")
+    assert why_undealt(rows, 1) is None
