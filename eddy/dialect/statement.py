@@ -15,8 +15,9 @@ from eddy.dialect.groups import grouped_query, read_groups, with_distinct
 from eddy.dialect.joins import Joins
 from eddy.dialect.relations import Block, Relations
 from eddy.dialect.union import UnionAll
+from eddy.query.arguments import listed
 from eddy.query.lateness import LATE_ROWS, Late
-from eddy.query.query import Query, listed
+from eddy.query.query import Query
 from eddy.query.stream import Stream
 from stairs.errors import QueryError, SqlError
 

@@ -7,7 +7,6 @@ the plan of their stream says. Between two epochs the cluster measures its strea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,55 +14,32 @@ import pyarrow as pa
 
 from eddy.placement.admission import Admission, checked_query
 from eddy.placement.central import CentralNode
+from eddy.placement.change import Change, change_table
+from eddy.placement.choice import KINDS, Choice
 from eddy.placement.costs import Model, StreamStatistics, UnitCosts
 from eddy.placement.distributed import UpdatingNode
+from eddy.placement.figures import differ, statistics, synopses, unknown
 from eddy.placement.messages import Changed, Finished, Sent
 from eddy.placement.network import Faults, Network
 from eddy.placement.nodes import JoiningNode, Shape
 from eddy.placement.operators import SITE, texts
+from eddy.placement.options import check_options
 from eddy.placement.pieces import Base, GlobalReady, Install, LocalReady, Piece, Request
 from eddy.placement.places import Place
 from eddy.placement.plan import JEP, jep
 from eddy.placement.program import Program, Steps, program, sited_routes
 from eddy.placement.routes import Planner
-from eddy.placement.synopses import Synopsis, distribution
+from eddy.placement.synopses import Synopsis
 from eddy.placement.tuples import Tuples, merged
 from eddy.query.query import Query
 from stairs.errors import InputError, PlanError, StateError
 
-KINDS = ("grid", "hops")
-"""Kinds of plan over nodes that share all steps."""
 DATA = (Piece, Request, Base, Install, LocalReady, GlobalReady)
 """Messages to the joining part of a node; all others are to the part that updates its operators."""
 PLANNER = 0
 """The node that plans centrally."""
 SMOOTHING = 0.5
 """Weight of the newest epoch in the rate of a stream."""
-WORTH = 1.05
-"""How many times as fast another kind of plan must be predicted to be before the cluster changes to it."""
-PAYBACK = 8
-"""Epochs in which a change must gain the time that its windows take to travel."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A change of program.
-
-    epoch     the next epoch when it was decided
-    version   of the new program
-    reason    why
-    plan      in words
-    before, after   predicted seconds per epoch, under the figures of the change
-    at              simulated seconds when it was decided
-    """
-
-    epoch: int
-    version: int
-    reason: str
-    plan: str
-    before: float
-    after: float
-    at: float
 
 
 class Simulation:
@@ -118,7 +94,7 @@ class Simulation:
         self.costs = UnitCosts() if costs is None else costs
         self._labels = [f"[{one}]" for one in query.classes]
         self._placement = placement if placement is not None else "greedy" if nodes is None else "auto"
-        _check(nodes, self._placement, update, migration)
+        check_options(nodes, self._placement, update, migration)
         self._distributed, self._track = update == "distributed", migration == "track"
         self.report = report
         """Factor by which a figure must change; infinity keeps the plan as it is."""
@@ -129,17 +105,16 @@ class Simulation:
         count = m if nodes is None else nodes
         self._arrival = tuple(((i,) if nodes is None else tuple(range(i % count, count, m))) for i in range(m))
         self._starts = tuple(Place(own) for own in self._arrival)
-        self._planner = Planner(query, count, self._starts, self.costs)
+        self._choice = Choice(Planner(query, count, self._starts, self.costs))
         self._network = Network(self._take, self.costs, lambda: self._admission.row_bytes, faults, seed)
         self._epoch = 0
         self._rates = [0.0] * m
         self._took: float | None = None
         self._ran = 0
-        self._off: dict[str, float] = {}
         self._jep: JEP | None = None
         self._history: list[Change] = []
         self._found: list[Tuples] = []
-        self._reported = [_unknown(len(query.classes), own) for own in self._admission.classes]
+        self._reported = [unknown(len(query.classes), own) for own in self._admission.classes]
         if shared and self._distributed:
             raise InputError('update="distributed" plans each head by itself: shared=True needs update="central"')
         model = Model(tuple(self._reported), self.costs, shared)
@@ -237,7 +212,7 @@ class Simulation:
         if not isinstance(placement, str):
             routes, kind = self._own_routes(placement), "own"
         elif placement in KINDS:
-            routes, kind = self._kind_routes(placement, self._synopses(self._logged())), placement
+            routes, kind = self._choice.routes(placement, self._synopses(self._logged())), placement
         else:
             raise PlanError(f'placement {placement!r}: give a plan of your own, "grid" or "hops"')
         self._kind = kind
@@ -283,11 +258,8 @@ class Simulation:
         )
 
     def history(self) -> pa.Table:
-        """Return all changes of plan, oldest first. `Change` documents the columns."""
-        names = Change.__dataclass_fields__
-        kinds = {"epoch": pa.int64(), "version": pa.int64(), "reason": pa.string(), "plan": pa.string()}
-        schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in names])
-        return pa.table({name: [getattr(one, name) for one in self._history] for name in names}, schema=schema)
+        """Return all changes of plan, oldest first. `eddy.placement.change.Change` documents the columns."""
+        return change_table(self._history)
 
     # Crashes
 
@@ -356,18 +328,15 @@ class Simulation:
             self._kind, self._jep = "greedy", self._central.plan
             return sited_routes(self._central.plan)
         self._kind = "grid" if self._placement == "auto" else self._placement
-        return self._kind_routes(self._kind, self._synopses([[] for _ in self.names]))
+        return self._choice.routes(self._kind, self._synopses([[] for _ in self.names]))
 
     def _own_routes(self, placement: Mapping[str, Sequence[tuple[str, str]]]) -> list[Steps]:
-        if self._planner.nodes != len(self.names) or any(len(own) > 1 for own in self._arrival):
+        if self._choice.planner.nodes != len(self.names) or any(len(own) > 1 for own in self._arrival):
             raise PlanError("a plan of your own places steps at one node per stream: leave out `nodes`")
         plan = jep(placement, self.names)
         self._central.model.check(plan)
         self._jep = plan
         return sited_routes(plan)
-
-    def _kind_routes(self, kind: str, figures: Sequence[Synopsis]) -> list[Steps]:
-        return self._planner.grid_routes(figures) if kind == "grid" else self._planner.hop_routes(figures)
 
     def _send_program(self, node: int, made: Program, reason: str, costs: tuple[float, float]) -> None:
         self._network.send(node, self._installs(made, reason, costs))
@@ -407,7 +376,7 @@ class Simulation:
     def _report_figures(self) -> None:
         figures = self._statistics()
         for i, (old, new) in enumerate(zip(self._reported, figures, strict=True)):
-            if not _differ(old, new, self.report):
+            if not differ(old, new, self.report):
                 continue
             self._reported[i] = new
             sent = self._updating[i].change(new) if self._distributed else [Sent(PLANNER, Changed(i, new))]
@@ -422,74 +391,17 @@ class Simulation:
 
     def _choose(self, windows: list[list[Tuples]]) -> None:
         """Change to the kind of plan that is predicted to be faster, if it is worth it."""
-        figures = self._synopses(windows)
-        now = self._planner.predicted(self._newest.routes, figures)
-        if self._took is not None and now:
-            # Predictions of a kind of plan are corrected by how they turned out when it ran last.
-            self._off[self._kind] = self._took / now
-        usual = sum(self._off.values()) / len(self._off) if self._off else 1.0
-        made = {kind: self._kind_routes(kind, figures) for kind in KINDS}
-        seconds = {
-            kind: self._planner.predicted(routes, figures) * self._off.get(kind, usual) for kind, routes in made.items()
-        }
-        now *= self._off.get(self._kind, usual)
-        best = min(KINDS, key=lambda kind: (seconds[kind], kind))
-        moved = self._planner.moving(self._newest.routes, made[best], figures)
-        if seconds[best] * WORTH < now and (now - seconds[best]) * PAYBACK > moved:
-            self._kind = best
-            self._send_program(PLANNER, self._next_program(made[best]), "predicted time", (now, seconds[best]))
+        chosen = self._choice.choose(self._kind, self._newest.routes, self._synopses(windows), self._took)
+        if chosen is not None:
+            self._kind = chosen.kind
+            self._send_program(
+                PLANNER, self._next_program(chosen.routes), "predicted time", (chosen.before, chosen.after)
+            )
 
-    def _synopses(self, windows: list[list[Tuples]]) -> list[Synopsis]:
+    def _synopses(self, windows: Sequence[Sequence[Tuples]]) -> list[Synopsis]:
         """Return the figures of all streams, from the rows of their windows."""
-        found = []
-        for i, logged in enumerate(windows):
-            if not any(rows.size for rows in logged):
-                nothing = {c: distribution(np.zeros(1, np.int64)) for c in self._admission.classes[i]}
-                found.append(Synopsis(self._rates[i] or 1.0, 1.0, self._admission.row_bytes[i] or 8.0, nothing))
-                continue
-            rows = merged(logged)
-            keys = {c: distribution(own) for c, own in rows.keys.items()}
-            found.append(Synopsis(self._rates[i], rows.size, self._admission.row_bytes[i], keys))
-        return found
+        return synopses(windows, self._rates, self._admission.row_bytes, self._admission.classes)
 
     def _statistics(self) -> list[StreamStatistics]:
         """Return the figures of all streams as the cost model of the paper has them."""
-        count = len(self.query.classes)
-        return [
-            StreamStatistics(
-                one.rate,
-                one.window,
-                one.tuple_bytes,
-                tuple(one.keys[c].selectivity if c in one.keys else None for c in range(count)),
-            )
-            for one in self._synopses(self._logged())
-        ]
-
-
-def _unknown(classes: int, own: frozenset[int]) -> StreamStatistics:
-    """Return figures of a stream before anything is measured."""
-    return StreamStatistics(1.0, 1.0, 1.0, tuple(1.0 if c in own else None for c in range(classes)))
-
-
-def _differ(old: StreamStatistics, new: StreamStatistics, factor: float) -> bool:
-    """Return whether a figure has changed by more than a factor."""
-    pairs = [(old.rate, new.rate), (old.window, new.window), (old.tuple_bytes, new.tuple_bytes)]
-    pairs += [(a or 0.0, b or 0.0) for a, b in zip(old.selectivity, new.selectivity, strict=True)]
-    return any(max(pair) > factor * min(pair) for pair in pairs)
-
-
-def _check(nodes: int | None, placement: object, update: str, migration: str) -> None:
-    """Raise InputError for options that do not fit together."""
-    if nodes is not None and (not isinstance(nodes, int) or nodes < 1):
-        raise InputError(f"nodes={nodes!r}: give a number of 1 or more, or None for one node per stream")
-    if isinstance(placement, str) and placement not in ("greedy", "auto", *KINDS):
-        raise InputError(f'placement={placement!r}: "greedy", "grid", "hops", "auto", or a plan for each stream')
-    if isinstance(placement, str) and (placement == "greedy") != (nodes is None):
-        remedy = "leave out `nodes`" if placement == "greedy" else "give the number of `nodes`"
-        raise InputError(f"placement={placement!r}, nodes={nodes}: {remedy}")
-    for name, value, known in (
-        ("update", update, ("central", "distributed")),
-        ("migration", migration, ("log", "track")),
-    ):
-        if value not in known:
-            raise InputError(f"{name}={value!r}: one of {', '.join(map(repr, known))}")
+        return statistics(self._synopses(self._logged()), len(self.query.classes))

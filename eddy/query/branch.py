@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from eddy.filters.conditions import Condition, Filter
-from eddy.query.query import listed, predicate_texts
+from eddy.query.arguments import listed, predicate_texts
 from eddy.query.stream import Stream
 from stairs.errors import QueryError
 

@@ -18,11 +18,12 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.filters.conditions import Condition, Filter
+from eddy.query.arguments import listed
 from eddy.query.branch import Branch, checked_branches
 from eddy.query.event_time import span_of
 from eddy.query.lateness import LATE_ROWS, Late
 from eddy.query.predicates import AttributeClass, attribute_classes
-from eddy.query.query import Query, listed
+from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Unbounded
 from stairs.errors import InputError, QueryError

@@ -2,63 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.conditions import Filter, Predicate, conditions
 from eddy.query.aggregates import Aggregate, Aggregation, Argument
+from eddy.query.arguments import Select, check_streams, has_groups, listed, predicate_texts, selected
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
 from eddy.query.computed import Computed, compute, computed_type
 from eddy.query.event_time import ticks, unified_time
 from eddy.query.group_outputs import GroupOutputs
 from eddy.query.group_windows import GroupWindow
 from eddy.query.intervals import Intervals
-from eddy.query.key_types import text_words, word_count
+from eddy.query.join_graph import (
+    check_connected,
+    checked_lateness,
+    join_graph,
+    places_of_values,
+    windows_in_numbers,
+)
 from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
-from eddy.query.numbers import whole
 from eddy.query.parser import column_place, parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
-from stairs.graph import MAX_STREAMS, JoinGraph, Value, Window, WindowKind
+from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.plain_types import Column
 
 if TYPE_CHECKING:
     from eddy.query.branch import Branch
-
-
-Select: TypeAlias = Sequence[str] | Mapping[str, Any]
-"""The type of the argument `select`: a list of columns, or columns and expressions by output name."""
-
-
-def listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
-    """Return a list of `members`. Raises QueryError if `what` is given as anything else."""
-    if isinstance(given, Mapping) or not isinstance(given, Iterable):
-        raise QueryError(f"{what} must be a list of {members}, not {type(given).__name__}")
-    return list(given)
-
-
-def predicate_texts(on: Any) -> tuple[Any, ...]:
-    """Return the predicates of a query or branch. Raises QueryError for one string, and for what is no list."""
-    if isinstance(on, str):
-        raise QueryError(f"on must be a list of predicates, not one string: write [{on!r}]")
-    return tuple(listed(on, "on", "predicates such as 'R.a = S.a'"))
-
-
-def _grouped(group_by: Any, aggregates: Any, having: Any, group_window: Any) -> bool:
-    """Return whether a query has groups. Raises QueryError for arguments that need groups."""
-    found = bool(aggregates) or (bool(group_by) if isinstance(group_by, str | Mapping | Sequence) else True)
-    if not found and (having is not None or group_window is not None):
-        name = "group_window" if having is None else "having"
-        raise QueryError(f"{name} is for groups: give group_by= or aggregates= too, or leave it out")
-    return found
 
 
 class Query:
@@ -132,7 +111,7 @@ class Query:
         having: Filter | None = None,
         group_window: GroupWindow | None = None,
     ) -> None:
-        self._grouped = _grouped(group_by, aggregates, having, group_window)
+        self._grouped = has_groups(group_by, aggregates, having, group_window)
         self._watermarked = group_window is not None
         self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
         self.on = predicate_texts(on)
@@ -141,7 +120,7 @@ class Query:
         check_late(late, "")
         self.late = late
         self.late_rows = checked_late_rows(late_rows)
-        self._check_streams()
+        check_streams(self.streams, 1 if self._grouped else self._least)
         self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
         """The treatment of late rows of each stream."""
@@ -188,7 +167,7 @@ class Query:
             self.streams = (replace(alone, window=Range(0) if timed else Rows(1)),)
         self.scans = scanned_pairs([stream.name for stream in self.streams], self.classes, self.comparisons)
         """The pairs of streams that comparisons connect where no equality does: all tuples are scanned there."""
-        self._check_connected()
+        check_connected(self.streams, self.classes, self.scans)
         self.intervals = Intervals(self.streams, self.classes, self.comparisons, self.time_type)
         """The comparisons of event times."""
         self.streams = self.intervals.with_windows(self._noun)
@@ -293,41 +272,6 @@ class Query:
             columns[self.index(name)][column] = None
         return [list(own) for own in columns]
 
-    def _check_streams(self) -> None:
-        for stream in self.streams:
-            if not isinstance(stream, Stream):
-                raise QueryError(f"streams must be eddy.Stream objects, not {stream!r}")
-        names = [stream.name for stream in self.streams]
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
-            raise QueryError(f"two streams are named {doubled[0]!r}; give each stream its own name")
-        places = [(f"{stream.name}.{column}", stream.name) for stream in self.streams for column in stream.schema.names]
-        owners: dict[str, str] = {}
-        for column, name in places:
-            if owners.setdefault(column, name) != name:
-                raise QueryError(
-                    f"{column!r} is the name of a column of stream {owners[column]!r} and of one of stream {name!r};"
-                    " rename one of these streams"
-                )
-        if not (1 if self._grouped else self._least) <= len(names) <= MAX_STREAMS:
-            few = "; a query of one stream has aggregates or branches" if len(names) == 1 else ""
-            raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}{few}")
-
-    def _check_connected(self) -> None:
-        reached, grew = {self.streams[0].name}, True
-        while grew:
-            grew = False
-            for names in (*(one.columns.keys() for one in self.classes), *map(set, self.scans)):
-                if not reached.isdisjoint(names) and not reached.issuperset(names):
-                    reached.update(names)
-                    grew = True
-        apart = [stream.name for stream in self.streams if stream.name not in reached]
-        if apart:
-            raise QueryError(
-                f"no predicate connects {', '.join(apart)} with {self.streams[0].name}; every stream must be joined to"
-                " another one"
-            )
-
     # Time
 
     def _time_type(self) -> pa.DataType | None:
@@ -349,79 +293,18 @@ class Query:
 
     # The join as numbers
 
-    def _values(self, timed: bool) -> dict[tuple[str, str, pa.DataType], Value]:
-        """Return where tuples have the values that comparisons read: by stream, column and type."""
-        found: dict[tuple[str, str, pa.DataType], Value] = {}
-        counts = [int(timed)] * len(self.streams)
-        for one in self.comparisons:
-            for name, column in one.columns:
-                i = self.index(name)
-                if timed and self.streams[i].time == column and one.kind == self.time_type:
-                    found[name, column, one.kind] = Value(i, 0)
-                elif (name, column, one.kind) not in found:
-                    found[name, column, one.kind] = Value(i, counts[i])
-                    counts[i] += 1
-        return found
-
     def _windows(self) -> tuple[Window, ...]:
         """Return the windows as numbers. Raises QueryError for windows, times and lateness that do not fit together."""
-        ranged = [stream.name for stream in self.streams if isinstance(stream.window, Range)]
-        untimed = [stream.name for stream in self.streams if stream.time is None]
-        if ranged and untimed:
-            raise QueryError(
-                f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, its own or one that"
-                " intervals require, which compares the event times of all tuples of a result; name the time column of"
-                f" {untimed[0]} with time=…"
-            )
-        lateness = self.lateness if isinstance(self.lateness, timedelta) else whole(self.lateness)
-        if lateness is None:
-            raise QueryError(f"lateness must be a timedelta or a whole number of ticks, not {self.lateness!r}")
-        self.lateness = lateness
-        if (lateness < timedelta(0)) if isinstance(lateness, timedelta) else (lateness < 0):
-            raise QueryError(f"lateness {lateness!r} is negative; give 0 if no row is older than those before it")
-        if self.lateness and not ranged:
-            raise QueryError(
-                f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples"
-            )
-        windows = []
-        for stream in self.streams:
-            if isinstance(stream.window, Rows):
-                windows.append(Window(WindowKind.ROWS, stream.window.n))
-            elif isinstance(stream.window, Range):
-                assert stream.time is not None
-                what, size = f"stream {stream.name}, window", self.derived.get(stream.name)
-                if size is None:
-                    size = self.ticks(stream.window.d, stream.type_of(stream.time), what)
-                windows.append(Window(WindowKind.RANGE, size))
-            else:
-                windows.append(Window(WindowKind.UNBOUNDED))
-        return tuple(windows)
+        self.lateness = checked_lateness(self.lateness, self.streams)
+        return windows_in_numbers(self.streams, self.derived, self.time_type)
 
     def _graph(self) -> JoinGraph:
         windows = self._windows()
-        ranged = any(window.kind == WindowKind.RANGE for window in windows)
-        self.values = self._values(ranged)
+        timed = any(window.kind == WindowKind.RANGE for window in windows)
+        self.values = places_of_values(self.streams, self.comparisons, self.time_type, timed)
         """Where tuples have the values that comparisons read: by stream, column and type."""
-        members = [*(one.columns.keys() for one in self.classes), *self.scans]
-        # A stream alone is in a class in which each tuple has its own key.
-        alone = [(self.streams[0].name,)] if len(self.streams) == 1 else []
-        members += alone
-        return JoinGraph(
-            names=tuple(stream.name for stream in self.streams),
-            windows=windows,
-            attributes=tuple(
-                tuple(c for c, names in enumerate(members) if stream.name in names) for stream in self.streams
-            ),
-            widths=(*(sum(map(word_count, one.types)) for one in self.classes), *(1 for _ in (*self.scans, *alone))),
-            texts=(*(text_words(one.types) for one in self.classes), *(() for _ in (*self.scans, *alone))),
-            timed=ranged,
-            lateness=self.ticks(self.lateness, None, "lateness") if ranged else 0,
-            comparisons=tuple(
-                one.in_graph(self.values[*one.left, one.kind], self.values[*one.right, one.kind])
-                for one in self.comparisons
-            ),
-            scans=tuple(range(len(self.classes), len(members))),
-        )
+        lateness = self.ticks(self.lateness, None, "lateness") if timed else 0
+        return join_graph(self.streams, windows, self.classes, self.comparisons, self.scans, self.values, lateness)
 
     # Output
 
@@ -489,22 +372,8 @@ class Query:
     def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | Computed]:
         if select is None:
             return {f"{s.name}.{column}": (s.name, column) for s in self.shown for column in s.schema.names}
-        if isinstance(select, str):
-            raise QueryError(f"select must be a list of columns or a mapping, not one string: write [{select!r}]")
-        if not isinstance(select, Iterable):
-            raise QueryError(f"select must be a list of columns or a mapping, not {type(select).__name__}")
-        pairs: list[tuple[Any, Any]]
-        pairs = list(select.items()) if isinstance(select, Mapping) else [(text, text) for text in select]
-        if not pairs:
-            raise QueryError("select is empty; leave it out for all columns, or use Runtime(…, count_only=True)")
-        chosen: dict[str, tuple[str, str] | Computed] = {}
-        for name, text in pairs:
-            if not isinstance(name, str):
-                raise QueryError(f"select: the name of an output column must be a string, not {name!r}")
-            if name in chosen:
-                raise QueryError(f"select: the output column {name!r} occurs twice")
-            chosen[name] = self._output(text, isinstance(select, Mapping))
-        return chosen
+        named = isinstance(select, Mapping)
+        return {name: self._output(text, named) for name, text in selected(select)}
 
     def _output(self, text: Any, named: bool) -> tuple[str, str] | Computed:
         """Return an output column; an expression must have a name."""

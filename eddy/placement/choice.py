@@ -1,0 +1,67 @@
+"""The choice between kinds of plan over nodes that share all steps: one round over a hypercube, or several hops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from eddy.placement.program import Steps
+from eddy.placement.routes import Planner
+from eddy.placement.synopses import Synopsis
+
+KINDS = ("grid", "hops")
+"""Kinds of plan over nodes that share all steps."""
+WORTH = 1.05
+"""How many times as fast another kind of plan must be predicted to be before the cluster changes to it."""
+PAYBACK = 8
+"""Epochs in which a change must gain the time that its windows take to travel."""
+
+
+class Chosen(NamedTuple):
+    """A plan that is worth a change.
+
+    kind, routes    of the plan
+    before, after   predicted seconds per epoch, of the plan that runs and of this one
+    """
+
+    kind: str
+    routes: list[Steps]
+    before: float
+    after: float
+
+
+class Choice:
+    """Chooses the kind of plan that is predicted to be faster, and corrects predictions by what was measured."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self._off: dict[str, float] = {}
+        """By kind of plan the measured time of an epoch as a multiple of the predicted one, when it ran last."""
+
+    def routes(self, kind: str, figures: Sequence[Synopsis]) -> list[Steps]:
+        """Return the routes of a kind of plan, under the figures of the streams."""
+        return self.planner.grid_routes(figures) if kind == "grid" else self.planner.hop_routes(figures)
+
+    def choose(
+        self, kind: str, running: Sequence[Steps], figures: Sequence[Synopsis], took: float | None
+    ) -> Chosen | None:
+        """Return the plan to change to, None if no change is worth it.
+
+        kind, running   the plan that runs
+        took            seconds of the last epoch, None if they tell nothing about the next ones
+        """
+        now = self.planner.predicted(running, figures)
+        if took is not None and now:
+            # Predictions of a kind of plan are corrected by how they turned out when it ran last.
+            self._off[kind] = took / now
+        usual = sum(self._off.values()) / len(self._off) if self._off else 1.0
+        made = {one: self.routes(one, figures) for one in KINDS}
+        seconds = {
+            one: self.planner.predicted(routes, figures) * self._off.get(one, usual) for one, routes in made.items()
+        }
+        now *= self._off.get(kind, usual)
+        best = min(KINDS, key=lambda one: (seconds[one], one))
+        moved = self.planner.moving(running, made[best], figures)
+        if seconds[best] * WORTH < now and (now - seconds[best]) * PAYBACK > moved:
+            return Chosen(best, made[best], now, seconds[best])
+        return None

@@ -1,0 +1,125 @@
+"""The join of a query as numbers: windows in ticks, classes by number, and where tuples have what comparisons read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import pyarrow as pa
+
+from eddy.query.comparisons import ColumnComparison
+from eddy.query.event_time import ticks
+from eddy.query.key_types import text_words, word_count
+from eddy.query.numbers import whole
+from eddy.query.predicates import AttributeClass
+from eddy.query.stream import Stream
+from eddy.query.windows import Range, Rows
+from stairs.errors import QueryError
+from stairs.graph import JoinGraph, Value, Window, WindowKind
+
+
+def check_connected(
+    streams: Sequence[Stream], classes: Sequence[AttributeClass], scans: Sequence[tuple[str, str]]
+) -> None:
+    """Raise QueryError unless equalities, and comparisons where there are none, connect all streams."""
+    reached, grew = {streams[0].name}, True
+    while grew:
+        grew = False
+        for names in (*(one.columns.keys() for one in classes), *map(set, scans)):
+            if not reached.isdisjoint(names) and not reached.issuperset(names):
+                reached.update(names)
+                grew = True
+    apart = [stream.name for stream in streams if stream.name not in reached]
+    if apart:
+        raise QueryError(
+            f"no predicate connects {', '.join(apart)} with {streams[0].name}; every stream must be joined to"
+            " another one"
+        )
+
+
+def checked_lateness(given: int | timedelta, streams: Sequence[Stream]) -> int | timedelta:
+    """Return the lateness of a query. Raises QueryError for windows, times and lateness that do not fit together."""
+    ranged = [stream.name for stream in streams if isinstance(stream.window, Range)]
+    untimed = [stream.name for stream in streams if stream.time is None]
+    if ranged and untimed:
+        raise QueryError(
+            f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, its own or one that"
+            " intervals require, which compares the event times of all tuples of a result; name the time column of"
+            f" {untimed[0]} with time=…"
+        )
+    lateness = given if isinstance(given, timedelta) else whole(given)
+    if lateness is None:
+        raise QueryError(f"lateness must be a timedelta or a whole number of ticks, not {given!r}")
+    if (lateness < timedelta(0)) if isinstance(lateness, timedelta) else (lateness < 0):
+        raise QueryError(f"lateness {lateness!r} is negative; give 0 if no row is older than those before it")
+    if lateness and not ranged:
+        raise QueryError(f"lateness {lateness} without a RANGE window: only event-time windows have late tuples")
+    return lateness
+
+
+def windows_in_numbers(
+    streams: Sequence[Stream], derived: Mapping[str, int], time_type: pa.DataType | None
+) -> tuple[Window, ...]:
+    """Return the windows of streams in rows or ticks; `derived` has those that follow from intervals, by stream."""
+    windows = []
+    for stream in streams:
+        if isinstance(stream.window, Rows):
+            windows.append(Window(WindowKind.ROWS, stream.window.n))
+        elif isinstance(stream.window, Range):
+            assert stream.time is not None
+            what, size = f"stream {stream.name}, window", derived.get(stream.name)
+            if size is None:
+                assert time_type is not None
+                size = ticks(stream.window.d, time_type, stream.type_of(stream.time), what)
+            windows.append(Window(WindowKind.RANGE, size))
+        else:
+            windows.append(Window(WindowKind.UNBOUNDED))
+    return tuple(windows)
+
+
+def places_of_values(
+    streams: Sequence[Stream], comparisons: Sequence[ColumnComparison], time_type: pa.DataType | None, timed: bool
+) -> dict[tuple[str, str, pa.DataType], Value]:
+    """Return where tuples have the values that comparisons read: by stream, column and type."""
+    found: dict[tuple[str, str, pa.DataType], Value] = {}
+    names = [stream.name for stream in streams]
+    counts = [int(timed)] * len(streams)
+    for one in comparisons:
+        for name, column in one.columns:
+            i = names.index(name)
+            if timed and streams[i].time == column and one.kind == time_type:
+                found[name, column, one.kind] = Value(i, 0)
+            elif (name, column, one.kind) not in found:
+                found[name, column, one.kind] = Value(i, counts[i])
+                counts[i] += 1
+    return found
+
+
+def join_graph(
+    streams: Sequence[Stream],
+    windows: tuple[Window, ...],
+    classes: Sequence[AttributeClass],
+    comparisons: Sequence[ColumnComparison],
+    scans: Sequence[tuple[str, str]],
+    values: Mapping[tuple[str, str, pa.DataType], Value],
+    lateness: int,
+) -> JoinGraph:
+    """Return the join graph; the arguments are those of the other functions here, with the lateness in ticks."""
+    timed = any(window.kind == WindowKind.RANGE for window in windows)
+    members = [*(one.columns.keys() for one in classes), *scans]
+    # A stream alone is in a class in which each tuple has its own key.
+    alone = [(streams[0].name,)] if len(streams) == 1 else []
+    members += alone
+    return JoinGraph(
+        names=tuple(stream.name for stream in streams),
+        windows=windows,
+        attributes=tuple(tuple(c for c, names in enumerate(members) if stream.name in names) for stream in streams),
+        widths=(*(sum(map(word_count, one.types)) for one in classes), *(1 for _ in (*scans, *alone))),
+        texts=(*(text_words(one.types) for one in classes), *(() for _ in (*scans, *alone))),
+        timed=timed,
+        lateness=lateness,
+        comparisons=tuple(
+            one.in_graph(values[*one.left, one.kind], values[*one.right, one.kind]) for one in comparisons
+        ),
+        scans=tuple(range(len(classes), len(members))),
+    )
