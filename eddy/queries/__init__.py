@@ -9,8 +9,8 @@
     changes.py   kinds of change
     lone_join.py the join of one version alone: queries with branches, changelogs
     family.py    one join for all versions over the same join graph
-    sharing.py   families over different join graphs that share SteMs
-    sharing.py   which families share SteMs; stem_pool.py, shared_join.py: these SteMs, and a join over them
+    sharing.py   which families over different join graphs share SteMs
+    stem_pool.py, shared_join.py   these SteMs, and a join over them
     found.py     what the join of a family found, and what each version gets of it
     grouped_filters.py, kernels.py   the ranges of all versions, asked at once
     sources.py   the streams: rows as arrivals in one order
