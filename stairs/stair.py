@@ -127,7 +127,10 @@ from stairs.storage.parts import Parts, Plain
 from stairs.tables import StairTables
 
 FIRST_ROOM = 64
-KEPT_STATE = [E_BIRTH, E_TAIL, E_NEXT, E_UNMARKED, E_MARKED, E_HAND, E_STORED, E_PASSED, E_PROMOTED, E_COMPUTED, E_DEBT]
+KEPT_STATE = [
+    *(E_BIRTH, E_TAIL, E_NEXT, E_SPLIT, E_UNMARKED, E_MARKED, E_HAND),
+    *(E_STORED, E_PASSED, E_PROMOTED, E_COMPUTED, E_DEBT),
+]
 """Fields of the descriptor that do not follow from the rest of the state."""
 
 
@@ -247,8 +250,8 @@ class Stair:
     # Parts for another process (`eddy.live`)
 
     def to_parts(self) -> Plain:
-        """Return everything from which `load_parts` resumes. Entries that move are moved first."""
-        self._end_move()
+        """Return everything from which `load_parts` resumes."""
+        before = self._before
         return {
             "row": self.row,
             "streams": list(self.streams),
@@ -257,16 +260,24 @@ class Stair:
             "state": self.state[KEPT_STATE].tolist(),
             "heads": self.heads,
             "ring": self.ring,
+            "before": np.zeros(0, np.int32) if before is None else before,
         }
 
     def load_parts(self, parts: Parts) -> None:
         """Resume from the numbers of a state that kept these heads and this ring. Raises StateError."""
         found = parts.integers("state", len(KEPT_STATE), low=-1)
-        birth, tail, following = found[:3]
+        birth, tail, following, split = found[:4]
         parts.require(
-            birth < tail <= following <= min(tail + self.capacity, MOST_NUMBER),
-            f"birth {birth}, tail {tail}, next {following}, {self.capacity} slots",
+            birth < tail <= following <= min(max(tail, split) + self.capacity, MOST_NUMBER) and split <= following,
+            f"birth {birth}, tail {tail}, next {following}, split {split}, {self.capacity} slots",
         )
+        if tail < split:
+            before = parts.array("before", np.int32, (-1,))
+            slots = len(before) // int(self.state[E_WIDTH])
+            room = 1 << max(slots.bit_length() - 1, 0)
+            parts.require(split - tail <= room <= slots, f"{split - tail} entries in a ring before of {slots} slots")
+            self._before = before
+            self.state[[E_BEFORE, E_BEFORE_MASK]] = before.ctypes.data, room - 1
         self.state[KEPT_STATE] = found
 
     # Room

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stairs.ledger import Int64s, Ledger
-from stairs.storage.parts import Memory, Parts
+from stairs.storage.parts import Parts
+from tests.stairs.held import Held
 
 Match = tuple[int, ...]
 Row = tuple[int, ...]
@@ -62,14 +63,6 @@ class Model:
         if all(one.done):
             self.final += self.rows_of(match)
             del self.entries[match]
-
-
-class Held(Memory):
-    """Parts that were never written: a place is the array."""
-
-    def array(self, place: object, dtype: np.dtype) -> Int64s:  # type: ignore[type-arg]
-        assert isinstance(place, np.ndarray)
-        return place.copy()
 
 
 class Play:
