@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table
+from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table, number
 from bench.harness.turns import Mismatch
 from eddy import Query, Range, Runtime, Stream
 from eddy.placement.costs import UnitCosts
@@ -246,14 +246,20 @@ def chains(point: Point, say: Say) -> list[Row]:
         )
     if len({row["results"] for row in rows}) > 1:
         raise Mismatch(f"{dict(point)}: grid, hops and auto give different results")
-    grid, hops, auto = (float(row["seconds"]) for row in rows)  # type: ignore[arg-type]
     name = f"streams{point['streams']}.nodes{point['nodes']}.{point['shape']}"
-    apart = max(grid, hops) / min(grid, hops)
+    return [*rows, *auto_ratios(name, rows), *fitted_rows()]
+
+
+def auto_ratios(name: str, rows: Sequence[Row]) -> list[Row]:
+    """Return the seconds of auto over those of the better and, where they differ by 3 or more, of the worse way.
+
+    rows   grid, hops and auto, with their `seconds`
+    """
+    grid, hops, auto = (number(row, "seconds") for row in rows)
     ratios = {"auto_vs_better": auto / min(grid, hops)}
-    if apart >= 3:
+    if max(grid, hops) >= 3 * min(grid, hops):
         ratios["auto_vs_worse"] = auto / max(grid, hops)
-    named: list[Row] = [{"figure": f"{name}.{one}", "value": value} for one, value in ratios.items()]
-    return [*rows, *named, *fitted_rows()]
+    return [{"figure": f"{name}.{one}", "value": value} for one, value in ratios.items()]
 
 
 def chain_points(full: bool) -> list[Point]:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
 from bench.harness.turns import Mismatch
+from bench.placement import auto_ratios
 from bench.placement_spark import SHAPES, WAYS, WORKERS, cpu_s
 from bench.spark import bench_session
 from eddy import Query, Range, Stream
@@ -125,12 +126,7 @@ def chains(point: Point, say: Say) -> list[Row]:
         }
         for way, own in taken.items()
     ]
-    grid, hops, auto = (float(row["seconds"]) for row in rows)  # type: ignore[arg-type]
-    ratios = {"auto_vs_better": auto / min(grid, hops)}
-    if max(grid, hops) >= 3 * min(grid, hops):
-        ratios["auto_vs_worse"] = auto / max(grid, hops)
-    named: list[Row] = [{"figure": f"{name}.{one}", "value": value} for one, value in ratios.items()]
-    return [*rows, *named]
+    return [*rows, *auto_ratios(name, rows)]
 
 
 def points(full: bool) -> list[Point]:
