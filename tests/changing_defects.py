@@ -115,14 +115,14 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "windows that become wider are not filled again",
-        (Edit("eddy/queries/engine.py", "elif grown or (warm and", "elif (warm and"),),
+        (Edit("eddy/queries/joins.py", "elif grown or (warm and", "elif (warm and"),),
         queries="changing",
     ),
     Defect(
         "a warm start does without the rows that no filter let in",
         (
             Edit(
-                "eddy/queries/engine.py",
+                "eddy/queries/joins.py",
                 "family.complete_from > self._kept_from(family.names) or not family.whole",
                 "family.complete_from > self._kept_from(family.names)",
             ),

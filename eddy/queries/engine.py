@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -11,29 +11,23 @@ import pyarrow as pa
 from eddy.log import refusals
 from eddy.push.push import Prepared
 from eddy.push.turn import Turn, in_turn
-from eddy.queries.family import Family, family_key
-from eddy.queries.grouping import Grouping
-from eddy.queries.kept import Kept, Need
+from eddy.queries.family import Family
+from eddy.queries.joins import Joins
 from eddy.queries.life import Life
-from eddy.queries.lone_join import LoneJoin, Output, is_alone
-from eddy.queries.owner import Owner
+from eddy.queries.lone_join import LoneJoin, Output
 from eddy.queries.query import RunningQuery
 from eddy.queries.savepoint import Savepoint
-from eddy.queries.shared_join import SharedJoin
-from eddy.queries.sharing import Sharing
 from eddy.queries.shown import engine_description, engine_timelines
 from eddy.queries.sources import Push, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
-from eddy.routing.change import ASKED_FOR, change_plan
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
 from eddy.snapshot.header import OUTPUTS
-from jisc.plan.tree import default_plan, read_plan
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
@@ -113,14 +107,7 @@ class Engine:
         self._turn = Turn("engine")
         self._queries: dict[str, RunningQuery] = {}
         self._running: dict[str, RunningQuery] = {}
-        self._families: dict[Hashable, Family] = {}
-        self._sharing = Sharing(self.sources, options, share)
-        self.owners: dict[Version, Owner] = {}
-        """By version what takes its results from those that others find, too."""
-        self.alone: dict[Version, LoneJoin] = {}
-        """By version its own join, for the other versions."""
-        self.kept = [Kept() for _ in self.sources.streams]
-        """By stream the rows for later starts."""
+        self.joins = Joins(self.sources, options, share)
         self.newest = [-FOREVER] * len(self.sources.streams)
         """By stream the greatest event time in ticks."""
         self._history: list[tuple[int, str, int, str, int]] = []
@@ -138,24 +125,14 @@ class Engine:
         if self._done is not None:
             self._finish(self._done)
         elif self._undo is not None:
-            self._sharing.roll_back()
-            for family in self._families.values():
-                family.roll_back()
-            for grouping in self._groupings():
-                grouping.roll_back()
-            for own in self.alone.values():
-                own.roll_back()
+            self.joins.roll_back()
             self._undo.restore()
             self._undo = None
-
-    def _groupings(self) -> list[Grouping]:
-        """Return the groups of all versions."""
-        return [one.grouping for one in self.owners.values() if one.grouping is not None]
 
     def _begin(self, *lives: Life) -> None:
         """Note what everything is now; while `_undo` is set, an exception leads back to here."""
         versions = [part for life in lives for version in life.versions for part in version.parts]
-        self._undo = Savepoint([self, self._sharing, *self._families.values(), *lives, *versions])
+        self._undo = Savepoint([self, *self.joins.parts, *lives, *versions])
 
     # Queries
 
@@ -227,46 +204,21 @@ class Engine:
         queries       by name: `state`, `results` so far, and the `filter_seconds` of conditions that are asked for this
                       query alone
         """
-        joins = []
-        for family in self._families.values():
-            sharing = {owner.version for owner in family.owners}
-            names = [one.name for one in self._running.values() if sharing.intersection(one.live)]
-            joins.append(
-                {
-                    "streams": family.names,
-                    "queries": names,
-                    "plan": self.plan_of(family),
-                    "shared": family.shared,
-                    "bytes": 0 if family.runtime is None else family.runtime.nbytes,
-                    "seconds": self._sharing.seconds(family) + family.seconds,
-                }
-            )
-        for version, alone in self.alone.items():
-            joins.append(
-                {
-                    "streams": alone.names,
-                    "queries": [one.name for one in self._running.values() if version in one.live],
-                    "plan": alone.runtime.plan,
-                    "shared": False,
-                    "bytes": alone.runtime.nbytes,
-                    "seconds": alone.seconds,
-                }
-            )
+        owners = self.joins.owners
         queries = {
             name: {
                 "state": one.state,
                 "results": one.n_results,
-                "filter_seconds": sum(self.owners[own].seconds for own in one.live if own in self.owners),
+                "filter_seconds": sum(owners[own].seconds for own in one.live if own in owners),
             }
             for name, one in self._queries.items()
         }
-        shared = 0 if self._sharing.pool is None else self._sharing.pool.nbytes
-        kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self.kept, strict=True)}
+        kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self.joins.kept, strict=True)}
         return {
             "position": self.position,
             "kept_bytes": kept,
-            "shared_bytes": shared,
-            "joins": joins,
+            "shared_bytes": self.joins.shared_bytes,
+            "joins": self.joins.figures({one.name: one.live for one in self._running.values()}),
             "queries": queries,
         }
 
@@ -284,11 +236,7 @@ class Engine:
     @property
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, stored states, groups, and the rows that are kept for later starts."""
-        own = sum(one.runtime.nbytes for one in self._families.values() if one.runtime is not None)
-        own += sum(one.runtime.nbytes for one in self.alone.values())
-        pool = self._sharing.pool
-        groups = sum(one.nbytes for one in self._groupings())
-        return own + groups + (0 if pool is None else pool.nbytes) + sum(one.nbytes() for one in self.kept)
+        return self.joins.nbytes
 
     @in_turn
     def explain(self, format: Format = "text") -> str:
@@ -330,14 +278,7 @@ class Engine:
         push = placed(admitted, self.position, max(self.newest))
         live = [one for one in self._running.values() if one.live]
         self._begin(*(one for one in live if one.may_change))
-        kept = dict(zip(self.sources.graph.names, self.kept, strict=True))
-        tables = self._sharing.prepare(push, self._families.values(), kept, self.newest)
-        found = {family: family.found(table) for family, table in tables.items()}
-        prepared: dict[Family, Prepared] = {}
-        for family in self._families.values():
-            if family not in found:
-                found[family], prepared[family] = family.prepare(push)
-        alone = {version: own.prepare(push, self.kept) for version, own in self.alone.items()}
+        found, prepared, alone = self.joins.prepare(push, self.newest)
         self.position = push.end
         for one in live:
             one.begin(push)
@@ -357,19 +298,12 @@ class Engine:
 
     def _finish(self, done: _Done) -> None:
         """Complete a push that has happened. It may be repeated."""
-        self._sharing.settle()
-        for family, prepared in done.prepared.items():
-            family.settle(prepared)
-        for grouping in self._groupings():
-            grouping.settle()
-        for own_join in self.alone.values():
-            own_join.settle()
-        for i, own in enumerate(self.kept):
-            own.add(done.push, i)
+        self.joins.settle(done.push, done.prepared)
         for one, count in done.counts.items():
             one.n_results = count
         self.newest, self._late, self._last = done.newest, done.late, done.last
-        self._forget()
+        self._running = {name: one for name, one in self._running.items() if one.live}
+        self.joins.forget(max(self.newest) - self.sources.graph.lateness)
         # Last: until then an exception leads back here.
         self._undo = None
         self._done = None
@@ -383,32 +317,10 @@ class Engine:
         """
         return self._last
 
-    def _forget(self) -> None:
-        """Drop what no query needs any more: joins without versions, and rows."""
-        self._running = {name: one for name, one in self._running.items() if one.live}
-        self.owners = {version: owner for version, owner in self.owners.items() if version.ended is None}
-        self.alone = {version: own for version, own in self.alone.items() if version.ended is None}
-        for family in self._families.values():
-            family.forget_ended()
-        self._families = {key: family for key, family in self._families.items() if family.owners}
-        watermark = max(self.newest) - self.sources.graph.lateness
-        for i, stream in enumerate(self.sources.streams):
-            needs = [need for family in self._families.values() for need in family.needs(stream.name)]
-            needs += [need for own in self.alone.values() for need in own.needs(stream.name)]
-            if stream.name in self.sources.windows:
-                needs.append(Need(self.sources.windows[stream.name]))
-            self.kept[i].trim(needs, watermark)
-
     @in_turn
     def check(self) -> None:
         """Raise StateError unless all invariants of all joins hold. O(state), for tests."""
-        for family in self._families.values():
-            if family.runtime is not None:
-                family.runtime.check()
-        for own in self.alone.values():
-            own.runtime.check()
-        if self._sharing.pool is not None:
-            self._sharing.pool.check()
+        self.joins.check()
 
     # Copies
 
@@ -461,8 +373,7 @@ class Engine:
         """Continue with these queries, whose live versions are served, on the rows that are kept."""
         self._queries = {one.name: one for one in queries}
         self._running = dict(self._queries)
-        for family in self._families.values():
-            self._fill(family)
+        self.joins.resume()
 
     # For the queries
 
@@ -471,43 +382,14 @@ class Engine:
         """Return the open windows of a query; see `RunningQuery.groups`."""
         if any(one.query.aggregation is None for one in query.versions):
             raise InputError(f"query {query.name!r}: groups() is for queries with aggregates; this one has joined rows")
-        found = [self.owners[one].grouping for one in query.live]
+        found = [self.joins.owners[one].grouping for one in query.live]
         tables = [one.now() for one in found if one is not None] or [query.query.output_schema.empty_table()]
         return pa.concat_tables(tables, promote_options="default")
 
     @in_turn
-    def change_plan(self, family: Family | LoneJoin, plan: str) -> None:
+    def change_plan(self, join: Family | LoneJoin, plan: str) -> None:
         """Run a join by another plan from now on. Raises PlanError for a plan that is none."""
-        if isinstance(family, LoneJoin):
-            family.runtime.transition(plan)
-            return
-        shared = self._sharing.join(family)
-        if shared is not None:
-            change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
-        elif family.runtime is not None:
-            family.runtime.transition(plan)
-        else:  # the next push makes the join
-            family.tree = read_plan(plan, family.query.graph)
-
-    @property
-    def families(self) -> list[Family]:
-        """The joins of all queries."""
-        return list(self._families.values())
-
-    def shared_join(self, family: Family) -> SharedJoin | None:
-        """Return the join of a family over shared SteMs, None if it has none, or none yet."""
-        return self._sharing.join(family)
-
-    def plan_of(self, family: Family | LoneJoin) -> str:
-        """Return the plan of a join as text."""
-        if isinstance(family, LoneJoin):
-            return family.runtime.plan
-        shared = self._sharing.join(family)
-        if shared is not None:
-            return shared.strategy.tree.text(family.query.graph.names)
-        if family.runtime is not None:
-            return family.runtime.plan
-        return (family.tree or default_plan(family.query.graph)).text(family.query.graph.names)
+        self.joins.change_plan(join, plan)
 
     def checked_position(self, name: str, at: int | None) -> int:
         """Return the position of a control element; None is the next arrival. Raises InputError for one in the past."""
@@ -519,51 +401,12 @@ class Engine:
         return position
 
     def make(self, number: int, query: Query, start: int | None, warm: bool, output: Output = "append") -> Version:
-        """Return a version of a query that owns results from a position on, and have a family or a join find them.
-
-        Raises QueryError for a query that does not fit the streams.
-        """
-        self.sources.check(query)
-        if is_alone(query, output):
-            version = Version(number, query, start, warm, 0)
-            own = LoneJoin(version, output, self.sources, self.options)
-            self.alone = {**self.alone, version: own}
-            version.complete_from = self._kept_from(own.names) if warm else (start or 0)
-            return version
-        new = family_key(query) not in self._families
-        version = Version(number, query, start, warm, 0)
-        owner, grown = self.serve(version)
-        family = owner.family
-        if new and not warm:
-            family.fill({}, self.position)
-        elif grown or (warm and (family.complete_from > self._kept_from(family.names) or not family.whole)):
-            self._fill(family)
-        version.complete_from = family.complete_from if warm else (start or 0)
-        return version
-
-    def serve(self, version: Version) -> tuple[Owner, bool]:
-        """Have a family find the results of a version; return its owner, and whether the family must be filled."""
-        key = family_key(version.query)
-        family = self._families.get(key) or Family(self.sources, version.query, self.options)
-        owner = Owner(version, family)
-        self.owners = {**self.owners, version: owner}
-        grown = family.join(owner)
-        self._sharing.offer(family, self._families.values())
-        self._families = {**self._families, key: family}
-        return owner, grown
-
-    def _kept_from(self, names: Sequence[str]) -> int:
-        """Return the position from which all rows of some streams are kept."""
-        return max(self.kept[self.sources.index(name)].complete_from for name in names)
-
-    def _fill(self, family: Family) -> None:
-        """Have a family begin anew with the rows that are kept."""
-        rows = {name: self.kept[self.sources.index(name)].rows() for name in family.names}
-        family.fill(rows, self._kept_from(family.names))
+        """Return a version of a query that owns results from a position on; see `Joins.make`."""
+        return self.joins.make(number, query, start, warm, output, self.position)
 
     def drain(self, version: Version, position: int) -> None:
         """Have a version drain from a position on."""
-        version.drains(position, self.sources, self.newest, [own.count for own in self.kept])
+        version.drains(position, self.sources, self.newest, [own.count for own in self.joins.kept])
 
     def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
         """Add an element to the history."""

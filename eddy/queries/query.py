@@ -134,7 +134,7 @@ class RunningQuery(Life):
     @property
     def plan(self) -> str:
         """The plan of the join of the newest version, as text. Raises InputError once the query has stopped."""
-        return self._engine.plan_of(self._join())
+        return self._engine.joins.plan_of(self._join())
 
     def transition(self, plan: str) -> None:
         """Run the join of the newest version by another plan from now on, on live state; queries that share it follow.
@@ -148,8 +148,7 @@ class RunningQuery(Life):
     def _join(self) -> Family | LoneJoin:
         if not self.live:
             raise InputError(f"query {self.name!r} has stopped; start it again")
-        newest = self.live[-1]
-        return self._engine.alone.get(newest) or self._engine.owners[newest].family
+        return self._engine.joins.join_of(self.live[-1])
 
     # Its results
 
@@ -166,7 +165,7 @@ class RunningQuery(Life):
         finds   what the join of each family found, and what each version gets of it
         alone   what versions with joins of their own give
         """
-        owners = self._engine.owners
+        owners = self._engine.joins.owners
         giving = [one for one in self._versions if one.gives_from(push.first)]
         if len(giving) == 1 and not self.successions and not self._held:
             (one,) = giving
@@ -220,7 +219,7 @@ class RunningQuery(Life):
     @property
     def _schema(self) -> pa.Schema:
         """The columns of the results of the newest version."""
-        own = self._engine.alone.get(self._versions[-1])
+        own = self._engine.joins.alone.get(self._versions[-1])
         return self.query.output_schema if own is None else own.output_schema
 
     def _release(self, version: Version) -> int | None:

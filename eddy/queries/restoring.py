@@ -155,7 +155,7 @@ class _Reader:
                     raise KIND.wrong(str(problem)) from problem
                 newest = [int(ticks.max()) for ticks in times]
                 _require(all(most <= one["newest"] for most in newest if most is not None), "a row is newer than all")
-            engine.kept[i].resume(batches, newest, one["count"], one["end"], one["complete_from"])
+            engine.joins.kept[i].resume(batches, newest, one["count"], one["end"], one["complete_from"])
         every = np.concatenate(places)
         _require(len(np.unique(every)) == len(every), "two rows have one position")
         engine.resume_at(
@@ -187,7 +187,7 @@ class _Reader:
                 if is_alone(version.query, one.output):
                     self._resume_alone(q, one, version)
                     continue
-                family = engine.serve(version)[0].family
+                family, _ = engine.joins.serve(version)
                 plan = plans.pop((one.name, version.number), None)
                 if plan is not None:
                     try:
@@ -213,7 +213,7 @@ class _Reader:
         timed = begun and own.query.graph.timed
         _require(runtime.watermark == (engine.watermark if timed else None), f"{where} has another watermark")
         own.resume(runtime, begun)
-        engine.alone = {**engine.alone, version: own}
+        engine.joins.serve_alone(own)
 
     def _running(self, q: int, saved: Mapping[str, Any], queries: Sequence[Query]) -> RunningQuery:
         """Return a query with its versions and changes under way."""

@@ -37,14 +37,14 @@ class _Running(NamedTuple):
 def engine_joins(engine: Engine) -> list[_Running]:
     """Return the joins of an engine, each with the queries that it serves in its title."""
     found = []
-    for family in engine.families:
+    for family in engine.joins.families:
         sharing = {owner.version for owner in family.owners}
         names = [one.name for one in engine.queries.values() if sharing.intersection(one.live)]
-        shared = engine.shared_join(family)
+        shared = engine.joins.sharing.join(family)
         title = f"join of {' '.join(family.names)} for {', '.join(names)}{', over shared SteMs' * family.shared}"
         alone = None if family.runtime is None else family.runtime._engine
         found.append(_Running(title, family, alone if shared is None else shared))
-    for version, own in engine.alone.items():
+    for version, own in engine.joins.alone.items():
         (name,) = [one.name for one in engine.queries.values() if version in one.live]
         runtime = own.runtime
         joins = runtime._joins() if isinstance(runtime, BranchedRuntime) else [(" ".join(own.names), runtime._engine)]
@@ -94,6 +94,6 @@ def engine_timelines(engine: Engine) -> list[Timeline]:
             assert one.join is not None
             plan = one.join.strategy.tree.text(one.join.query.graph.names)
         else:
-            plan = engine.plan_of(one.family)
+            plan = engine.joins.plan_of(one.family)
         found.append(Timeline(changes, engine.position, plan))
     return found

@@ -142,7 +142,7 @@ def engine_snapshot(engine: Engine) -> bytes:
             )
     sections: dict[str, memoryview] = {}
     streams = streams_text(engine.sources)
-    for i, (known, kept) in enumerate(zip(streams, engine.kept, strict=True)):
+    for i, (known, kept) in enumerate(zip(streams, engine.joins.kept, strict=True)):
         batches = kept.batches
         known |= {"count": kept.count, "end": kept.end, "complete_from": kept.complete_from}
         known |= {"rows": sum(map(len, batches)), "newest": engine.newest[i], "late": engine.late_counts[known["name"]]}
@@ -155,8 +155,9 @@ def engine_snapshot(engine: Engine) -> bytes:
         versions = []
         for version in needed_versions(one):
             held = one.held.get(version)
-            if version in engine.alone and version.ended is None:
-                sections[f"query {q} join {version.number}"] = memoryview(engine.alone[version].runtime.snapshot())
+            if version in engine.joins.alone and version.ended is None:
+                own = engine.joins.alone[version]
+                sections[f"query {q} join {version.number}"] = memoryview(own.runtime.snapshot())
             versions.append(_version(version, None if held is None else held.num_rows))
             if held is not None:
                 place = f"query {one.name}, results that wait"
@@ -209,9 +210,9 @@ def _plans(engine: Engine, running: list[RunningQuery]) -> list[list[Any]]:
     """Return the plan of each join, with the first query and version that it serves."""
     plans: dict[Any, list[Any]] = {}
     for one in running:
-        for version in [own for own in one.live if own in engine.owners]:
-            family = engine.owners[version].family
-            plans.setdefault(family, [one.name, version.number, engine.plan_of(family)])
+        for version in [own for own in one.live if own in engine.joins.owners]:
+            family = engine.joins.owners[version].family
+            plans.setdefault(family, [one.name, version.number, engine.joins.plan_of(family)])
     return list(plans.values())
 
 

@@ -113,7 +113,7 @@ def test_rows_that_no_query_wants_do_not_enter_the_join() -> None:
         engine.start("q", asked(WINDOWS[0], FILTERS[kept], None))
         for batches in rows:
             engine.push(batches)
-        sizes.append(next(iter(engine._families.values())).runtime.position)
+        sizes.append(engine.joins.families[0].runtime.position)
     n_rows = sum(len(batches["R"]) for batches in rows)
     assert sizes == [sizes[1] - n_rows, sizes[1]]
 

@@ -180,7 +180,7 @@ class Case:
 
     @property
     def pool(self) -> sharing.StemPool | None:
-        return self.engine._sharing.pool
+        return self.engine.joins.sharing.pool
 
     def change_plans(self) -> None:
         """Change the plans of some shared joins."""

@@ -1,0 +1,274 @@
+"""The joins that find the results of all versions, and the rows from which they begin.
+
+A version takes its results from the join of its family (`eddy.queries.family`), or has a join of its own
+(`eddy.queries.lone_join`). Families may share SteMs (`eddy.queries.sharing`).
+
+An exception may come between any two statements. So a push has two steps. Before `settle` it has not happened, and
+`roll_back` with a `Savepoint` of `parts` takes back what `prepare` has done. From `settle` on it has happened: the
+caller repeats `settle` and `forget` until both are complete. The savepoint alone takes back a version that `make`
+began, because the attributes of `parts` are replaced, and the lists and dicts in them are never modified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from eddy.push.push import Prepared
+from eddy.queries.family import Family, family_key
+from eddy.queries.found import Found
+from eddy.queries.grouping import Grouping
+from eddy.queries.kept import Kept, Need
+from eddy.queries.lone_join import Given, LoneJoin, Output, is_alone
+from eddy.queries.owner import Owner
+from eddy.queries.sharing import Sharing
+from eddy.queries.sources import Push, Sources
+from eddy.queries.version import Version
+from eddy.query.query import Query
+from eddy.routing.change import ASKED_FOR, change_plan
+from jisc.plan.tree import default_plan, read_plan
+
+
+class Finds(NamedTuple):
+    """What the joins find in a push that has not happened yet.
+
+    found     by family the combinations
+    prepared  the push of each family with SteMs of its own
+    alone     by version with a join of its own, what it gives
+    """
+
+    found: dict[Family, Found]
+    prepared: dict[Family, Prepared]
+    alone: dict[Version, Given]
+
+
+class Joins:
+    """The joins of the versions of all queries.
+
+    sources  the streams of the engine
+    options  of the runtimes, as in `Runtime`
+    share    whether families share SteMs
+    """
+
+    def __init__(self, sources: Sources, options: Mapping[str, Any], share: bool) -> None:
+        self._sources, self._options = sources, options
+        self._families: dict[Hashable, Family] = {}
+        self.sharing = Sharing(sources, options, share)
+        """The SteMs that families share."""
+        self.owners: dict[Version, Owner] = {}
+        """By version what takes its results from those that its family finds."""
+        self.alone: dict[Version, LoneJoin] = {}
+        """By version its own join, for the other versions."""
+        self.kept = [Kept() for _ in sources.streams]
+        """By stream the rows for later starts."""
+
+    @property
+    def parts(self) -> list[object]:
+        """The objects whose attributes are replaced when versions start, change and stop."""
+        return [self, self.sharing, *self._families.values()]
+
+    @property
+    def families(self) -> list[Family]:
+        """The joins of families."""
+        return list(self._families.values())
+
+    @property
+    def groupings(self) -> list[Grouping]:
+        """The groups of all versions."""
+        return [one.grouping for one in self.owners.values() if one.grouping is not None]
+
+    # Versions
+
+    def make(self, number: int, query: Query, start: int | None, warm: bool, output: Output, position: int) -> Version:
+        """Return a version of a query that owns results from a start on, and have a family or its own join find them.
+
+        position   that of the next arrival
+
+        Raises QueryError for a query that does not fit the streams.
+        """
+        self._sources.check(query)
+        if is_alone(query, output):
+            version = Version(number, query, start, warm, 0)
+            own = LoneJoin(version, output, self._sources, self._options)
+            self.serve_alone(own)
+            version.complete_from = self._kept_from(own.names) if warm else (start or 0)
+            return version
+        new = family_key(query) not in self._families
+        version = Version(number, query, start, warm, 0)
+        family, grown = self.serve(version)
+        if new and not warm:
+            family.fill({}, position)
+        elif grown or (warm and (family.complete_from > self._kept_from(family.names) or not family.whole)):
+            self._fill(family)
+        version.complete_from = family.complete_from if warm else (start or 0)
+        return version
+
+    def serve(self, version: Version) -> tuple[Family, bool]:
+        """Have a family find the results of a version; return it, and whether it must be filled."""
+        key = family_key(version.query)
+        family = self._families.get(key) or Family(self._sources, version.query, self._options)
+        owner = Owner(version, family)
+        self.owners = {**self.owners, version: owner}
+        grown = family.join(owner)
+        self.sharing.offer(family, self._families.values())
+        self._families = {**self._families, key: family}
+        return family, grown
+
+    def serve_alone(self, own: LoneJoin) -> None:
+        """Have a version take its results from a join of its own."""
+        self.alone = {**self.alone, own.version: own}
+
+    def resume(self) -> None:
+        """Have all families begin with the rows that are kept."""
+        for family in self._families.values():
+            self._fill(family)
+
+    def _kept_from(self, names: Sequence[str]) -> int:
+        """Return the position from which all rows of some streams are kept."""
+        return max(self.kept[self._sources.index(name)].complete_from for name in names)
+
+    def _fill(self, family: Family) -> None:
+        """Have a family begin anew with the rows that are kept."""
+        rows = {name: self.kept[self._sources.index(name)].rows() for name in family.names}
+        family.fill(rows, self._kept_from(family.names))
+
+    # Pushes
+
+    def prepare(self, push: Push, newest: Sequence[int]) -> Finds:
+        """Compute what the joins find in a push that has not happened yet: `settle` or `roll_back` follows.
+
+        newest   per stream its greatest event time before the push
+        """
+        kept = dict(zip(self._sources.graph.names, self.kept, strict=True))
+        tables = self.sharing.prepare(push, self._families.values(), kept, newest)
+        found = {family: family.found(table) for family, table in tables.items()}
+        prepared: dict[Family, Prepared] = {}
+        for family in self._families.values():
+            if family not in found:
+                found[family], prepared[family] = family.prepare(push)
+        return Finds(found, prepared, {version: own.prepare(push, self.kept) for version, own in self.alone.items()})
+
+    def settle(self, push: Push, prepared: Mapping[Family, Prepared]) -> None:
+        """Let a prepared push happen. It may be repeated."""
+        self.sharing.settle()
+        for family, own in prepared.items():
+            family.settle(own)
+        for grouping in self.groupings:
+            grouping.settle()
+        for lone in self.alone.values():
+            lone.settle()
+        for i, rows in enumerate(self.kept):
+            rows.add(push, i)
+
+    def roll_back(self) -> None:
+        """Take a push back that has not happened. It may be repeated."""
+        self.sharing.roll_back()
+        for family in self._families.values():
+            family.roll_back()
+        for grouping in self.groupings:
+            grouping.roll_back()
+        for own in self.alone.values():
+            own.roll_back()
+
+    def forget(self, watermark: int) -> None:
+        """Drop what no version needs any more: joins without versions, and rows. It may be repeated.
+
+        watermark   no later row is older
+        """
+        self.owners = {version: owner for version, owner in self.owners.items() if version.ended is None}
+        self.alone = {version: own for version, own in self.alone.items() if version.ended is None}
+        for family in self._families.values():
+            family.forget_ended()
+        self._families = {key: family for key, family in self._families.items() if family.owners}
+        for i, stream in enumerate(self._sources.streams):
+            needs = [need for family in self._families.values() for need in family.needs(stream.name)]
+            needs += [need for own in self.alone.values() for need in own.needs(stream.name)]
+            if stream.name in self._sources.windows:
+                needs.append(Need(self._sources.windows[stream.name]))
+            self.kept[i].trim(needs, watermark)
+
+    # Plans
+
+    def join_of(self, version: Version) -> Family | LoneJoin:
+        """Return the join that finds the results of a live version."""
+        return self.alone.get(version) or self.owners[version].family
+
+    def plan_of(self, join: Family | LoneJoin) -> str:
+        """Return the plan of a join as text."""
+        if isinstance(join, LoneJoin):
+            return join.runtime.plan
+        shared = self.sharing.join(join)
+        if shared is not None:
+            return shared.strategy.tree.text(join.query.graph.names)
+        if join.runtime is not None:
+            return join.runtime.plan
+        return (join.tree or default_plan(join.query.graph)).text(join.query.graph.names)
+
+    def change_plan(self, join: Family | LoneJoin, plan: str) -> None:
+        """Run a join by another plan from now on. Raises PlanError for a plan that is none."""
+        if isinstance(join, LoneJoin):
+            join.runtime.transition(plan)
+            return
+        shared = self.sharing.join(join)
+        if shared is not None:
+            change_plan(shared, read_plan(plan, join.query.graph), None, ASKED_FOR, False)
+        elif join.runtime is not None:
+            join.runtime.transition(plan)
+        else:  # the next push makes the join
+            join.tree = read_plan(plan, join.query.graph)
+
+    # Figures
+
+    def figures(self, live: Mapping[str, Collection[Version]]) -> list[dict[str, Any]]:
+        """Return figures of each join, as `Engine.metrics` describes them.
+
+        live   by query its live versions
+        """
+        found = []
+        for family in self._families.values():
+            sharing = {owner.version for owner in family.owners}
+            found.append(
+                {
+                    "streams": family.names,
+                    "queries": [name for name, versions in live.items() if sharing.intersection(versions)],
+                    "plan": self.plan_of(family),
+                    "shared": family.shared,
+                    "bytes": 0 if family.runtime is None else family.runtime.nbytes,
+                    "seconds": self.sharing.seconds(family) + family.seconds,
+                }
+            )
+        for version, alone in self.alone.items():
+            found.append(
+                {
+                    "streams": alone.names,
+                    "queries": [name for name, versions in live.items() if version in versions],
+                    "plan": alone.runtime.plan,
+                    "shared": False,
+                    "bytes": alone.runtime.nbytes,
+                    "seconds": alone.seconds,
+                }
+            )
+        return found
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of the SteMs that families share."""
+        return 0 if self.sharing.pool is None else self.sharing.pool.nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all state: SteMs, stored states, groups, and the rows that are kept for later starts."""
+        own = sum(one.runtime.nbytes for one in self._families.values() if one.runtime is not None)
+        own += sum(one.runtime.nbytes for one in self.alone.values())
+        groups, kept = sum(one.nbytes for one in self.groupings), sum(one.nbytes() for one in self.kept)
+        return own + groups + self.shared_bytes + kept
+
+    def check(self) -> None:
+        """Raise StateError unless all invariants of all joins hold. O(state), for tests."""
+        for family in self._families.values():
+            if family.runtime is not None:
+                family.runtime.check()
+        for own in self.alone.values():
+            own.runtime.check()
+        if self.sharing.pool is not None:
+            self.sharing.pool.check()
