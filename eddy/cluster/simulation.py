@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from heapq import heappop, heappush
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from eddy.cluster.balancing import Balance, Balancer
+from eddy.cluster.carrier import Carrier
 from eddy.cluster.fragments import Fragment
 from eddy.cluster.hot_keys import most_frequent
 from eddy.cluster.links import Delay, Link, Links
-from eddy.cluster.loads import Loads, kept
-from eddy.cluster.machine import Done, Machine, Node
+from eddy.cluster.loads import kept
+from eddy.cluster.machine import Machine, Node
 from eddy.cluster.manager import Manager
-from eddy.cluster.messages import MANAGER, UNION, Commit, Message, Sent, processor
+from eddy.cluster.messages import MANAGER
 from eddy.cluster.partitioning import Partitioned
 from eddy.cluster.protocols import PURGES, Options, checked_how
-from eddy.cluster.records import MessageLog, MoveLog
 from eddy.cluster.split import Split
 from eddy.cluster.track import Setting
 from eddy.cluster.union import Union
@@ -31,9 +29,6 @@ from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
-
-_ARRIVAL, _EVENT = "an arrival", "an event"
-"""Sources of what waits for a process that is down, other than addresses."""
 
 
 class Simulation:
@@ -97,27 +92,20 @@ class Simulation:
         self.costs = costs if costs is not None else Costs()
         self._turn_rows = turn_rows
         self._links = Links(links if links is not None else Link(), delay)
-        self._clock, self._number = 0.0, 0
-        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._settings = [self._setting(node) for node in self.nodes]
-        self._machines: list[Machine | None] = [self._machine(i, first) for i in range(len(self.nodes))]
-        self._lives = [0] * len(self.nodes)
-        self._gone: set[int] = set()
-        self._splits = {
+        machines = [self._machine(i, first) for i in range(len(self.nodes))]
+        splits = {
             f"split {name}": Split(i, first, len(self.nodes), partial(self.query.hashes, i))
             for i, name in enumerate(self.query.names)
         }
         self.union = Union(self.query.inner.output_schema, self.query.hidden)
         options = Options(purge, copy == "log", tuple(self.query.spans), self._cheaper)
-        self.manager = Manager(first, len(self.nodes), self.query.names, options)
-        self._held: dict[str, list[tuple[str, Any]]] = {}
-        """Mail of a manager or split that is down."""
+        manager = Manager(first, len(self.nodes), self.query.names, options)
+        self.carrier = Carrier(self._links, machines, splits, manager, self.union, partial(self._machine, owners=[]))
         self.late_counts = dict.fromkeys(self.query.names, 0)
-        self._log, self._moves = MessageLog(), MoveLog()
         self._balancer = None if balance is None else Balancer(balance, first, len(self.nodes), self.costs)
-        self._loads = Loads()
         if balance is not None:
-            self._at(balance.every, self._balance)
+            self.carrier.at(balance.every, self._balance)
 
     def _setting(self, node: Node) -> Setting:
         policy = None if node.policy is None else policy_name(node.policy)
@@ -150,7 +138,12 @@ class Simulation:
     @property
     def time(self) -> float:
         """The simulated time in seconds."""
-        return self._clock
+        return self.carrier.time
+
+    @property
+    def manager(self) -> Manager:
+        """The distribution manager; another one after a loss."""
+        return self.carrier.manager
 
     @property
     def owners(self) -> list[int]:
@@ -164,27 +157,23 @@ class Simulation:
 
         Raises InputError for rows that do not fit, and for a time that has passed.
         """
-        at = self._clock if at is None else at
-        if at < self._clock:
-            raise InputError(f"at={at}: the simulated clock is at {self._clock} already")
+        at = self.carrier.time if at is None else at
+        if at < self.carrier.time:
+            raise InputError(f"at={at}: the simulated clock is at {self.carrier.time} already")
         for name, rows in batches.items():
             if name not in self.query.names:
                 raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.query.names)}")
             i = self.query.names.index(name)
-            self._at(at, self._arrive, i, *self.query.admit(i, rows))
+            self.carrier.at(at, self.carrier.when_up, f"split {name}", self._arrive, i, *self.query.admit(i, rows))
 
     def finish(self) -> None:
         """State that no more rows come: all windows end, so that moves that wait for them can end."""
-        for address in self._splits:
-            self._end(address)
+        for address in self.carrier.splits:
+            self.carrier.when_up(address, self._end, address)
 
     def run(self, until: float | None = None) -> None:
         """Advance the clock to a time, or until nothing is left to do."""
-        while self._events and (until is None or self._events[0][0] <= until):
-            self._clock, _, call, arguments = heappop(self._events)
-            call(*arguments)
-        if until is not None:
-            self._clock = max(self._clock, until)
+        self.carrier.run(until)
 
     def move(self, groups: Sequence[int], to: int, how: str = "jit") -> list[int]:
         """Request a move of groups to a node; return the numbers of the moves, one for each node that sends.
@@ -242,7 +231,7 @@ class Simulation:
         if not groups:
             raise InputError(f"key {key!r} is not in fragments")
         for group in groups:
-            self._send(MANAGER, self.manager.gather(group))
+            self.carrier.send(MANAGER, self.manager.gather(group))
         return groups
 
     def _fragments(self, key: int) -> dict[int, Fragment]:
@@ -252,16 +241,16 @@ class Simulation:
 
     def _fragment(self, key: int, dealt: int, node: int) -> int:
         of = int(self.query.groups_of(np.array([key], np.uint64))[0])
-        since = min(one.progress for one in self._splits.values())
+        since = min(one.progress for one in self.carrier.splits.values())
         number = len(self.manager.owners)
-        self._moves.asked(len(self.manager.moves), self._clock)
-        self._send(MANAGER, self.manager.fragment(of, key, dealt, node, since))
+        self.carrier.moves.asked(len(self.manager.moves), self.carrier.time)
+        self.carrier.send(MANAGER, self.manager.fragment(of, key, dealt, node, since))
         return number
 
     def transition(self, node: int, plan: str) -> None:
         """Change the plan of a node: of all its engines, and of groups that come to it."""
         self._check_node(node)
-        machine = self._machines[node]
+        machine = self.carrier.machines[node]
         if machine is None:
             raise InputError(f"node {node} is down; its plan can change when it runs again")
         machine.processor.transition(plan)
@@ -278,29 +267,20 @@ class Simulation:
         """
         if isinstance(process, int):
             self._check_node(process)
-            if self._machines[process] is None:
+            if self.carrier.machines[process] is None:
                 raise InputError(f"node {process} is down already")
-            left = [i for i, one in enumerate(self._machines) if one is not None and i != process]
-            if restart is None and not left:
+            if restart is None and sum(one is not None for one in self.carrier.machines) == 1:
                 raise InputError(f"node {process} is the last one that runs")
-            self._machines[process] = None
-            self._lives[process] += 1
-            self._tell("lost", process)
-            if restart is None:
-                self._gone.add(process)
-                self._tell("removed", process, tuple(left))
-            else:
-                self._at(self._clock + restart, self._restart, process)
-        elif process == MANAGER or process in self._splits:
+            self.carrier.lose_node(process, restart)
+        elif process == MANAGER or process in self.carrier.splits:
             if restart is None:
                 raise InputError(f"{process} has to come back: say after how many seconds (restart=…)")
-            if process in self._held:
+            if process in self.carrier.held:
                 raise InputError(f"{process} is down already")
-            self._held[process] = []
-            self._at(self._clock + restart, self._back, process)
+            self.carrier.hold(process, restart)
         else:
             raise InputError(
-                f"there is no process {process!r}; there are nodes, 'manager' and {', '.join(self._splits)}"
+                f"there is no process {process!r}; there are nodes, 'manager' and {', '.join(self.carrier.splits)}"
             )
 
     def results(self) -> pa.Table:
@@ -309,21 +289,17 @@ class Simulation:
 
     def messages(self) -> pa.Table:
         """Return the messages of all moves in the order in which they were sent; `records.MESSAGES` has the columns."""
-        return self._log.table()
+        return self.carrier.log.table()
 
     def history(self) -> pa.Table:
         """Return one row per move; `records.MOVES` documents the columns."""
-        return self._moves.table(self.manager.moves, self._log)
+        return self.carrier.moves.table(self.manager.moves, self.carrier.log)
 
     def groups(self) -> pa.Table:
         """Return one row per partition group; `records.GROUPS` documents the columns. O(tracks + rows that wait)."""
-        return self._loads.table(self._machines, self.manager, list(self._splits.values()))
+        return self.carrier.loads.table(self.carrier.machines, self.manager, list(self.carrier.splits.values()))
 
-    # Events
-
-    def _at(self, time: float, call: Callable[..., None], *arguments: Any) -> None:
-        self._number += 1
-        heappush(self._events, (time, self._number, call, arguments))
+    # Requests
 
     def _check_node(self, node: object) -> None:
         if not isinstance(node, int) or not 0 <= node < len(self.nodes):
@@ -331,12 +307,17 @@ class Simulation:
 
     def _check_receiver(self, node: object) -> None:
         self._check_node(node)
-        if node in self._gone:
+        if node in self.carrier.gone:
             raise InputError(f"node {node} was lost and does not come back; choose another one")
 
     def _check_manager(self) -> None:
-        if MANAGER in self._held:
+        if MANAGER in self.carrier.held:
             raise InputError("the manager is down; request the move when it runs again")
+
+    @property
+    def _away(self) -> set[int]:
+        """The nodes that take no groups now."""
+        return self.carrier.gone | self.manager.down
 
     def _ends(self) -> list[int]:
         """Return per group the node that will run it after all requested moves."""
@@ -353,103 +334,50 @@ class Simulation:
             endless = self.query.names[self.query.spans.index(None)]
             raise InputError(f"stream {endless} is unbounded, so PTLB would never end: move by 'state' or 'jit'")
         number = len(self.manager.moves)
-        self._moves.asked(number, self._clock)
-        self._send(MANAGER, self.manager.request(how, sender, to, groups, amount))
+        self.carrier.moves.asked(number, self.carrier.time)
+        self.carrier.send(MANAGER, self.manager.request(how, sender, to, groups, amount))
         return number
 
     def _arrive(self, stream: int, rows: pa.RecordBatch, groups: np.ndarray) -> None:
         address = f"split {self.query.names[stream]}"
-        if address in self._held:
-            self._held[address].append((_ARRIVAL, (stream, rows, groups)))
-            return
-        one = self._splits[address]
+        one = self.carrier.splits[address]
         rows, groups, progress, late = self.query.on_time(stream, rows, groups, one.progress)
         self.late_counts[self.query.names[stream]] += late
-        self._send(address, one.arrive(self.query.pieces(rows, groups), progress))
+        self.carrier.send(address, one.arrive(self.query.pieces(rows, groups), progress))
 
-    def _send(self, source: str, sent: Sequence[Sent]) -> None:
-        for to, item in sent:
-            if isinstance(item, Message) and source == MANAGER:
-                self._moves.sent(item, self.manager.moves, self._clock)
-            nbytes = self._log.size(item)
-            arrival = self._links.arrival(source, to, nbytes, self._clock)
-            self._log.note(item, self.manager.moves, source, to, nbytes, self._clock, arrival)
-            node = int(to[5:]) if to.startswith("node ") else -1
-            life = self._lives[node] if node >= 0 else 0
-            self._at(arrival, self._deliver, source, to, item, node, life)
+    def _end(self, address: str) -> None:
+        """End the input of a split."""
+        self.carrier.send(address, self.carrier.splits[address].arrive({}, self.query.end))
 
-    def _deliver(self, source: str, to: str, item: Any, node: int, life: int) -> None:
-        if node >= 0:
-            machine = self._machines[node]
-            if machine is not None and self._lives[node] == life:
-                sent = machine.put(item)
-                if machine.busy:
-                    # What the present turn sends comes first: links keep the order.
-                    machine.after += sent
-                else:
-                    self._send(to, sent)
-                self._wake(machine)
-        elif to in self._held:
-            self._held[to].append((source, item))
-        elif to == MANAGER:
-            self._send(MANAGER, self.manager.receive(source, item))
-        elif to == UNION:
-            if isinstance(item, Commit):
-                self.union.commit(item)
-            else:
-                self._send(UNION, self.union.receive(item))
-        else:
-            if isinstance(item, Message):
-                self._moves.at_split(item, self._clock)
-            self._send(to, self._splits[to].receive(item))
-
-    def _wake(self, machine: Machine) -> None:
-        if machine.busy:
-            return
-        done = machine.turn()
-        if done is None:
-            return
-        machine.busy = True
-        self._moves.worked(machine.number, done, self.manager.moves, self._clock)
-        self._loads.turned(machine, done)
-        self._at(self._clock + done.seconds, self._finished, machine, done)
-
-    def _finished(self, machine: Machine, done: Done) -> None:
-        if self._machines[machine.number] is not machine:
-            return  # it was lost meanwhile, and what it would have sent
-        machine.busy = False
-        self._moves.finished(done, self._clock)
-        sent, machine.after = [*done.sent, *machine.after], []
-        self._send(processor(machine.number), sent)
-        self._wake(machine)
+    # Balancing
 
     def _balance(self) -> None:
         """Decide after a period, and begin the next one as long as anything else happens."""
         assert self._balancer is not None
         balance = self._balancer.balance
-        states, waiting = kept(self._machines, self.manager.owners)
+        states, waiting = kept(self.carrier.machines, self.manager.owners)
         groups = [group for group, owner in enumerate(self.owners) if owner >= 0]
         if balance.measure == "time":
-            measured = self._loads.in_time(groups, waiting, balance.every)
+            measured = self.carrier.loads.in_time(groups, waiting, balance.every)
         else:
             measured = {g: float(states[g].rows + states[g].entries + waiting[g]) for g in groups}
-        self._moves.measured(self.owners, measured, self.manager.moves, self._clock)
+        self.carrier.moves.measured(self.owners, measured, self.manager.moves, self.carrier.time)
         busy = frozenset(group for move in self.manager.running for group in move.groups)
         # Groups on their way count for their receiver; a PTLB move is under way for as long as the windows are.
         for one in self._balancer.plan(self._ends(), measured, states, busy):
-            if MANAGER not in self._held and not {one.sender, one.receiver} & (self._gone | self.manager.down):
+            if MANAGER not in self.carrier.held and not {one.sender, one.receiver} & self._away:
                 number = self._request(balance.how, one.sender, one.receiver, one.groups, None)
-                self._moves.predicted(self.manager.moves[number], one.gain, one.cost)
-        if MANAGER not in self._held:
+                self.carrier.moves.predicted(self.manager.moves[number], one.gain, one.cost)
+        if MANAGER not in self.carrier.held:
             self._divide_hot_keys(self._balancer)
-        self._loads.next_period()
-        if self._events:
-            self._at(self._clock + balance.every, self._balance)
+        self.carrier.loads.next_period()
+        if not self.carrier.idle:
+            self.carrier.at(self.carrier.time + balance.every, self._balance)
 
     def _divide_hot_keys(self, balancer: Balancer) -> None:
         """Give hot keys fragments, and gather those that have cooled."""
         load = balancer.load.per_group
-        nodes = {number: 0.0 for number in range(len(self.nodes)) if number not in self._gone | self.manager.down}
+        nodes = {number: 0.0 for number in range(len(self.nodes)) if number not in self._away}
         for own, owner in zip(load, self.owners, strict=True):
             if owner in nodes:
                 nodes[owner] += own
@@ -461,7 +389,7 @@ class Simulation:
         watched = {group for group in range(self.query.groups) if load[group] > bound}
         watched |= {groups[0] for groups in fragments.values()}
         windowed = [i for i, span in enumerate(self.query.spans) if span is not None]
-        splits = list(self._splits.values())
+        splits = list(self.carrier.splits.values())
         found = {group: most_frequent(splits, group, windowed) for group in watched}
         frequent = {group: key for group, key in found.items() if key is not None}
         for own_split in splits:
@@ -472,37 +400,4 @@ class Simulation:
                 self._fragment(key, deal, node)
         for key in cooled:
             for group in fragments[key][1:]:
-                self._send(MANAGER, self.manager.gather(group))
-
-    def _restart(self, node: int) -> None:
-        self._machines[node] = self._machine(node, [])
-        self._tell("restarted", node)
-
-    def _tell(self, event: str, *arguments: Any) -> None:
-        """Tell the manager what has happened to a node, when it runs."""
-        if MANAGER in self._held:
-            self._held[MANAGER].append((_EVENT, (event, arguments)))
-        else:
-            self._send(MANAGER, getattr(self.manager, event)(*arguments))
-
-    def _end(self, address: str) -> None:
-        """End the input of a split, when it runs."""
-        if address in self._held:
-            self._held[address].append((_EVENT, ("end", ())))
-        else:
-            self._send(address, self._splits[address].arrive({}, self.query.end))
-
-    def _back(self, process: str) -> None:
-        mail = self._held.pop(process)
-        if process == MANAGER:
-            self.manager, sent = self.manager.replayed()
-            self._send(MANAGER, sent)
-        for source, item in mail:
-            if source == _ARRIVAL:
-                self._arrive(*item)
-            elif source == _EVENT and process == MANAGER:
-                self._tell(item[0], *item[1])
-            elif source == _EVENT:
-                self._end(process)
-            else:
-                self._deliver(source, process, item, -1, 0)
+                self.carrier.send(MANAGER, self.manager.gather(group))

@@ -45,7 +45,7 @@ def test_fragments_of_each_stream(deal: str) -> None:
     kinds = list(dict.fromkeys((row["how"], row["kind"]) for row in of_first))
     assert [kind for how, kind in kinds if how == "fragment"] == list(STEPS["fragment"])
     assert [kind for how, kind in kinds if how == "gather" and kind != "EndOfPartitions"] == list(STEPS["gather"])
-    assert all(key[0] < 4 for machine in simulation._machines if machine for key in machine.processor.tracks)
+    assert all(key[0] < 4 for machine in simulation.carrier.machines if machine for key in machine.processor.tracks)
     with pytest.raises(InputError, match="has been gathered"):
         simulation.move([4], 0)
 
@@ -96,7 +96,7 @@ def test_a_process_is_lost_at_each_step(process: int | str) -> None:
                     simulation.lose(process, 0.003)
                     lost = True
                 simulation.run(max(moment, simulation.time))
-                while "manager" in simulation._held:
+                while "manager" in simulation.carrier.held:
                     simulation.run(simulation.time + 0.001)
                 if call == "fragment":
                     simulation.fragment(KEY, "A", to=[1, 2])
@@ -118,25 +118,25 @@ def test_fragments_among_moves_and_losses(seed: int) -> None:
     dealt: dict[int, str] = {}
     for at in sorted(drawn.random() * 0.4 for _ in range(8)):
         simulation.run(at)
-        if "manager" in simulation._held:
+        if "manager" in simulation.carrier.held:
             continue
         kind, key = drawn.choice(["fragment", "gather", "move", "lose"]), drawn.randrange(6)
         if kind == "fragment":
             live = simulation._fragments(simulation.query.hash_of(key))
             deal = dealt.setdefault(key, drawn.choice("ABC")) if live else drawn.choice("ABC")
             dealt[key] = deal
-            simulation.fragment(key, deal, to=[drawn.choice([n for n in range(3) if n not in simulation._gone])])
+            simulation.fragment(key, deal, to=[drawn.choice([n for n in range(3) if n not in simulation.carrier.gone])])
         elif kind == "gather" and simulation._fragments(simulation.query.hash_of(key)):
             simulation.gather(key)
         elif kind == "move":
             groups = [group for group, owner in enumerate(simulation.owners) if owner >= 0]
-            to = drawn.choice([n for n in range(3) if n not in simulation._gone])
+            to = drawn.choice([n for n in range(3) if n not in simulation.carrier.gone])
             simulation.move(drawn.sample(groups, 2), to, drawn.choice(["parallel", "state", "jit"]))
         elif kind == "lose":
             process = drawn.choice([0, 1, 2, "manager", "split A"])
             if process not in down:
                 down.add(process)
-                for_good = isinstance(process, int) and not simulation._gone and not down & {0, 1, 2} - {process}
+                for_good = isinstance(process, int) and not simulation.carrier.gone and not down & {0, 1, 2} - {process}
                 simulation.lose(process, None if for_good else drawn.choice([0.0, 0.003, 0.05]))
     finished(simulation)
     assert found(simulation) == expected(data)

@@ -80,15 +80,15 @@ def test_losses_at_any_time(seed: int) -> None:
     for at in sorted(drawn.random() * 0.45 for _ in range(5)):
         simulation.run(at)
         process = drawn.choice([0, 1, 2, "manager", "split A"])
-        if drawn.random() < 0.6 and "manager" not in simulation._held:
-            gone = simulation._gone
+        if drawn.random() < 0.6 and "manager" not in simulation.carrier.held:
+            gone = simulation.carrier.gone
             simulation.move(
                 drawn.sample(range(4), 2), drawn.choice([n for n in range(3) if n not in gone]), drawn.choice(HOW)
             )
         elif process not in down:
             down.add(process)  # each process is lost once, for good only if others are left
-            for_good = isinstance(process, int) and drawn.random() < 0.3 and len(simulation._gone) < 1
-            if not for_good or all(machine is not None for machine in simulation._machines):
+            for_good = isinstance(process, int) and drawn.random() < 0.3 and len(simulation.carrier.gone) < 1
+            if not for_good or all(machine is not None for machine in simulation.carrier.machines):
                 simulation.lose(process, None if for_good else drawn.choice([0.0, 0.003, 0.1]))
     finished(simulation)
     assert found(simulation) == expected(data)

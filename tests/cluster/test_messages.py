@@ -115,7 +115,7 @@ def test_mslb_takes_matching_states_and_computes_the_others() -> None:
         simulation = moved_once("state", nodes=nodes, seed=2)
         assert found(simulation) == expected(2)
         work[plan] = simulation
-    same, other = (work[plan]._machines[1] for plan in ("(A B) C", "(B C) A"))
+    same, other = (work[plan].carrier.machines[1] for plan in ("(A B) C", "(B C) A"))
     assert same is not None
     assert other is not None
     runtime = same.processor.tracks[2, 1].runtime

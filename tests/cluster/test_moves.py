@@ -85,7 +85,7 @@ def test_the_sender_chooses_groups_by_their_rows() -> None:
     simulation = cluster([Node(), Node()], groups=8, owners=[0] * 8)
     feed(simulation, 6)
     simulation.run(0.2)
-    kept = sum(track.n_rows for track in simulation._machines[0].processor.tracks.values())  # type: ignore[union-attr]
+    kept = sum(track.n_rows for track in simulation.carrier.machines[0].processor.tracks.values())  # type: ignore[union-attr]
     number = simulation.move_load(0, 1, kept / 2, "state")
     finished(simulation)
     assert found(simulation) == expected(6)
