@@ -18,7 +18,7 @@ Objects = npt.NDArray[np.object_]
 
 def recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
     """Return the row of each key of each stream but roots: int64[keys, width]. O(state)."""
-    modules, ring = rings.modules, rings.ring
+    modules, layout, ring = rings.modules, rings.layout, rings.ring
     assert ring is not None
     found: dict[int, npt.NDArray[np.int64]] = {}
     for v in reversed(list(rings.tree)):
@@ -42,18 +42,18 @@ def recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
                 continue
             term: Objects = np.zeros(width, object)
             term[0] = total
-            for k, part in rings.parts_of(v).items():
+            for k, part in layout.parts_of(v).items():
                 span = slice(part.at, part.at + part.plain + part.limbs)
-                if k in rings.own_inputs(v):
-                    at = rings.own_inputs(v)[k]
+                if k in layout.own_inputs(v):
+                    at = layout.own_inputs(v)[k]
                     term[span] = [int(x) * total for x in lifts[s & (room - 1)][at : at + part.plain + part.limbs]]
                 else:
-                    w = next(w for w, _ in branch.children if k in rings.parts_of(w))
-                    source = rings.parts_of(w)[k].at
+                    w = next(w for w, _ in branch.children if k in layout.parts_of(w))
+                    source = layout.parts_of(w)[k].at
                     factor = total // int(below[w][0])
                     term[span] = [int(x) * factor for x in below[w][source : source + part.plain + part.limbs]]
             rows[record[offsets[branch.up] + 1]] += term
-        for part in rings.parts_of(v).values():
+        for part in layout.parts_of(v).values():
             first = part.at + part.plain
             for k in range(first, first + part.limbs - 1):
                 rows[:, k + 1] += rows[:, k] >> 32

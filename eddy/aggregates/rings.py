@@ -17,7 +17,6 @@ Sums are exact, in the representation of `eddy.aggregates.sums`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +27,6 @@ from eddy.aggregates.ring_choice import RingChoice
 from eddy.aggregates.ring_kernels import (
     B_LOW,
     B_NEXT,
-    D_FIELDS,
-    G_FIELDS,
-    J_FIELDS,
     M_FIELDS,
     M_FOUND,
     M_NEED,
@@ -38,28 +34,16 @@ from eddy.aggregates.ring_kernels import (
     M_OVER,
     M_TIME,
     M_WALKED,
-    T_CHILD0,
-    T_CHILD1,
-    T_FIELDS,
-    T_HOP0,
-    T_LIFT_WIDTH,
     T_LIFTS,
-    T_OUT,
-    T_PARENT,
-    T_PARENT_UP,
-    T_PART0,
-    T_PART1,
-    T_TOUCHED,
-    T_UP,
     T_VALUES,
-    T_WIDTH,
     UNKNOWN,
     Ring,
     follow_arrivals,
     follow_windows,
 )
+from eddy.aggregates.ring_layout import RingLayout
 from eddy.aggregates.ring_tree import served, tree_of
-from eddy.aggregates.sums import ODD, Sum
+from eddy.aggregates.sums import Sum
 from eddy.aggregates.words import valid_rows
 from eddy.query.query import Query
 from stairs.caches import Cache
@@ -79,18 +63,11 @@ class BeyondLimit(Exception):
     """A count is too large for ring values; enumeration can serve the push."""
 
 
-class Part(NamedTuple):
-    """The part of an input in a row: where it starts, its counts, its limbs."""
-
-    at: int
-    plain: int
-    limbs: int
-
-
 class Rings(Cache):
     """The ring values of one runtime.
 
     arrives   whether each arrival adds its results, because what leaves a window takes none back
+    layout    where each number stands
 
     They are laid out by `changes`, and released by `release`.
     """
@@ -120,7 +97,7 @@ class Rings(Cache):
         summed = {k for k in taken for one in self.aggregation.functions if one.column == k and one.function in SUMS}
         self._own = {i: [k for k in sorted(taken) if self._places[k][0] == i] for i in range(self.graph.n_streams)}
         """By stream the inputs of functions."""
-        self.sums = {k: Sum.of(self.aggregation.inputs[k].kind, 0) for k in sorted(summed)}
+        sums = {k: Sum.of(self.aggregation.inputs[k].kind, 0) for k in sorted(summed)}
         self.ring: Ring | None = None
         self._capacities: tuple[int, ...] = ()
         self._fresh = True
@@ -129,80 +106,10 @@ class Rings(Cache):
         self.choice = RingChoice()
         self.walked = 0
         """Tuples visited since the start."""
-        self._describe()
+        self.layout = RingLayout(self.tree, self.roots, self._own, sums, modules.attribute_rows)
         modules.caches.add(self)
 
-    # Layout
-
-    def _part(self, k: int) -> tuple[int, int]:
-        """Return the counts and limbs of an input."""
-        one = self.sums.get(k)
-        return (1, 0) if one is None else (1 + ODD * one.floats, one.limbs)
-
-    def _describe(self) -> None:
-        """Describe the tree for the kernels, without places in the arrays."""
-        m, attribute_rows = self.graph.n_streams, self.modules.attribute_rows
-        self._tree: Int64s = np.full((m, T_FIELDS), -1, np.int64)
-        self._rows: dict[int, dict[int, Part]] = {}
-        """By stream the parts of a row by input."""
-        children: list[tuple[int, ...]] = []
-        parts: list[tuple[int, ...]] = []
-        described: dict[int, list[tuple[int, ...]]] = {}
-        for v in reversed(list(self.tree)):
-            at, lift = 1, 0
-            own: dict[int, Part] = {}
-            listed: list[tuple[int, ...]] = []
-            for k in self._own[v]:
-                plain, limbs = self._part(k)
-                own[k] = Part(at, plain, limbs)
-                listed.append((at, -1, lift, plain, limbs, -1))
-                at, lift = at + plain + limbs, lift + plain + limbs
-            for w, c in self._below(v):
-                for k, part in self._rows[w].items():
-                    own[k] = part._replace(at=at)
-                    listed.append((at, w, part.at, part.plain, part.limbs, attribute_rows[v, c]))
-                    at += part.plain + part.limbs
-            self._rows[v], described[v] = own, listed
-            self._tree[v, [T_WIDTH, T_LIFT_WIDTH]] = at, lift
-        for v, branch in self.tree.items():
-            up = [-1, -1, -1]
-            if v not in self.roots:
-                up = [attribute_rows[v, branch.up], branch.parent, attribute_rows[branch.parent, branch.up]]
-            self._tree[v, [T_UP, T_PARENT, T_PARENT_UP]] = up
-            below = self._below(v)
-            self._tree[v, [T_CHILD0, T_CHILD1]] = len(children), len(children) + len(below)
-            self._tree[v, [T_PART0, T_PART1]] = len(parts), len(parts) + len(described[v])
-            children += [(w, attribute_rows[v, c]) for w, c in below]
-            parts += described[v]
-        self._children = np.array(children, np.int64).reshape(-1, D_FIELDS)
-        self._parts = np.array(parts, np.int64).reshape(-1, G_FIELDS)
-        hops: list[tuple[int, ...]] = []
-        self._starts: dict[int, int] = {}
-        """By root where its parts start in a row of `out`."""
-        at = len(self.roots) + 1
-        for v in self.roots:
-            self._starts[v] = at
-            self._tree[v, [T_OUT, T_HOP0]] = at, len(hops)
-            at += int(self._tree[v, T_WIDTH]) - 1
-            hops += self._hops(v)
-        self._wide = at
-        self._joined = np.array(hops, np.int64).reshape(-1, J_FIELDS)
-
-    def _below(self, v: int) -> list[tuple[int, int]]:
-        """Return the children of a stream that are no roots, with the class that they share."""
-        return [(w, c) for w, c in self.tree[v].children if w not in self.roots]
-
-    def _hops(self, first: int) -> list[tuple[int, ...]]:
-        """Return how the other roots are found from one, each with a neighbour that was found before."""
-        edges = [(v, self.tree[v].parent, self.tree[v].up) for v in self.roots if self.tree[v].parent >= 0]
-        rows, known, hops = self.modules.attribute_rows, [first], list[tuple[int, ...]]()
-        for one in known:
-            for a, b, c in edges:
-                other = b if a == one else a
-                if one in (a, b) and other not in known:
-                    known.append(other)
-                    hops.append((other, rows[other, c], one, rows[one, c]))
-        return hops
+    # Room
 
     def _sizes(self) -> tuple[int, ...]:
         """Return how many rows each stream has, and how many slots its ring has."""
@@ -218,43 +125,35 @@ class Rings(Cache):
         sizes = self._sizes()
         if self.ring is not None and sizes == self._capacities:
             return
-        m, old, before = self.graph.n_streams, self.ring, self._tree.copy()
-        at = lifts = touched = 0
-        values = 0
-        # The roots come last: their rows exist only as changes.
-        for v in [*(v for v in self.tree if v not in self.roots), *self.roots]:
-            if v == self.roots[0]:
-                values = at
-            self._tree[v, [T_VALUES, T_LIFTS, T_TOUCHED]] = at, lifts, touched
-            at += sizes[v] * int(self._tree[v, T_WIDTH])
-            lifts += sizes[m + v] * int(self._tree[v, T_LIFT_WIDTH])
-            touched += sizes[v]
-        more = 8 * (values + at + lifts) + 5 * touched - self.nbytes
+        layout = self.layout
+        m, old, before = self.graph.n_streams, self.ring, layout.streams.copy()
+        room = layout.place(sizes[:m], sizes[m:])
+        more = 8 * (room.values + room.deltas + room.lifts) + 5 * room.touched - self.nbytes
         self.modules.allowance.ask(max(more, 0), "ring values of aggregates")
         same_rings = old is not None and sizes[m:] == self._capacities[m:]
         ring = Ring(
-            self._tree,
-            self._children,
-            self._parts,
-            np.zeros(values, np.int64),
-            np.zeros(at, np.int64),
-            old.lifts if same_rings and old is not None else np.zeros(lifts, np.int64),
+            layout.streams,
+            layout.children,
+            layout.parts,
+            np.zeros(room.values, np.int64),
+            np.zeros(room.deltas, np.int64),
+            old.lifts if same_rings and old is not None else np.zeros(room.lifts, np.int64),
             np.zeros((m, 4), np.int64),
-            np.zeros((m, int(self._tree[:, T_WIDTH].max())), np.int64),
-            np.zeros(touched, np.int32),
-            np.zeros(touched, np.uint8),
+            np.zeros((m, layout.widest), np.int64),
+            np.zeros(room.touched, np.int32),
+            np.zeros(room.touched, np.uint8),
             np.zeros(m, np.int64),
             np.zeros((m, 2), np.int64),
             np.zeros(M_FIELDS, np.int64),
             np.array(self.roots, np.int64),
-            self._joined,
+            layout.joined,
             np.zeros((m, 3), np.int64),
-            np.zeros((m, int(self._tree[:, T_WIDTH].max())), np.int64),
+            np.zeros((m, layout.widest), np.int64),
         )
         for v in self.tree:
             if v in self.roots:
                 continue
-            width, first = int(self._tree[v, T_WIDTH]), int(self._tree[v, T_VALUES])
+            width, first = layout.width(v), int(layout.streams[v, T_VALUES])
             known = 0
             if old is not None and not self._fresh:
                 known = self._capacities[v] * width
@@ -285,14 +184,14 @@ class Rings(Cache):
         ring.meta[:] = 0
         ring.meta[M_TIME] = meta[M_WATERMARK]
         arena = modules.arena
-        if self._out.shape[1] != self._wide:
-            self._out = np.zeros((ROOM, self._wide), np.int64)
+        if self._out.shape[1] != self.layout.wide:
+            self._out = np.zeros((ROOM, self.layout.wide), np.int64)
         while not (
             follow_arrivals(arena, ring, order, graph.lateness, self._out)
             if self.arrives
             else follow_windows(arena, ring, self._out)
         ):
-            out = np.zeros((2 * int(ring.meta[M_NEED]), self._wide), np.int64)
+            out = np.zeros((2 * int(ring.meta[M_NEED]), self.layout.wide), np.int64)
             out[: ring.meta[M_OUT]] = self._out[: ring.meta[M_OUT]]
             self._out = out
         self.walked += int(ring.meta[M_WALKED])
@@ -311,12 +210,10 @@ class Rings(Cache):
             gathered = self.payload.gather(ids, n, bases, streams=self.roots, columns=wanted)
             columns = {k: gathered[self._places[k]] for k in numbers}
         parts = {}
-        for v in self.roots:
-            for k, part in self._rows[v].items():
-                first = self._starts[v] + part.at - 1
-                limbs = first + part.plain
-                parts[k] = out[:, first:limbs], np.ascontiguousarray(out[:, limbs : limbs + part.limbs])
-        return Weighted(n, columns, out[:, m], parts, self.sums, found)
+        for k, part in self.layout.out_parts().items():
+            limbs = part.at + part.plain
+            parts[k] = out[:, part.at : limbs], np.ascontiguousarray(out[:, limbs : limbs + part.limbs])
+        return Weighted(n, columns, out[:, m], parts, self.layout.sums, found)
 
     # Tuples
 
@@ -359,12 +256,12 @@ class Rings(Cache):
 
     def _widen(self, columns: Sequence[dict[int, Column]]) -> bool:
         """Give sums of floats limbs for some values; return whether the layout has changed. Nothing is known then."""
-        wider = {k: self.sums[k].fitting(column) for own in columns for k, column in own.items() if k in self.sums}
-        if all(one is self.sums[k] for k, one in wider.items()):
+        sums = self.layout.sums
+        wider = {k: sums[k].fitting(column) for own in columns for k, column in own.items() if k in sums}
+        if all(one is sums[k] for k, one in wider.items()):
             return False
-        self.sums = {**self.sums, **wider}
         self.release()
-        self._describe()
+        self.layout = self.layout.with_sums({**sums, **wider})
         return True
 
     def _write(self, i: int, low: int, columns: dict[int, Column]) -> None:
@@ -375,33 +272,21 @@ class Rings(Cache):
             self._fit()
             ring = self.ring
             assert ring is not None
-        n, width, room = len(next(iter(columns.values()))), int(self._tree[i, T_LIFT_WIDTH]), self.modules.capacity[i]
+        n, width, room = len(next(iter(columns.values()))), self.layout.lift_width(i), self.modules.capacity[i]
         cells, at = np.zeros((n, width), np.int64), 0
         for k, column in columns.items():
-            plain, limbs = self._part(k)
+            plain, limbs = self.layout.size_of(k)
             valid = valid_rows(column)
             cells[:, at] = valid
-            if k in self.sums:
-                one = self.sums[k]
+            if k in self.layout.sums:
+                one = self.layout.sums[k]
                 one = Sum(one.kind, at + 1, one.limbs, one.base)
                 one.add(column, valid, np.ones(n, np.int64), np.arange(n), cells)
                 one.normal(cells)
             at += plain + limbs
-        first = int(self._tree[i, T_LIFTS])
+        first = int(self.layout.streams[i, T_LIFTS])
         own = ring.lifts[first : first + room * width].reshape(room, width)
         own[np.arange(low, low + n) & (room - 1)] = cells
-
-    def parts_of(self, v: int) -> dict[int, Part]:
-        """Return the parts of a row of a stream, by input."""
-        return self._rows[v]
-
-    def own_inputs(self, v: int) -> dict[int, int]:
-        """Return where the parts of a tuple of a stream start, by input."""
-        found, at = {}, 0
-        for k in self._own[v]:
-            found[k] = at
-            at += sum(self._part(k))
-        return found
 
     # As a cache
 
@@ -430,7 +315,7 @@ class Rings(Cache):
         found = 0
         for v in self.tree:
             if v not in self.roots:
-                width, first = int(self._tree[v, T_WIDTH]), int(self._tree[v, T_VALUES])
+                width, first = self.layout.width(v), int(self.layout.streams[v, T_VALUES])
                 counts = self.ring.values[first : first + self._capacities[v] * width : width]
                 found += int(np.count_nonzero(counts != UNKNOWN))
         return found
@@ -445,7 +330,7 @@ class Rings(Cache):
         from eddy.aggregates.ring_check import recomputed
 
         for v, rows in recomputed(self).items():
-            width, first = int(self._tree[v, T_WIDTH]), int(self._tree[v, T_VALUES])
+            width, first = self.layout.width(v), int(self.layout.streams[v, T_VALUES])
             own = ring.values[first : first + len(rows) * width].reshape(-1, width)
             known = own[:, 0] != UNKNOWN
             if not np.array_equal(own[known], rows[known]):
