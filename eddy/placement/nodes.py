@@ -29,10 +29,11 @@ from eddy.placement.costs import UnitCosts
 from eddy.placement.messages import Sent
 from eddy.placement.migration import TwoPhase
 from eddy.placement.operators import SITE, Ship, StreamId
+from eddy.placement.origin_log import OriginLog
 from eddy.placement.pieces import Base, GlobalReady, Install, LocalReady, Piece, Request, Since
 from eddy.placement.places import Place
 from eddy.placement.program import FIRST_VERSION, Copy, Program
-from eddy.placement.tuples import Ints, Tuples, merged
+from eddy.placement.tuples import Ints, Tuples
 from eddy.placement.windows import WindowCopy
 from stairs.errors import StateError
 
@@ -91,10 +92,7 @@ class JoiningNode:
         self.copies: dict[Copy, _State] = {}
         self.migration: TwoPhase | None = None
         self.horizon: int | None = None
-        self._own = [i for i, nodes in enumerate(shape.arrival) if node in nodes]
-        self._log: dict[int, list[tuple[int, Tuples]]] = {i: [] for i in self._own}
-        self._next = dict.fromkeys(self._own, 0)
-        self._since: dict[Copy, Since] = {}
+        self.log = OriginLog(node, [i for i, nodes in enumerate(shape.arrival) if node in nodes])
         self._aside: list[Any] = []
         self._waiting: list[Piece] = []
         self._early: list[LocalReady | GlobalReady] = []
@@ -115,16 +113,12 @@ class JoiningNode:
 
     def arrive(self, stream: int, epoch: int, rows: Tuples) -> list[Sent]:
         """Take in the rows of one epoch of a stream that arrives here; epochs come in order, without gaps."""
-        if epoch != self._next[stream]:
-            raise StateError(f"stream {stream}: epoch {epoch} came when {self._next[stream]} was due")
-        self._next[stream] = epoch + 1
-        self._log[stream].append((epoch, rows))
+        self.log.append(stream, epoch, rows)
         source, start = StreamId(stream), Place(self.shape.arrival[stream])
         stamped = self.programs[self.current]
         copies: dict[Place, list[Since]] = {one.to: [] for one in stamped.ships(start, source)}  # type: ignore[misc]
-        for copy, since in self._since.items():
-            if copy[0] == stream:
-                copies.setdefault(copy[1], []).append(since)
+        for place, since in self.log.shipped(stream):
+            copies.setdefault(place, []).append(since)
         if stamped.join(start, source):
             copies.setdefault(start, [])
         sent = []
@@ -148,10 +142,6 @@ class JoiningNode:
         self, source: StreamId, place: Place, epoch: int, version: int, part: Tuples, copies: tuple[Since, ...] = ()
     ) -> Piece:
         return Piece(source, place, epoch, version, self.newest, self.node, part, copies)
-
-    def logged(self, stream: int) -> list[Tuples]:
-        """Return the rows in the log of a stream that arrives here: those of its window, by epoch."""
-        return [rows for _, rows in self._log[stream] if rows.size]
 
     # Messages
 
@@ -266,36 +256,8 @@ class JoiningNode:
         if message.known > self.newest:
             self._aside.append(message)
             return []
-        stream, place, born = message.copy
-        since = self._since.get(message.copy)
-        if since is None:  # the copy has been retired in the meantime
-            return []
-        if message.lost:
-            since = Since(born, self._next[stream], self._newest_logged(stream))
-        parts = [(epoch, rows) for epoch, rows in self._log[stream] if epoch < since.first and rows.size]
-        if not parts:
-            return [
-                Sent(
-                    message.sender,
-                    Base(message.copy, self.node, message.life, since, *self._nothing(stream), message.keys),
-                )
-            ]
-        epochs = np.repeat([epoch for epoch, _ in parts], [rows.size for _, rows in parts])
-        # Routing must not lose the epochs: they travel as if they were rows of another stream.
-        rows = merged([rows for _, rows in parts])
-        rows = rows._replace(rows={**rows.rows, SITE: epochs})
-        part = dict(place.route(rows))[message.sender]
-        if message.keys is not None:
-            c, keys = message.keys
-            part = part.take(np.isin(part.keys[c], keys))
-        own = part._replace(rows={stream: part.rows[stream]})
-        return [
-            Sent(message.sender, Base(message.copy, self.node, message.life, since, part.rows[SITE], own, message.keys))
-        ]
-
-    def _nothing(self, stream: int) -> tuple[Ints, Tuples]:
-        none = np.zeros(0, np.int64)
-        return none, Tuples({stream: none}, {}, none, none, none)
+        base = self.log.base(message)
+        return [] if base is None else [Sent(message.sender, base)]
 
     @handle.register
     def _(self, message: Base) -> list[Sent]:
@@ -347,8 +309,7 @@ class JoiningNode:
         self.programs[program.version] = program
         for copy in program.copies:
             stream, place, born = copy
-            if stream in self._own and copy not in self._since:
-                self._since[copy] = Since(born, self._next[stream], self._newest_logged(stream))
+            self.log.announce(copy)
             if self.node in place.nodes and copy not in self.copies:
                 self.copies[copy] = _State(self._window(stream))
                 if born == FIRST_VERSION:
@@ -357,9 +318,6 @@ class JoiningNode:
 
     def _window(self, stream: int) -> WindowCopy:
         return WindowCopy(stream, self.shape.spans[stream], self.shape.arrival[stream])
-
-    def _newest_logged(self, stream: int) -> int | None:
-        return max((int(rows.time.max()) for _, rows in self._log[stream] if rows.size), default=None)
 
     def _request_whole(self) -> list[Sent]:
         """Ask for the whole base of every copy that is not complete."""
@@ -407,7 +365,7 @@ class JoiningNode:
         del self.programs[version]
         needed = frozenset().union(*(one.copies for one in self.programs.values()))
         self.copies = {copy: state for copy, state in self.copies.items() if copy in needed}
-        self._since = {copy: since for copy, since in self._since.items() if copy in needed}
+        self.log.keep(needed)
 
     def settle(self, horizon: int | None) -> list[Sent]:
         """Drop rows that no tuple to come can join: those due before `horizon`, in ticks; None = none."""
@@ -416,9 +374,7 @@ class JoiningNode:
         self.horizon = horizon
         for state in self.copies.values():
             state.window.expire(horizon)
-        for stream, parts in self._log.items():
-            kept = [(epoch, rows.take(rows.due >= horizon)) for epoch, rows in parts]
-            self._log[stream] = [(epoch, rows) for epoch, rows in kept if rows.size]
+        self.log.expire(horizon)
         return self._retry()
 
     # Crashes

@@ -360,7 +360,7 @@ class Simulation:
                     node.retire(version)
         oldest = {}
         for i, origins in enumerate(self._arrival):
-            firsts = [int(rows.rows[i].min()) for node in origins for rows in self.nodes[node].logged(i)]
+            firsts = [int(rows.rows[i].min()) for node in origins for rows in self.nodes[node].log.rows(i)]
             oldest[i] = min(firsts, default=self._admission.arrived(i))
         self._admission.forget(oldest)
 
@@ -386,7 +386,8 @@ class Simulation:
     def _logged(self) -> list[list[Tuples]]:
         """Return the rows of each window."""
         return [
-            [rows for node in origins for rows in self.nodes[node].logged(i)] for i, origins in enumerate(self._arrival)
+            [rows for node in origins for rows in self.nodes[node].log.rows(i)]
+            for i, origins in enumerate(self._arrival)
         ]
 
     def _choose(self, windows: list[list[Tuples]]) -> None:

@@ -1,0 +1,93 @@
+"""The log of an origin: the rows of the streams that arrive at a node, and from when on it ships them to each copy.
+
+The log of a stream has the rows of its window, by epoch. When a copy of the window is announced, the epochs that have
+come are its *base*, which the node of the copy requests; later ones are shipped.
+
+    log of S    epochs 3 4 5 | 6 7        a copy announced when 6 was due: base 3 4 5, shipped 6 7 …
+
+The log is on disk: a crash of the node leaves it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from eddy.placement.operators import SITE
+from eddy.placement.pieces import Base, Request, Since
+from eddy.placement.places import Place
+from eddy.placement.program import Copy
+from eddy.placement.tuples import Tuples, merged
+from stairs.errors import StateError
+
+
+class OriginLog:
+    """The logs of the streams that arrive at one node."""
+
+    def __init__(self, node: int, streams: Sequence[int]) -> None:
+        self._node = node
+        self._parts: dict[int, list[tuple[int, Tuples]]] = {i: [] for i in streams}
+        self._next = dict.fromkeys(streams, 0)
+        """By stream the epoch that is due."""
+        self._since: dict[Copy, Since] = {}
+
+    def append(self, stream: int, epoch: int, rows: Tuples) -> None:
+        """Add the rows of an epoch. Raises StateError for any epoch but the one that is due."""
+        if epoch != self._next[stream]:
+            raise StateError(f"stream {stream}: epoch {epoch} came when {self._next[stream]} was due")
+        self._next[stream] = epoch + 1
+        self._parts[stream].append((epoch, rows))
+
+    def rows(self, stream: int) -> list[Tuples]:
+        """Return the rows in the log of a stream, by epoch."""
+        return [rows for _, rows in self._parts[stream] if rows.size]
+
+    def expire(self, horizon: int) -> None:
+        """Drop the rows that are due before a horizon, in ticks."""
+        for stream, parts in self._parts.items():
+            kept = [(epoch, rows.take(rows.due >= horizon)) for epoch, rows in parts]
+            self._parts[stream] = [(epoch, rows) for epoch, rows in kept if rows.size]
+
+    # Copies
+
+    def announce(self, copy: Copy) -> None:
+        """Ship a stream to a copy from the epoch that is due, if the stream arrives here and the copy is new."""
+        stream, _, born = copy
+        if stream in self._parts and copy not in self._since:
+            self._since[copy] = self._from_now(stream, born)
+
+    def shipped(self, stream: int) -> list[tuple[Place, Since]]:
+        """Return the place of each copy to which a stream is shipped, and from when on."""
+        return [(copy[1], since) for copy, since in self._since.items() if copy[0] == stream]
+
+    def keep(self, copies: Collection[Copy]) -> None:
+        """Ship to these copies only, of those that were announced."""
+        self._since = {copy: since for copy, since in self._since.items() if copy in copies}
+
+    def _from_now(self, stream: int, born: int) -> Since:
+        newest = max((int(rows.time.max()) for rows in self.rows(stream)), default=None)
+        return Since(born, self._next[stream], newest)
+
+    def base(self, asked: Request) -> Base | None:
+        """Return the answer to a request; None if its copy was retired in the meantime."""
+        stream, place, born = asked.copy
+        since = self._since.get(asked.copy)
+        if since is None:
+            return None
+        if asked.lost:
+            since = self._from_now(stream, born)
+        parts = [(epoch, rows) for epoch, rows in self._parts[stream] if epoch < since.first and rows.size]
+        none = np.zeros(0, np.int64)
+        epochs, own = none, Tuples({stream: none}, {}, none, none, none)
+        if parts:
+            epochs = np.repeat([epoch for epoch, _ in parts], [rows.size for _, rows in parts])
+            # Routing must not lose the epochs: they travel as if they were rows of another stream.
+            rows = merged([rows for _, rows in parts])
+            rows = rows._replace(rows={**rows.rows, SITE: epochs})
+            part = dict(place.route(rows))[asked.sender]
+            if asked.keys is not None:
+                c, keys = asked.keys
+                part = part.take(np.isin(part.keys[c], keys))
+            epochs, own = part.rows[SITE], part._replace(rows={stream: part.rows[stream]})
+        return Base(asked.copy, self._node, asked.life, since, epochs, own, asked.keys)
