@@ -12,6 +12,7 @@ from eddy.log import refusals
 from eddy.push.push import Prepared
 from eddy.push.turn import Turn, in_turn
 from eddy.queries.family import Family
+from eddy.queries.history import Event, History
 from eddy.queries.joins import Joins
 from eddy.queries.life import Life
 from eddy.queries.lone_join import LoneJoin, Output
@@ -30,18 +31,6 @@ from eddy.show.html import Timeline, as_html
 from eddy.snapshot.header import OUTPUTS
 from stairs.errors import InputError
 from stairs.graph import FOREVER
-
-HISTORY = pa.schema(
-    [
-        ("position", pa.int64()),
-        ("query", pa.string()),
-        ("version", pa.int32()),
-        ("event", pa.string()),
-        ("complete_from", pa.int64()),
-    ]
-)
-"""Columns of `Engine.history`: where an element takes effect, the query and its newest version, the element, and the
-position from which that version has all results."""
 
 
 class LastPush(NamedTuple):
@@ -110,9 +99,7 @@ class Engine:
         self.joins = Joins(self.sources, options, share)
         self.newest = [-FOREVER] * len(self.sources.streams)
         """By stream the greatest event time in ticks."""
-        self._history: list[tuple[int, str, int, str, int]] = []
-        self._elements = 0
-        """Entries of the history; those after them were taken back."""
+        self._history = History()
         self._late = dict.fromkeys(self.sources.graph.names, 0)
         self._last: LastPush | None = None
         self._undo: Savepoint | None = None
@@ -132,7 +119,7 @@ class Engine:
     def _begin(self, *lives: Life) -> None:
         """Note what everything is now; while `_undo` is set, an exception leads back to here."""
         versions = [part for life in lives for version in life.versions for part in version.parts]
-        self._undo = Savepoint([self, *self.joins.parts, *lives, *versions])
+        self._undo = Savepoint([self, self._history, *self.joins.parts, *lives, *versions])
 
     # Queries
 
@@ -189,9 +176,11 @@ class Engine:
         return self._queries[name]
 
     def history(self) -> pa.Table:
-        """Return the control elements of all queries in the order in which they were given, as `HISTORY` describes."""
-        rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history[: self._elements]]
-        return pa.Table.from_pylist(rows, schema=HISTORY)
+        """Return the control elements of all queries in the order in which they were given.
+
+        `eddy.queries.history.HISTORY` describes the columns.
+        """
+        return self._history.table()
 
     def metrics(self) -> dict[str, Any]:
         """Return figures of the engine as JSON values.
@@ -362,12 +351,10 @@ class Engine:
 
         return restored(data, streams, queries, policy)
 
-    def resume_at(
-        self, position: int, newest: list[int], late: dict[str, int], history: list[tuple[int, str, int, str, int]]
-    ) -> None:
+    def resume_at(self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event]) -> None:
         """Continue at a position, given the greatest event times, the numbers of late rows and the history before."""
         self.position, self.newest, self._late = position, newest, late
-        self._history, self._elements = history, len(history)
+        self._history.resume(history)
 
     def resume(self, queries: Sequence[RunningQuery]) -> None:
         """Continue with these queries, whose live versions are served, on the rows that are kept."""
@@ -410,6 +397,4 @@ class Engine:
 
     def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
         """Add an element to the history."""
-        del self._history[self._elements :]
-        self._history.append((position, name, version, event, complete_from))
-        self._elements += 1
+        self._history.add(Event(position, name, version, event, complete_from))

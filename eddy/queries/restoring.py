@@ -13,6 +13,7 @@ from eddy.ingest.validation import checked_times
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByArrivals
 from eddy.queries.engine import Engine
+from eddy.queries.history import Event
 from eddy.queries.life import Succession
 from eddy.queries.lone_join import CHANGES_ALONE, LoneJoin, is_alone
 from eddy.queries.query import RunningQuery
@@ -162,7 +163,7 @@ class _Reader:
             header["position"],
             [one["newest"] for one in header["streams"]],
             {one["name"]: one["late"] for one in header["streams"]},
-            [tuple(one) for one in header["history"]],
+            [Event(*one) for one in header["history"]],
         )
 
     def _batches(self, name: str, schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
