@@ -28,7 +28,8 @@ from eddy.join_engine import JoinEngine, Options, filters_by_place, groups_of
 from eddy.push.push import NO_LOAD, computed
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
-from eddy.query.branches import BranchedQuery, Path
+from eddy.query.branch_nodes import Path
+from eddy.query.branches import BranchedQuery
 from eddy.results.results import Combinations, Results
 from eddy.results.side_output import SideOutput
 from eddy.routing.change import follow_router

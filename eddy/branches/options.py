@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
-from eddy.query.branches import BranchedQuery, Path
+from eddy.query.branch_nodes import Path
+from eddy.query.branches import BranchedQuery
 from eddy.query.numbers import at_least
 from jisc.plan.tree import names_in, read_plan
 from stairs.errors import InputError, PlanError

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from eddy.aggregates.groups import GroupsCommit
 from eddy.push.records import CommitRecord, LastPush
-from eddy.query.branches import Path
+from eddy.query.branch_nodes import Path
 from eddy.results.late_rows import LateRows
 from stairs.graph import FOREVER, JoinGraph
 

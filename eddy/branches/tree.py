@@ -9,7 +9,7 @@ import numpy as np
 
 from eddy.branches.rows import Found, Int64s, joined
 from eddy.branches.shelf import Shelf
-from eddy.query.branches import Node
+from eddy.query.branch_nodes import Node
 from stairs.deadlines import Deadlines
 from stairs.graph import FOREVER, WindowKind
 from stairs.ledger import Ledger

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 from eddy.filters.conditions import Condition, Filter
 from eddy.query.arguments import listed
 from eddy.query.branch import Branch, checked_branches
+from eddy.query.branch_nodes import Node, Path
 from eddy.query.event_time import span_of
 from eddy.query.lateness import LATE_ROWS, Late
 from eddy.query.predicates import AttributeClass, attribute_classes
@@ -27,39 +28,7 @@ from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Unbounded
 from stairs.errors import InputError, QueryError
-from stairs.graph import FOREVER, JoinGraph, Window, WindowKind
-
-Path = tuple[int, ...]
-"""The streams of an inner join, by their positions in the query, ascending."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """The core or a branch of a query.
-
-    how       how it hangs on the node above: "left", "semi" or "anti"; "core" for a core
-    own       its streams, by their position in the query
-    path      its streams and those of all nodes above it, ascending
-    windows   by stream of `path`, how long its tuples can find new partners in the join of the path
-    branches  the nodes that hang on this one
-    """
-
-    how: str
-    own: tuple[int, ...]
-    path: Path
-    windows: dict[int, Window]
-    branches: tuple[Node, ...]
-
-    def spans(self, below: Node) -> list[tuple[int, int]]:
-        """Return the streams of this node with a RANGE window in the join of a node below it, with their sizes."""
-        own = [(i, below.windows[i]) for i in self.path]
-        return [(i, window.size) for i, window in own if window.kind == WindowKind.RANGE]
-
-    def below(self) -> Iterator[Node]:
-        """Yield the node and all nodes below it."""
-        yield self
-        for one in self.branches:
-            yield from one.below()
+from stairs.graph import FOREVER, JoinGraph, WindowKind
 
 
 class InnerJoin(Query):

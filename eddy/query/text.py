@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.conditions import Predicate
-from eddy.query.branches import BranchedQuery, Node
+from eddy.query.branch_nodes import Node
+from eddy.query.branches import BranchedQuery
 from eddy.query.computed import Computed
 from eddy.query.query import Query
 from eddy.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text

@@ -1,0 +1,44 @@
+"""The nodes of a query with branches (`eddy.query.branches`): its core and its branches, as a tree.
+
+A branch hangs on the node above it. The streams on the way from the core to a node are its path; their inner join
+decides which tuples of the node above have partners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stairs.graph import Window, WindowKind
+
+Path = tuple[int, ...]
+"""The streams of an inner join, by their positions in the query, ascending."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """The core or a branch of a query.
+
+    how       how it hangs on the node above: "left", "semi" or "anti"; "core" for a core
+    own       its streams, by their position in the query
+    path      its streams and those of all nodes above it, ascending
+    windows   by stream of `path`, how long its tuples can find new partners in the join of the path
+    branches  the nodes that hang on this one
+    """
+
+    how: str
+    own: tuple[int, ...]
+    path: Path
+    windows: dict[int, Window]
+    branches: tuple[Node, ...]
+
+    def spans(self, below: Node) -> list[tuple[int, int]]:
+        """Return the streams of this node with a RANGE window in the join of a node below it, with their sizes."""
+        own = [(i, below.windows[i]) for i in self.path]
+        return [(i, window.size) for i, window in own if window.kind == WindowKind.RANGE]
+
+    def below(self) -> Iterator[Node]:
+        """Yield the node and all nodes below it."""
+        yield self
+        for one in self.branches:
+            yield from one.below()
