@@ -66,9 +66,10 @@ class SortedWindow:
         arrays = [self.times, *self.keys.values(), *(one for found in self._sorted.values() for one in found)]
         return int(self.rows.nbytes) + sum(one.nbytes for one in arrays)
 
-    def outlived(self) -> Ints:
-        """Return the greatest event time that each row may meet, FOREVER without limit, int64[rows]."""
-        return self.times + self.span if self.span < FOREVER else np.full(len(self.times), FOREVER)
+    def outlived(self, rows: Ints | None = None) -> Ints:
+        """Return the greatest event time that some rows may meet, FOREVER without limit, int64[rows]; None: all."""
+        times = self.times if rows is None else self.times[rows]
+        return times + self.span if self.span < FOREVER else np.full(len(times), FOREVER)
 
     def since(self, least: int) -> SortedWindow:
         """Return the rows with an event time of `least` or more."""

@@ -106,9 +106,9 @@ class HopJoin:
             rows[segment.stream].append(on_time)
         everywhere = set(range(self._hops.partitions))
         for stream, parts in rows.items():
-            classes = {c for i, c in self._hops.copies if i == stream}
+            whole, classes = pa.concat_batches(parts), {c for i, c in self._hops.copies if i == stream}
             for c in sorted(classes | {self._hops.entries[stream]}):
-                self._deal(ROWS, stream, c, pa.concat_batches(parts), everywhere)
+                self._deal(ROWS, stream, c, whole, everywhere)
 
     def _deal_base(self) -> None:
         """Deal rows of earlier micro-batches to the copies that no worker has."""
@@ -122,9 +122,10 @@ class HopJoin:
                 own = own_rows(self._job, self._task.tree, link.group, segment.stream, segment.splits, read)
                 on_time, _ = split_late(self._job, segment, own, link.late_below)
                 rows[segment.stream].append(self._live(segment.stream, on_time))
+        whole = {stream: pa.concat_batches(parts) for stream, parts in rows.items()}
         for (stream, c), nodes in sorted(missing.items()):
-            if rows[stream]:
-                self._deal(BASE, stream, c, pa.concat_batches(rows[stream]), nodes)
+            if stream in whole:
+                self._deal(BASE, stream, c, whole[stream], nodes)
 
     def _live(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that a row of this micro-batch or a later one may join."""
