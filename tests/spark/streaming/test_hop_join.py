@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import socket
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -212,8 +214,8 @@ def _all_precede(self: SortedWindow, keys: Any, bounds: Any, head: Any) -> Any:
     yield from MATCHES(self, keys, bounds, None)
 
 
-def _all_outlived(self: SortedWindow) -> Any:
-    return np.full(len(self), FOREVER)
+def _all_outlived(self: SortedWindow, rows: Any = None) -> Any:
+    return np.full(len(self if rows is None else rows), FOREVER)
 
 
 def _forgets_too_much(self: GrowingWindow, least: int) -> None:
@@ -261,6 +263,40 @@ def test_a_task_that_waits_for_another_is_turned_away_when_that_dies() -> None:
             met.wait(10)
             with pytest.raises(TurnedAwayError):
                 peers.receive(1)
+
+    with meetings.hold([None, None], lambda said: [list(said)] * 2) as name, ThreadPoolExecutor(2) as pool:
+        for one in [pool.submit(attend, number) for number in range(2)]:
+            one.result(30)
+    meetings.close()
+
+
+def test_a_stranger_who_says_nothing_holds_up_nobody() -> None:
+    meetings = Meetings("127.0.0.1", KEY)
+
+    def attend(number: int) -> None:
+        with meetings.place.seat(name, number) as seat, Peers(seat, KEY) as peers:
+            with socket.create_connection(peers.address):  # before any other task
+                peers.meet(seat.say(peers.address), 1)
+                peers.end(0)
+                assert peers.receive(0) == []
+            seat.leave()
+
+    with meetings.hold([None, None], lambda said: [list(said)] * 2) as name, ThreadPoolExecutor(2) as pool:
+        for one in [pool.submit(attend, number) for number in range(2)]:
+            one.result(30)
+    meetings.close()
+
+
+def test_tasks_that_can_accept_no_connection_are_turned_away() -> None:
+    meetings = Meetings("127.0.0.1", KEY)
+
+    def attend(number: int) -> None:
+        with meetings.place.seat(name, number) as seat, Peers(seat, KEY) as peers:
+            said = seat.say(peers.address)
+            full = OSError("too many open files")
+            peers._server = Mock(wraps=peers._server, **{"accept.side_effect": full})
+            with pytest.raises(TurnedAwayError):
+                peers.meet(said, 1)
 
     with meetings.hold([None, None], lambda said: [list(said)] * 2) as name, ThreadPoolExecutor(2) as pool:
         for one in [pool.submit(attend, number) for number in range(2)]:
