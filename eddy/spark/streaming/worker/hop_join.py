@@ -1,15 +1,15 @@
 """The join of a micro-batch in hops, in one task: its nodes' part of all rounds.
 
-    exchange 0   rows go to all copies of their windows, and to where their head begins
-    round 1      heads probe, leg by leg in one task; what joins goes to the node of the next leg: exchange 1
+    exchange 0   rows go to all copies of their windows, and to where they begin as heads
+    round 1      heads take their first leg; the tuples that result go to the nodes of their next leg: exchange 1
     …            the last round gives the results
 
 All rows of the micro-batch are in all copies before the first tuple probes. A tuple joins rows of earlier
 micro-batches, and those of this one that precede its head in (event time, stream). So each result is found once, in
 whatever order messages come.
 
-Copies that no worker has are made of the log: tasks deal the rows of earlier micro-batches as well, to these copies.
-Nothing that a task does counts until the manifest; a copy that is being changed fits no token.
+If no worker has a copy, the tasks also deal the rows of earlier micro-batches, which they read from the log, to it.
+Nothing that a task does counts before the manifest names it. A copy that is being changed has the token of no state.
 """
 
 from __future__ import annotations
@@ -85,10 +85,8 @@ class HopJoin:
             self._reader.close()
             report.results = self._results.close()
         report.late, report.late_rows = self._late.write(self._engines.locations, self._task.batch), self._late.counts
-        late = sum(count.rows for count in self._late.counts.values())
         for node, figures in self._figures.items():
             figures["state_bytes"] = self._nodes[node].nbytes
-            figures["late"], late = late, 0
         report.groups, report.shipped = list(self._figures.values()), self._peers.sent
         report.samples, report.cpu_s = self._sampler.samples(), process_time() - cpu_began
         return report
@@ -185,7 +183,7 @@ class HopJoin:
             self._figures[number] = self._row(number, source, received, perf_counter() - began)
 
     def _row(self, node: int, source: str, received: int, seconds: float) -> dict[str, Any]:
-        """Return the row of metrics of a node."""
+        """Return the row of metrics of a node; what it has not is left out."""
         rows = sum(len(own) for (_, at), own in self._heads.items() if at == node)
         return {
             "batch": self._task.batch,
@@ -194,15 +192,10 @@ class HopJoin:
             "source": source,
             "rows": rows,
             "results": 0,
-            "plan": None,
-            "due": None,
             "transitions": 0,
-            "reason": None,
             "ready_seconds": seconds,
             "join_seconds": 0.0,
             "received_bytes": received,
-            "key_share": None,
-            "keys": [],
         }
 
     # Rounds

@@ -1,7 +1,7 @@
 """A node of a streaming join in hops: the copies of windows that it keeps from micro-batch to micro-batch.
 
-A copy has the token of the state that it is in, like an engine. It is used only if it has the token that the newest
-manifest's micro-batch gave it; else its rows come from the log.
+A copy has the token of the state that it is in, like an engine. A task uses it only if this is the state after the
+newest micro-batch with a manifest; else the rows of the copy come from the log.
 """
 
 from __future__ import annotations
