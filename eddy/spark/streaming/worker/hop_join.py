@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from eddy.spark.hops.hops import key_class
 from eddy.spark.hops.legs import deal
-from eddy.spark.hops.windows import BLOCK_ROWS, GrowingWindow
+from eddy.spark.hops.windows import BLOCK_ROWS, GrowingWindow, together
 from eddy.spark.partitioning.split import PIECE_ROWS
 from eddy.spark.partitioning.split_tree import own_rows
 from eddy.spark.streaming.state.segments import Segment, SegmentReader
@@ -104,7 +104,8 @@ class HopJoin:
             rows[segment.stream].append(on_time)
         everywhere = set(range(self._hops.partitions))
         for stream, parts in rows.items():
-            whole, classes = pa.concat_batches(parts), {c for i, c in self._hops.copies if i == stream}
+            whole = together(parts, self._job.query.streams[stream].schema)
+            classes = {c for i, c in self._hops.copies if i == stream}
             for c in sorted(classes | {self._hops.entries[stream]}):
                 self._deal(ROWS, stream, c, whole, everywhere)
 
@@ -120,7 +121,8 @@ class HopJoin:
                 own = own_rows(self._job, self._task.tree, link.group, segment.stream, segment.splits, read)
                 on_time, _ = split_late(self._job, segment, own, link.late_below)
                 rows[segment.stream].append(self._live(segment.stream, on_time))
-        whole = {stream: pa.concat_batches(parts) for stream, parts in rows.items()}
+        streams = self._job.query.streams
+        whole = {stream: together(parts, streams[stream].schema) for stream, parts in rows.items()}
         for (stream, c), nodes in sorted(missing.items()):
             if stream in whole:
                 self._deal(BASE, stream, c, whole[stream], nodes)
@@ -235,13 +237,15 @@ class HopJoin:
         if leg is None or not parts:
             return
         windows = [node.copies[j, key_class(leg.place)].window for j in leg.joins]
-        tuples, bound = pa.concat_batches(parts), self._hops.bound(head, number)
+        bound = self._hops.bound(head, number)
+        tuples = together(parts, node.columns.schema(bound))
         yield from node.legs.walk(head, bound, tuples, windows)
 
     def _ship(self, node: Node, head: int, number: int, parts: list[pa.RecordBatch]) -> None:
         """Send intermediate tuples to the nodes of their next leg, in the round with this number."""
         leg, bound = self._hops.leg(head, number), self._hops.bound(head, number)
         assert leg is not None
-        pieces = node.legs.dealt(pa.concat_batches(parts), bound, key_class(leg.place), self._hops.partitions)
+        tuples = together(parts, node.columns.schema(bound))
+        pieces = node.legs.dealt(tuples, bound, key_class(leg.place), self._hops.partitions)
         for to, piece in pieces:
             self._peers.send(number, self._task.tasks[to], TUPLES, head, to, piece)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eddy.placement.keys import KeyNumbers
 from eddy.spark.hops.legs import OPEN, Columns, Legs
-from eddy.spark.hops.windows import GrowingWindow, SortedWindow
+from eddy.spark.hops.windows import GrowingWindow, SortedWindow, together
 from eddy.spark.partitioning.job import Job
 
 BROKEN = ""
@@ -57,7 +57,7 @@ class Node:
     def window(self, stream: int, parts: list[pa.RecordBatch]) -> SortedWindow:
         """Return rows of a stream as a window."""
         schema = self._job.query.streams[stream].schema
-        rows = pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
+        rows = together(parts, schema)
         return self.legs.window(stream, rows, self._job.positions(rows, stream))
 
     def settle(self, token: str, watermark: int | None) -> None:
