@@ -11,7 +11,7 @@ from jisc.plan.stored_routes import StoredPlan, compile_stored
 from jisc.plan.tree import parse
 from stairs import stair as stair_module
 from stairs.checks.stair import check_stair
-from stairs.descriptors import E_BASE, E_BIRTH, E_NEXT, E_ROUTE, E_SPLIT, E_TAIL, M_MODE, S_BASE, STORED
+from stairs.descriptors import E_BASE, E_BIRTH, E_DEBT, E_NEXT, E_ROUTE, E_SPLIT, E_TAIL, M_MODE, S_BASE, STORED
 from stairs.errors import CapacityError, StateError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels import one_by_one, promotion
@@ -231,6 +231,30 @@ def test_a_ring_grows_step_by_step(event: str) -> None:
         pair.check()
     assert moving > (10 if event in KEEP_MOVING else 1)
     assert capacity >= 8 * FIRST_ROOM
+
+
+def test_a_full_successor_is_renumbered_with_the_old_ring() -> None:
+    pair = Pair(one_class([FOREVER] * 2))
+    stair = pair.stair([0, 1], 0)
+    pair.push([row(0, 1) for _ in range(6)] + [row(1, 1) for _ in range(10)])
+    pair.push([row(k % 2, 2) for k in range(22)])
+    for _ in range(3):
+        promote(stair, kid_of(stair, (1,)))
+        stair.demote(kid_of(stair, (1,)))
+    promote(stair, kid_of(stair, (1,)))
+    stair.state[E_DEBT] = stair.capacity
+    assert stair._begin_move(1)
+    assert promote(stair, kid_of(stair, (2,))) == 121
+    assert stair.state[E_NEXT] == stair.state[E_SPLIT] + stair.capacity  # no slot is free for the rest
+    assert 1 < stair.state[E_TAIL] < stair.state[E_SPLIT]
+    pair.check()
+    before = int(stair.state[E_NEXT])
+    stair._renumber_entries()
+    assert stair.state[E_NEXT] < before
+    pair.check()
+    pair.push([row(0, 1)])
+    assert stair.rows == 7 * 10 + 121
+    pair.check()
 
 
 def no_memory(size: int) -> None:
