@@ -74,12 +74,13 @@ def test_fragments_on_request(
 
 
 GROUPS, STREAMS = st.integers(0, 1), st.integers(0, 1)
+NUMBERED = [(n, n, n) for n in range(9)]
 CHANGES = st.lists(st.tuples(st.sampled_from(("split", "fragment", "gather")), GROUPS, STREAMS), max_size=8)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(JOBS)), st.lists(st.tuples(GROUPS, STREAMS, st.just(2)), max_size=2), CHANGES, KEYS)
-@example("one cell", [(0, 0, 2)], [("gather", 0, 0), ("split", 0, 0), ("fragment", 0, 0)], [(n, n, n) for n in range(9)])
+@example("one cell", [(0, 0, 2)], [("gather", 0, 0), ("split", 0, 0), ("fragment", 0, 0)], NUMBERED)
 def test_a_state_stays_with_its_token_only_if_its_rows_stay(
     name: str, deals: list[tuple[int, int, int]], changes: list[tuple[str, int, int]], keys: list[tuple[int, ...]]
 ) -> None:
