@@ -116,6 +116,3 @@ def test_what_is_dealt_has_one_row_in_each_result() -> None:
         assert "stream T is in a branch" in (why_undealt(query, 2) or "")
     full = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "full")])
     assert all("full outer join" in (why_undealt(full, stream) or "") for stream in range(2))
-    rows = eddy.Query([eddy.Stream("R", SCHEMA, window=eddy.Rows(5), time="t"), s], ["R.k = S.k"])
-    assert "Rows window" in (why_undealt(rows, 0) or "")
-    assert why_undealt(rows, 1) is None
