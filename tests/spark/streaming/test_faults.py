@@ -54,7 +54,10 @@ KILLS = (
 SHORT_KILLS = KILLS[0][:2]
 SHORT_HUB_KILLS = KILLS[0][1:]
 JOBS = len(KILLS)
-REGROUPED = {"split", "fragment", "gather", "moved by state", "moved by jit", "ran in grid", "ran in hops"}
+REGROUPED = {
+    *("split", "fragment", "gather", "moved by state", "moved by jit"),
+    *("ran in grid", "ran in hops", "ran in fragments"),
+}
 KILLED = [place for kills in KILLS for place, _ in kills]
 CRASHED = [place for place in (*JOINING, *COMMITTING, *PUBLISHING) if place not in ("stop", "publish")]
 KINDS = {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 REGROUPED = "regrouped"
 """File with a line for each move, split, fragment and gathering that took effect, and for each placement in which a
-micro-batch ran."""
+micro-batch ran, fragments on the grid included."""
 MOST_GROUPS = 14
 SHARE, SHARE_BETWEEN = 0.7, 0.08
 """Share of the points at which such a change is requested, and of the looks of the main thread in between."""
@@ -118,6 +118,8 @@ class Driver:
             measured(batches, plan, *given)
             with open(path, "a") as file:
                 file.write(f"ran in {'grid' if plan.hops is None else 'hops'}\n")
+                if plan.hops is None and plan.layout.tree.dealt:  # hops know no fragments
+                    file.write("ran in fragments\n")
 
         MicroBatches._measured = wrapped_measured  # type: ignore[method-assign]
 
