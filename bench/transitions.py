@@ -100,22 +100,21 @@ def _pause(point: Point, say: Say) -> list[Row]:
     for figure in ("pause", "latency"):
         jisc, moving = (number(by_name[name], f"{figure}_ms") for name in ("jisc", "moving-state"))
         rows.append({"figure": f"{figure}.moving_state_vs_jisc.{window}", "value": moving / jisc})
-    for k, clock in enumerate(("", "_cpu")):
-        longest = [float(one.longest[k] / one.usual[k]) for one in found["jisc"]]
-        rows.append({"figure": f"pause.longest_vs_median{clock}.{window}", **spread(longest, "value")})
-    return rows + (_against_usual(found["jisc"]) if window == HEADLINE else [])
-
-
-def _against_usual(found: list[Pause]) -> list[Row]:
-    """Return times over the median push before, by wall time and by CPU time."""
+    if window != HEADLINE:
+        return rows + _against_usual(found["jisc"], {"longest_vs_median{}." + str(window): "longest"})
     parts = {"jisc": "longest", "jisc_latency": "latency", "steady_max": "usual_most"}
+    return rows + _against_usual(found["jisc"], {f"{name}_vs_steady_batch{{}}": part for name, part in parts.items()})
+
+
+def _against_usual(found: list[Pause], parts: dict[str, str]) -> list[Row]:
+    """Return times over the median push before, by wall time and by CPU time; `parts` by figure, {} = the clock."""
     return [
         {
-            "figure": f"pause.{name}_vs_steady_batch{clock}",
+            "figure": f"pause.{figure.format(clock)}",
             **spread([float(getattr(one, part)[k] / one.usual[k]) for one in found], "value"),
         }
         for k, clock in enumerate(("", "_cpu"))
-        for name, part in parts.items()
+        for figure, part in parts.items()
     ]
 
 
@@ -194,6 +193,7 @@ FIGURES = (
                 f"pause.longest_vs_median{end}.{rows}": f"Pause, jisc / median push before, windows of {power}{clock}"
                 for end, clock in (("", ""), ("_cpu", ", CPU time"))
                 for rows, power in POWERS.items()
+                if rows != HEADLINE
             },
             "transition_call_ms": "`transition` under jisc, 20 joins, all states change, ms",
             "transition_call_first_ms": "The same, to a plan not seen before, ms",

@@ -22,7 +22,6 @@ from eddy.query.windows import Range
 from eddy.runtime import Runtime
 from stairs.errors import InputError
 from stairs.kernels.marks import clear_all
-from stairs.kernels.stair import end_move
 
 
 def warmup() -> None:
@@ -73,8 +72,6 @@ def warmup() -> None:
         for stair in changing.stairs:
             stair.demote(0)
             stair.make_room(0)
-            # A state calls it only while its ring grows.
-            end_move(stair.modules.arena, stair.tables.entries, stair.row)
     Seal(bytes(LEAST_KEY_BYTES)).of_blocks(b"", np.zeros(64, np.uint8), np.array([[0, 64]]))
 
 

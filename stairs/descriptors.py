@@ -111,13 +111,13 @@ R_FIELDS = 4
 
 # states[x]: one STAIR
 E_HEADS = 0  # address of its heads, one per key id
-E_RING = 1  # address of its ring of entries from number SPLIT on
+E_RING = 1  # address of its ring of entries
 E_MASK = 2  # capacity of the ring - 1; slot of an entry = entry number & mask
 E_WIDTH = 3  # int32s in an entry: its link, then a sequence number for each stream of the set
 E_NEXT = 4  # number of the next entry
 E_TAIL = 5  # every entry before it is dead
 E_BIRTH = 6  # a key is attempted when its head is at least this
-E_SPLIT = 7  # entries below it lie in the ring before, while that is moved; 0 = there is none
+E_SPLIT = 7  # entries with a lower number still lie in the old ring; 0 = there is no old ring
 E_CLASS = 8  # the class it is indexed on
 E_PARTS0 = 9  # the streams of the set are rows PARTS0 .. PARTS1 - 1 of `parts`
 E_PARTS1 = 10
@@ -136,9 +136,9 @@ E_PASSED = 22  # ... composites not stored because their key was not attempted,
 E_PROMOTED = 23  # ... keys promoted,
 E_COMPUTED = 24  # ... entries that promotions stored
 E_DEBT = 25  # live entries that the tail passed, less those stored since
-E_BEFORE = 26  # address of the ring before
-E_BEFORE_MASK = 27  # its capacity - 1
-E_AT = 28  # M_ARRIVAL when an arrival last stored here,
+E_OLD = 26  # address of the old ring
+E_OLD_MASK = 27  # its capacity - 1
+E_AT = 28  # M_ARRIVAL of the arrival that stored here last,
 E_FROM = 29  # ... and the number of its first entry, or a lower one
 E_FIELDS = 30
 

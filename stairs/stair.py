@@ -34,11 +34,11 @@ twice as many slots as there are live entries. So the capacity stays below four 
 those about to be stored, whatever the windows, and an insert costs amortised O(1). A head whose chain was all dead then
 points below the tail: the key is still attempted, and still empty.
 
-**Growth without a pause.** A ring that is too small stays where it is: entries from number `split` on are stored in its
-successor, and with each of them the tail passes MOVED entries of the ring before, in the same way as above, so that the
-live ones get a number in the successor. When the tail reaches `split`, the ring before is released. Until then both
-take memory. If the bound on memory forbids that, or a promotion needs a large part of the ring, the live entries move
-at once.
+**Growth without a pause.** A ring that is too small becomes the *old ring*, and its successor takes the entries from
+number `split` on. With each entry that is stored, the tail passes MOVED entries of the old ring, in the same way as
+above; so the live ones get a number in the successor. When the tail reaches `split`, the old ring is released. Until
+then both rings take memory. The live entries move at once if the bound on memory forbids two rings, and if a promotion
+needs a large part of the ring.
 
 **Recycled key ids.** A key id is recycled when no live tuple of any stream has the key (`stairs.kernels.keys.sweep`).
 Each entry of the old key has a component with that key id, from a stream of the set that has the class, and that
@@ -76,8 +76,6 @@ import numpy as np
 from stairs.descriptors import (
     C_CAPACITY,
     C_NEXT,
-    E_BEFORE,
-    E_BEFORE_MASK,
     E_BIRTH,
     E_CLASS,
     E_COMPUTED,
@@ -93,6 +91,8 @@ from stairs.descriptors import (
     E_MARKED,
     E_MASK,
     E_NEXT,
+    E_OLD,
+    E_OLD_MASK,
     E_PARTS0,
     E_PARTS1,
     E_PASSED,
@@ -118,7 +118,6 @@ from stairs.kernels.stair import (
     count_live,
     demote,
     demote_all,
-    end_move,
     move,
 )
 from stairs.memory.arena import Int32s, Int64s
@@ -191,8 +190,8 @@ class Stair:
             ring: Int32s = np.full(FIRST_ROOM * width, -1, np.int32)
             spare = Spare(heads, ring, -1 if complete else 0, heads.ctypes.data, ring.ctypes.data)
         self.heads, self.ring, birth = spare.heads, spare.ring, spare.birth
-        self._before: Int32s | None = None
-        """The ring before, while entries move out of it."""
+        self._old: Int32s | None = None
+        """The old ring, while entries move out of it."""
         self._heads_room = len(self.heads)
         fields = [0] * E_FIELDS
         fields[E_MASK] = (1 << ((len(self.ring) // width).bit_length() - 1)) - 1
@@ -228,12 +227,13 @@ class Stair:
         width = 1 + len(self.streams)
         return ring[: (int(self.state[mask]) + 1) * width].reshape(-1, width)
 
+    def _rings(self) -> list[Int32s]:
+        """Return the slots of the ring and, if there is one, of the old ring."""
+        return [self.slots] if self._old is None else [self.slots, self._slots(self._old, E_OLD_MASK)]
+
     def entry(self, e: int) -> Int32s:
         """Return entry number e, a view: int32[1 + streams of the set], its link and its components."""
-        ring, mask = self.ring, E_MASK
-        if self._before is not None and e < self.state[E_SPLIT]:
-            ring, mask = self._before, E_BEFORE_MASK
-        slots = self._slots(ring, mask)
+        slots = self._rings()[-1 if e < self.state[E_SPLIT] else 0]
         own: Int32s = slots[e & (len(slots) - 1)]
         return own
 
@@ -243,15 +243,10 @@ class Stair:
         marks = self.tables.marks[self.track, list(self.streams)]
         return np.maximum(self.modules.streams[list(self.streams), S_LO], marks)
 
-    def publish(self) -> None:
-        """Write the addresses of heads and ring to the descriptor; call it after either array was replaced."""
-        self.state[[E_HEADS, E_RING]] = self.heads.ctypes.data, self.ring.ctypes.data
-
     # Parts for another process (`eddy.live`)
 
     def to_parts(self) -> Plain:
         """Return everything from which `load_parts` resumes."""
-        before = self._before
         return {
             "row": self.row,
             "streams": list(self.streams),
@@ -260,7 +255,7 @@ class Stair:
             "state": self.state[KEPT_STATE].tolist(),
             "heads": self.heads,
             "ring": self.ring,
-            "before": np.zeros(0, np.int32) if before is None else before,
+            "old": np.zeros(0, np.int32) if self._old is None else self._old,
         }
 
     def load_parts(self, parts: Parts) -> None:
@@ -272,12 +267,12 @@ class Stair:
             f"birth {birth}, tail {tail}, next {following}, split {split}, {self.capacity} slots",
         )
         if tail < split:
-            before = parts.array("before", np.int32, (-1,))
-            slots = len(before) // int(self.state[E_WIDTH])
+            old = parts.array("old", np.int32, (-1,))
+            slots = len(old) // int(self.state[E_WIDTH])
             room = 1 << max(slots.bit_length() - 1, 0)
-            parts.require(split - tail <= room <= slots, f"{split - tail} entries in a ring before of {slots} slots")
-            self._before = before
-            self.state[[E_BEFORE, E_BEFORE_MASK]] = before.ctypes.data, room - 1
+            parts.require(split - tail <= room <= slots, f"{split - tail} entries in an old ring of {slots} slots")
+            self._old = old
+            self.state[[E_OLD, E_OLD_MASK]] = old.ctypes.data, room - 1
         self.state[KEPT_STATE] = found
 
     # Room
@@ -286,7 +281,7 @@ class Stair:
         """Return the memory for another state; this state must not be used any more."""
         state = self.state
         following, heads, ring = int(state[E_NEXT]), int(state[E_HEADS]), int(state[E_RING])
-        if self._before is not None:
+        if self._old is not None:
             ring = self.ring.ctypes.data
         return Spare(self.heads, self.ring, max(following, 0), heads, ring)
 
@@ -297,10 +292,10 @@ class Stair:
             longer = np.full(room, -1, np.int32)
             longer[: len(self.heads)] = self.heads
             self.heads, self._heads_room = longer, room
-            self.publish()
-        if self._before is not None and self.state[E_TAIL] >= self.state[E_SPLIT]:
+            self.state[E_HEADS] = longer.ctypes.data
+        if self._old is not None and self.state[E_TAIL] >= self.state[E_SPLIT]:
             self.state[E_SPLIT] = 0
-            self._before = None
+            self._old = None
 
     def make_room(self, least: int) -> None:
         """Move the live entries to a ring of at least 2 * (live entries + least) slots, at once or step by step.
@@ -326,10 +321,10 @@ class Stair:
         ring = new_ring(room * int(state[E_WIDTH]))
         address = ring.ctypes.data
         move(self.modules.arena, self.tables.entries, self.row, ring)
-        # The descriptor may have the address of the ring before until it is written.
-        self._before, self.ring = self.ring, ring
+        # The descriptor has the address of the old ring until it is written.
+        self._old, self.ring = self.ring, ring
         state[[E_RING, E_MASK, E_SPLIT, E_SHORT, E_DEBT]] = address, room - 1, 0, 0, 0
-        self._before = None
+        self._old = None
 
     def _begin_move(self, least: int) -> bool:
         """Store entries in a ring of twice the slots from now on; return False if that is not the way.
@@ -339,44 +334,36 @@ class Stair:
         state, room = self.state, self.capacity
         following = int(state[E_NEXT])
         fits = room <= MOST_ENTRIES // 4 and following + 4 * room <= self.modules.renumber_at
-        if not fits or self._before is not None or not 0 < least <= room // 8 or state[E_DEBT] <= (room - 1) >> 1:
+        if not fits or self._old is not None or not 0 < least <= room // 8 or state[E_DEBT] <= (room - 1) >> 1:
             return False
         size = 2 * room * int(state[E_WIDTH])
         try:
             self.modules.allowance.ask(4 * size, f"{self.what}: a larger ring")
         except CapacityError:
-            # Without the ring before, the successor may fit.
+            # Without the old ring, the successor may fit.
             return False
         ring = new_ring(size)
         address, mask = ring.ctypes.data, int(state[E_MASK])
-        self._before, self.ring = self.ring, ring
-        state[[E_RING, E_MASK, E_SPLIT, E_BEFORE, E_BEFORE_MASK, E_SHORT, E_DEBT]] = (
+        self._old, self.ring = self.ring, ring
+        state[[E_RING, E_MASK, E_SPLIT, E_OLD, E_OLD_MASK, E_SHORT, E_DEBT]] = (
             *(address, 2 * room - 1, following),
             *(int(state[E_RING]), mask, 0, 0),
         )
         return True
 
-    def _end_move(self) -> None:
-        """Move all entries that are left in the ring before, if there is one."""
-        if self._before is not None:
-            self.tables.sync()
-            end_move(self.modules.arena, self.tables.entries, self.row)
-            self.follow()
-
     def _renumber_entries(self) -> None:
         """Renumber the entries from near 0, so that their numbers stay in an int32. O(state)."""
-        self._end_move()
-        state, heads = self.state, self.heads
-        birth, tail, room = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_MASK]) + 1
-        born = min(birth, 0)
+        state, heads, rings = self.state, self.heads, self._rings()
+        birth, tail, split = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_SPLIT])
+        born, room = min(birth, 0), max(map(len, rings))
         shift = max(tail - 1, 0) // room * room  # the tail stays above the birth, slots stay where they are
         # A key id that is not in use yet has head -1, which makes it attempted once the state is complete.
         empty = np.where(heads >= birth, born, -1 if birth >= 0 else UNMARKED)
         heads[:] = np.where(heads >= tail, heads - shift, empty)
-        links = self.slots[:, 0]
-        np.maximum(links - shift, born, out=links)
+        for slots in rings:
+            np.maximum(slots[:, 0] - shift, born, out=slots[:, 0])
         state[[E_TAIL, E_NEXT]] -= shift
-        state[[E_BIRTH, E_FROM]] = born, 0
+        state[[E_BIRTH, E_FROM, E_SPLIT]] = born, 0, max(split - shift, 0)
 
     def settle_numbers(self) -> None:
         """Renumber the entries if their numbers approach the limit of an int32. O(1) otherwise."""
@@ -469,18 +456,15 @@ class Stair:
         birth = int(state[E_NEXT])
         state[[E_BIRTH, E_TAIL, E_NEXT]] = birth, birth + 1, birth + 1
         state[[E_MARKED, E_UNMARKED, E_SHORT]] = 0
-        if self._before is not None:
+        if self._old is not None:
             # An exception may have come before the address of its successor was written.
             slots = len(self.ring) // int(state[E_WIDTH])
             state[[E_RING, E_MASK, E_SPLIT]] = self.ring.ctypes.data, (1 << (slots.bit_length() - 1)) - 1, 0
-            self._before = None
+            self._old = None
 
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow the tuples: sequence number s of stream i is now s - shifts[i]. O(ring)."""
-        rings = [self.slots]
-        if self._before is not None:
-            rings.append(self._slots(self._before, E_BEFORE_MASK))
-        for slots in rings:
+        for slots in self._rings():
             for k, j in enumerate(self.streams, 1):
                 if shifts[j]:
                     np.maximum(slots[:, k] - shifts[j], -1, out=slots[:, k])
@@ -500,9 +484,9 @@ class Stair:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of heads and ring, and of the ring before while entries move."""
-        before = 0 if self._before is None else self._before.nbytes
-        return self.heads.nbytes + self.ring.nbytes + before
+        """Bytes of heads and ring, and of the old ring while entries move."""
+        old = 0 if self._old is None else self._old.nbytes
+        return self.heads.nbytes + self.ring.nbytes + old
 
     def counters(self) -> dict[str, int]:
         """Return counts since the creation: entries stored, composites passed on, keys promoted, entries computed."""

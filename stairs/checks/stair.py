@@ -17,6 +17,7 @@ from stairs.descriptors import (
     E_MARKED,
     E_MASK,
     E_NEXT,
+    E_OLD_MASK,
     E_SPLIT,
     E_TAIL,
     E_UNMARKED,
@@ -39,6 +40,8 @@ def check_stair(stair: Stair) -> None:
     require(-1 <= birth < tail <= following, f"{what}: birth {birth}, tail {tail}, next {following} are out of order")
     split = max(tail, int(state[E_SPLIT]))
     require(following - split <= room, f"{what}: entries {split} .. {following - 1} in {room} slots")
+    old = int(state[E_OLD_MASK]) + 1
+    require(split == tail or split - tail <= old, f"{what}: entries {tail} .. {split - 1} in {old} old slots")
     lows = stair.lows.tolist()
 
     def live(e: int) -> Composite | None:

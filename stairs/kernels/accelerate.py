@@ -20,6 +20,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,6 +65,15 @@ def _let_it_end() -> None:
 show_progress(cache_directory)
 
 
+@cache
+def _digest(folder: Path) -> str:
+    """Return a digest of the files of kernels in a folder: a kernel may use steps and constants of its neighbours."""
+    found = hashlib.sha256()
+    for file in sorted(folder.glob("*kernels.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
 class Locator:
     """The place of a compiled kernel; numba asks it in place of its own locators (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
 
@@ -85,8 +95,8 @@ class Locator:
         return str(cache_directory())
 
     def get_source_stamp(self) -> str:
-        """Return a digest of the file: kernels outside of this package are not in the name of the directory."""
-        return hashlib.sha256(self._file.read_bytes()).hexdigest()
+        """Return a digest of the kernels in the folder; the name of the directory has those of this package only."""
+        return _digest(self._file.parent)
 
     def get_disambiguator(self) -> str:
         """Return what tells functions with the same name apart: module and line."""

@@ -127,7 +127,7 @@ def store(arena: Arena, entries: Entries, walk: Walk, x: int) -> None:
 def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> None:
     """Drop the entries with tuple s of stream i from the STAIRs along a route; its walk lacked room and is repeated.
 
-    O(entries that these STAIRs have got since).
+    O(entries that these STAIRs have stored or moved since the walk began).
     """
     states, parts = entries.states, entries.parts
     for h in range(routes.span[u64(row), R_TRUNK], routes.span[u64(row), R_END]):

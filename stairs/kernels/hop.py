@@ -15,11 +15,11 @@ import numpy as np
 from stairs.descriptors import (
     C_HEADS,
     C_STRIDE,
-    E_BEFORE,
-    E_BEFORE_MASK,
     E_HEADS,
     E_LOWS,
     E_MASK,
+    E_OLD,
+    E_OLD_MASK,
     E_PARTS0,
     E_PARTS1,
     E_RING,
@@ -56,7 +56,7 @@ def entry_at(entries: Entries, x: int, e: int) -> int:
     """Return the address of entry number e."""
     row = entries.states[u64(x)]
     if e < row[E_SPLIT]:
-        return row[E_BEFORE] + 4 * ((e & row[E_BEFORE_MASK]) * row[E_WIDTH])
+        return row[E_OLD] + 4 * ((e & row[E_OLD_MASK]) * row[E_WIDTH])
     return row[E_RING] + 4 * ((e & row[E_MASK]) * row[E_WIDTH])
 
 

@@ -40,7 +40,7 @@ UNMARKED = -2
 GONE = -1
 """First component of a dropped entry: below any low mark."""
 MOVED = 2
-"""Entries that move from the ring before for each entry stored: it is empty before its successor is full."""
+"""Entries that leave the old ring for each entry stored: the old ring is empty before its successor is full."""
 MOST_ENTRIES = 1 << 29
 """Largest number of entries of one state. A promotion that finds more stops there."""
 
@@ -89,9 +89,9 @@ def free_room(entries: Entries, x: int) -> int:
 def pass_tail(arena: Arena, entries: Entries, x: int) -> bool:
     """Advance the tail by one entry; return whether that is live.
 
-    A live entry becomes the newest of its key: it gets the next number. In a full ring that number has the slot which
-    the entry occupies; in another case the entry is copied, and the ring must have a free slot. A link to the old
-    number now ends its chain; that is correct, because every older entry of the chain has a still lower number.
+    A live entry becomes the newest of its key: it gets the next number. In a full ring the next number has the slot of
+    the entry. Otherwise the entry is copied to the next slot, which must be free. A link to the old number now ends its
+    chain; that is correct, because every older entry of the chain has a still lower number.
     """
     row = entries.states[u64(x)]
     tail = row[E_TAIL]
@@ -111,7 +111,7 @@ def pass_tail(arena: Arena, entries: Entries, x: int) -> bool:
 
 @inlined
 def follow_up(arena: Arena, entries: Entries, x: int, stored: int) -> None:
-    """Move entries out of the ring before, if there is one: MOVED of them for each of the `stored` entries."""
+    """Move MOVED entries out of the old ring, if there is one, for each of `stored` entries."""
     row = entries.states[u64(x)]
     for _ in range(MOVED * stored):
         if row[E_TAIL] >= row[E_SPLIT] or free_room(entries, x) == 0:
@@ -177,12 +177,6 @@ def count_live(entries: Entries, x: int) -> int:
         if is_live(entries, x, e):
             n += 1
     return n
-
-
-@jit
-def end_move(arena: Arena, entries: Entries, x: int) -> None:
-    """Move all entries that are left in the ring before. O(these entries)."""
-    follow_up(arena, entries, x, entries.states[x, E_SPLIT] - entries.states[x, E_TAIL])
 
 
 @jit

@@ -11,7 +11,7 @@ from jisc.plan.stored_routes import StoredPlan, compile_stored
 from jisc.plan.tree import parse
 from stairs import stair as stair_module
 from stairs.checks.stair import check_stair
-from stairs.descriptors import E_BASE, E_BIRTH, E_NEXT, E_ROUTE, E_SPLIT, E_TAIL, M_MODE, S_BASE, STORED
+from stairs.descriptors import E_BASE, E_BIRTH, E_DEBT, E_NEXT, E_ROUTE, E_SPLIT, E_TAIL, M_MODE, S_BASE, STORED
 from stairs.errors import CapacityError, StateError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels import one_by_one, promotion
@@ -190,7 +190,11 @@ def test_growth_keeps_entries_and_marks() -> None:
     pair.check()
 
 
-@pytest.mark.parametrize("event", ["nothing", "room", "renumbering", "undo", "demotions", "parts"])
+KEEP_MOVING = ("nothing", "renumbering", "demotions", "parts")
+"""Events after which entries go on moving to the larger ring."""
+
+
+@pytest.mark.parametrize("event", ["room", "undo", *KEEP_MOVING])
 def test_a_ring_grows_step_by_step(event: str) -> None:
     """At each step of each growth the state is whole, and something else may happen in the middle of one."""
     pair = Pair(one_class([rows_window(150)] * 2))
@@ -223,10 +227,34 @@ def test_a_ring_grows_step_by_step(event: str) -> None:
             before = entries_of(fed, kid_of(fed, (1,)), arrivals=True)
             fed.load_parts(Parts(fed.to_parts(), Held(), "a state"))
             assert entries_of(fed, kid_of(fed, (1,)), arrivals=True) == before
-        assert event in ("demotions", "parts") or fed.state[E_TAIL] >= fed.state[E_SPLIT]
+        assert event in KEEP_MOVING or fed.state[E_TAIL] >= fed.state[E_SPLIT]
         pair.check()
-    assert moving > (10 if event in ("nothing", "demotions", "parts") else 1)
+    assert moving > (10 if event in KEEP_MOVING else 1)
     assert capacity >= 8 * FIRST_ROOM
+
+
+def test_a_full_successor_is_renumbered_with_the_old_ring() -> None:
+    pair = Pair(one_class([FOREVER] * 2))
+    stair = pair.stair([0, 1], 0)
+    pair.push([row(0, 1) for _ in range(6)] + [row(1, 1) for _ in range(10)])
+    pair.push([row(k % 2, 2) for k in range(22)])
+    for _ in range(3):
+        promote(stair, kid_of(stair, (1,)))
+        stair.demote(kid_of(stair, (1,)))
+    promote(stair, kid_of(stair, (1,)))
+    stair.state[E_DEBT] = stair.capacity
+    assert stair._begin_move(1)
+    assert promote(stair, kid_of(stair, (2,))) == 121
+    assert stair.state[E_NEXT] == stair.state[E_SPLIT] + stair.capacity  # no slot is free for the rest
+    assert 1 < stair.state[E_TAIL] < stair.state[E_SPLIT]
+    pair.check()
+    before = int(stair.state[E_NEXT])
+    stair._renumber_entries()
+    assert stair.state[E_NEXT] < before
+    pair.check()
+    pair.push([row(0, 1)])
+    assert stair.rows == 7 * 10 + 121
+    pair.check()
 
 
 def no_memory(size: int) -> None:
