@@ -105,16 +105,20 @@ CHAPTERS = (
             "balancing-fig13": "A decision after rates have fallen",
         },
     ),
-    Chapter("Balancing", "bench.balancing", {"balancing": "Partition groups that move, simulated and on Spark"}),
     Chapter(
-        "Placement",
-        "bench.placement",
+        "The paper on placement",
+        "bench.papers.placement",
         {
-            "placement": "Chains on simulated nodes: one round, several hops, and the choice",
             "placement-fig4": "Cost over time of adaptive plans on nodes",
             "placement-fig5": "Overhead of plan modification and migration",
             "placement-table3": "Messages of plan modification and migration",
         },
+    ),
+    Chapter("Balancing", "bench.balancing", {"balancing": "Partition groups that move, simulated and on Spark"}),
+    Chapter(
+        "Placement",
+        "bench.placement",
+        {"placement": "Chains on simulated nodes: one round, several hops, and the choice"},
     ),
     Chapter(
         "Placement on Spark",

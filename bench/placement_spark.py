@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,30 +20,15 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
-from bench.harness.turns import Mismatch
-from bench.placement import auto_ratios
+from bench.chains import SHAPES, WAYS, auto_bars, auto_titles, chain, in_turns
+from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table
 from bench.spark import bench_session
-from eddy import Query, Stream
+from eddy import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WORKERS = 4
-WAYS = ("grid", "hops", "auto")
-SHAPES: Mapping[str, tuple[float, float]] = {"selective": (0.25, 0.25), "fan-out": (4.0, 0.5)}
-"""Partners that a row finds in the next stream: over odd and over even predicates."""
-
-
-def query(streams: int) -> Query:
-    """Return a chain: S0 has key k0, S1 has k0 and k1, and so on; the values come out."""
-    made, on = [], []
-    for i in range(streams):
-        keys = [f"k{c}" for c in (i - 1, i) if 0 <= c < streams - 1]
-        made.append(Stream(f"S{i}", pa.schema([(name, pa.int64()) for name in (*keys, "v")])))
-        if i:
-            on.append(f"S{i - 1}.k{i - 1} = S{i}.k{i - 1}")
-    return Query(made, on, select=[f"S{i}.v" for i in range(streams)])
 
 
 def _frames(spark: SparkSession, made: Query, folder: Path, point: Point) -> dict[str, DataFrame]:
@@ -71,44 +57,28 @@ def cpu_s() -> float:
     return found
 
 
-def _run(made: Query, frames: Mapping[str, DataFrame], way: str, partitions: int) -> tuple[float, float, int]:
+def _run(made: Query, frames: Mapping[str, DataFrame], way: str, partitions: int) -> dict[str, float]:
     """Return CPU seconds, wall seconds and the number of results of a join."""
     from eddy.spark import join
 
     cpu, begin = cpu_s(), time.perf_counter()
     # The workers make the results; the JVM counts them.
     found = join(made, frames, partitions=partitions, placement=way).count()  # type: ignore[call-overload]
-    return cpu_s() - cpu, time.perf_counter() - begin, int(found)
+    return {"seconds": cpu_s() - cpu, "wall_s": time.perf_counter() - begin, "results": int(found)}
 
 
 def chains(point: Point, say: Say) -> list[Row]:
     """Return the seconds of each way to join one chain, in turns, and the ratios of auto to the others."""
     if not find_spec("pyspark"):
         return [{"skipped": "joins on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
-    made = query(point["streams"])
-    name = _name(point)
-    taken: dict[str, list[tuple[float, float, int]]] = {way: [] for way in WAYS}
+    m = point["streams"]
+    made = chain(m, {"v": pa.int64()}, [f"S{i}.v" for i in range(m)])
     with tempfile.TemporaryDirectory(prefix="eddy-placement-") as folder:
         scratch = Path(folder, "scratch")
         with bench_session(f"local[{WORKERS}]", **{"spark.local.dir": scratch}) as spark:
             frames = _frames(spark, made, Path(folder), point)
-            for turn in range(point["turns"] + 1):
-                for way in WAYS:
-                    say(f"{name}: {way}, turn {turn} of {point['turns']}")
-                    taken[way].append(_run(made, frames, way, point["partitions"]))
-    if len({found for own in taken.values() for *_, found in own}) > 1:
-        raise Mismatch(f"{dict(point)}: grid, hops and auto give different results")
-    # The first turn warms the JVM and the workers.
-    rows: list[Row] = [
-        {
-            "way": way,
-            **spread([cpu for cpu, *_ in own[1:]], "seconds"),
-            **spread([wall for _, wall, _ in own[1:]], "wall_s"),
-            "results": own[0][2],
-        }
-        for way, own in taken.items()
-    ]
-    return [*rows, *auto_ratios(name, rows)]
+            run = partial(_run, made, frames, partitions=point["partitions"])
+            return in_turns(_name(point), point["turns"], WAYS, run, say)
 
 
 def points(full: bool) -> list[Point]:
@@ -126,11 +96,7 @@ def _name(point: Point) -> str:
     return f"streams{point['streams']}.partitions{point['partitions']}.{point['shape']}.rows{point['rows']}"
 
 
-_BARS = {
-    f"{_name(point)}.{name}": bar
-    for point in (*points(True), *points(False))
-    for name, bar in (("auto_vs_better", "≤ 1.1"), ("auto_vs_worse", "≤ 0.5"))
-}
+_BARS = auto_bars(map(_name, (*points(True), *points(False))))
 _ROWS = {"streams": "streams", "partitions": "partitions", "shape": "data", "rows": "rows of a stream"}
 
 FIGURES = (
@@ -147,7 +113,7 @@ FIGURES = (
             Table("Wall seconds", _ROWS, {"wall_s": "s"}, across="way"),
             NAMED,
         ),
-        titles={name: name.replace(".", ", ") for name in _BARS},
+        titles=auto_titles(_BARS),
         bars=_BARS,
     ),
 )

@@ -9,40 +9,27 @@ from __future__ import annotations
 
 import tempfile
 import time
+from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
-from bench.harness.turns import Mismatch
-from bench.placement import auto_ratios
-from bench.placement_spark import SHAPES, WAYS, WORKERS, cpu_s
+from bench.chains import SHAPES, auto_bars, auto_titles, chain, in_turns
+from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table
+from bench.placement_spark import WORKERS, cpu_s
 from bench.spark import bench_session
-from eddy import Query, Range, Stream
+from eddy import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WINDOW = 6
-"""Micro-batches that a window holds."""
-
-
-def query(streams: int) -> Query:
-    """Return a chain: S0 has key k0, S1 has k0 and k1, and so on; a tick of event time is a micro-batch."""
-    made, on = [], []
-    for i in range(streams):
-        keys = [f"k{c}" for c in (i - 1, i) if 0 <= c < streams - 1]
-        schema = pa.schema([(name, pa.int64()) for name in (*keys, "t", "v")])
-        made.append(Stream(f"S{i}", schema, window=Range(WINDOW), time="t"))
-        if i:
-            on.append(f"S{i - 1}.k{i - 1} = S{i}.k{i - 1}")
-    return Query(made, on, select=[f"S{i}.v" for i in range(streams)])
+"""Micro-batches that a window holds: a tick of event time is a micro-batch."""
 
 
 def _write(made: Query, folder: Path, point: Point) -> None:
@@ -69,7 +56,7 @@ def _frames(spark: SparkSession, made: Query, folder: Path) -> dict[str, DataFra
     }
 
 
-def _run(spark: SparkSession, made: Query, folder: Path, way: str, point: Point) -> dict[str, float]:
+def _run(spark: SparkSession, made: Query, folder: Path, point: Point, way: str) -> dict[str, float]:
     """Return CPU and wall seconds per micro-batch, bytes between tasks, the results, and the number of changes."""
     from eddy.spark import join
 
@@ -103,30 +90,14 @@ def chains(point: Point, say: Say) -> list[Row]:
     """Return the seconds of each way to join one chain, in turns, and the ratios of auto to the others."""
     if not find_spec("pyspark"):
         return [{"skipped": "joins on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
-    made, name = query(point["streams"]), _name(point)
-    taken: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    m = point["streams"]
+    made = chain(m, {"t": pa.int64(), "v": pa.int64()}, [f"S{i}.v" for i in range(m)], WINDOW)
     with tempfile.TemporaryDirectory(prefix="eddy-placement-") as folder:
         scratch = Path(folder, "scratch")
         with bench_session(f"local[{WORKERS}]", **{"spark.local.dir": scratch}) as spark:
             _write(made, Path(folder), point)
-            # The first job warms the JVM and the workers.
-            _run(spark, made, Path(folder), "grid", point)
-            for turn in range(1, point["turns"] + 1):
-                for way in WAYS:
-                    say(f"{name}: {way}, turn {turn} of {point['turns']}")
-                    taken[way].append(_run(spark, made, Path(folder), way, point))
-    if len({one["results"] for own in taken.values() for one in own}) > 1:
-        raise Mismatch(f"{dict(point)}: grid, hops and auto give different results")
-    rows: list[Row] = [
-        {
-            "way": way,
-            **spread([one["seconds"] for one in own], "seconds"),
-            **spread([one["wall_s"] for one in own], "wall_s"),
-            **{k: median(one[k] for one in own) for k in ("shipped_bytes", "results", "changes", "in_hops")},
-        }
-        for way, own in taken.items()
-    ]
-    return [*rows, *auto_ratios(name, rows)]
+            run = partial(_run, spark, made, Path(folder), point)
+            return in_turns(_name(point), point["turns"], ["grid"], run, say)
 
 
 def points(full: bool) -> list[Point]:
@@ -141,11 +112,7 @@ def _name(point: Point) -> str:
     return f"streamed.streams{point['streams']}.{point['shape']}.rows{point['rows']}"
 
 
-_BARS = {
-    f"{_name(point)}.{name}": bar
-    for point in (*points(True), *points(False))
-    for name, bar in (("auto_vs_better", "≤ 1.1"), ("auto_vs_worse", "≤ 0.5"))
-}
+_BARS = auto_bars(map(_name, (*points(True), *points(False))))
 _ROWS = {"streams": "streams", "shape": "data", "rows": "rows of a stream"}
 
 FIGURES = (
@@ -164,7 +131,7 @@ FIGURES = (
             Table("Part of all micro-batches in hops", _ROWS, {"in_hops": "part"}, across="way"),
             NAMED,
         ),
-        titles={name: name.replace(".", ", ") for name in _BARS},
+        titles=auto_titles(_BARS),
         bars=_BARS,
     ),
 )

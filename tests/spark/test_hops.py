@@ -18,8 +18,9 @@ from eddy.spark.batch.measure import SampleRows, measured_job
 from eddy.spark.hops.figures import Figures, figures_of
 from eddy.spark.hops.hops import Hops, own_hops
 from eddy.spark.hops.placing import predicted
-from eddy.spark.hops.windows import Bounds, SortedWindow
+from eddy.spark.hops.windows import Bounds, SortedWindow, together
 from eddy.spark.partitioning.job import Job, make_job
+from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from tests.placement.chains import batches, chain, expected, results, rows, star
 from tests.placement.test_simulation import drawn_plan
@@ -154,3 +155,12 @@ def test_hops_are_chosen_where_the_grid_copies_too_much() -> None:
     assert few.grid_s < few.hops_s
     assert many.hops_s < many.grid_s
     assert len(many.hops.routes) == 1
+
+
+def test_rows_that_exceed_a_column_are_named() -> None:
+    size = (1 << 30) + 1  # zeroed pages that nobody touches take no memory
+    offsets, characters = np.array([0, size], np.int32), np.zeros(size, np.uint8)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(characters)]
+    rows = pa.record_batch({"name": pa.Array.from_buffers(pa.string(), 1, buffers)})
+    with pytest.raises(CapacityError, match=r"2 rows of a join in hops .* 2 GiB \(columns name\): use shorter windows"):
+        together([rows, rows], rows.schema)

@@ -16,7 +16,7 @@ from eddy.placement.keys import KeyNumbers
 from eddy.spark.batch.blobs import BLOB_COLUMNS, Blob, as_batches, blobs_of
 from eddy.spark.hops.hops import Hops, key_class
 from eddy.spark.hops.legs import WHOLE, Columns, Legs
-from eddy.spark.hops.windows import BLOCK_ROWS, SortedWindow
+from eddy.spark.hops.windows import BLOCK_ROWS, SortedWindow, together
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, as_spark
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.shares import Shares
@@ -129,7 +129,7 @@ class _Partition:
         if (stream, c) not in self._windows:
             parts = self._parts.pop(stream + len(self._job.inputs) * c, [])
             schema = self._job.query.streams[stream].schema
-            rows = pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
+            rows = together(parts, schema)
             times = self._job.positions(rows, stream) if self._hops.timed else None
             self._windows[stream, c] = self._legs.window(stream, rows, times)
         return self._windows[stream, c]
@@ -151,8 +151,8 @@ class _Partition:
             yield from self._dealt(head)
 
     def _dealt(self, head: int) -> Iterator[Blob]:
-        rows = pa.concat_batches(self._waiting.pop(head))
         leg, bound = self._hops.leg(head, self._number + 1), self._hops.bound(head, self._number + 1)
         assert leg is not None
+        rows = together(self._waiting.pop(head), self._columns.schema(bound))
         for cell, piece in self._legs.dealt(rows, bound, key_class(leg.place), self._hops.partitions):
             yield cell, 1, head, piece.serialize()

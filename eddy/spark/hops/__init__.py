@@ -1,1 +1,1 @@
-"""What joins in hops share: their plan, the windows of a partition, and the legs that tuples take through them."""
+"""Joins in hops, batch and streaming: their plan, their windows, and the legs that tuples take through these."""

@@ -36,9 +36,6 @@ WHOLE, OPEN = (TIME,), (TIME, NEWEST, LAST)
 class Columns:
     """The columns of intermediate tuples.
 
-    `names(bound)` are those of tuples with components of these streams, `carrier(c, bound)` is the stream among them
-    whose columns have the key of a class.
-
     times   the columns with event times: none, WHOLE or OPEN
     """
 
@@ -46,6 +43,8 @@ class Columns:
         self.query, self.times = query, tuple(times)
         self.classes = classes_of(query)
         self.kept = query.payload_columns(True)
+        self._schemas: dict[tuple[int, ...], pa.Schema] = {}
+        """Those made so far: each block of matches needs one."""
 
     def carrier(self, c: int, bound: tuple[int, ...]) -> int:
         """Return the first stream with a key in a class."""
@@ -58,6 +57,11 @@ class Columns:
 
     def schema(self, bound: tuple[int, ...]) -> pa.Schema:
         """Return the schema of tuples with components of these streams."""
+        if bound not in self._schemas:
+            self._schemas[bound] = self._schema(bound)
+        return self._schemas[bound]
+
+    def _schema(self, bound: tuple[int, ...]) -> pa.Schema:
         names = {(i, name): None for i in bound for name in self.kept[i]}
         for c in self.open(bound):
             i = self.carrier(c, bound)
@@ -100,7 +104,7 @@ class Columns:
             elif name == NEWEST:
                 columns.append(pa.array(np.maximum(np.asarray(tuples.column(name))[left], window.times[right])))
             elif name == LAST:
-                columns.append(pa.array(np.minimum(np.asarray(tuples.column(name))[left], window.outlived()[right])))
+                columns.append(pa.array(np.minimum(np.asarray(tuples.column(name))[left], window.outlived(right))))
             else:
                 columns.append(taken(tuples.column(name), left))
         return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -12,7 +12,7 @@ and a probe looks into as many runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from eddy.placement.tuples import Ints
 from eddy.spark.hops.kernels import find_runs, index_runs
+from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from stairs.plain_types import taken
 
@@ -66,9 +67,10 @@ class SortedWindow:
         arrays = [self.times, *self.keys.values(), *(one for found in self._sorted.values() for one in found)]
         return int(self.rows.nbytes) + sum(one.nbytes for one in arrays)
 
-    def outlived(self) -> Ints:
-        """Return the greatest event time that each row may meet, FOREVER without limit, int64[rows]."""
-        return self.times + self.span if self.span < FOREVER else np.full(len(self.times), FOREVER)
+    def outlived(self, rows: Ints | None = None) -> Ints:
+        """Return the greatest event time that some rows may meet, FOREVER without limit, int64[rows]; None: all."""
+        times = self.times if rows is None else self.times[rows]
+        return times + self.span if self.span < FOREVER else np.full(len(times), FOREVER)
 
     def since(self, least: int) -> SortedWindow:
         """Return the rows with an event time of `least` or more."""
@@ -79,7 +81,7 @@ class SortedWindow:
     def merged(self, other: SortedWindow) -> SortedWindow:
         """Return the rows of both."""
         keys = {c: np.concatenate([own, other.keys[c]]) for c, own in self.keys.items()}
-        rows, times = pa.concat_batches([self.rows, other.rows]), np.concatenate([self.times, other.times])
+        rows, times = together([self.rows, other.rows], self.rows.schema), np.concatenate([self.times, other.times])
         return SortedWindow(self.stream, rows, keys, times, self.span)
 
     def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[Found]:
@@ -195,6 +197,20 @@ class GrowingWindow:
         while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
             last = self._runs.pop()
             self._runs[-1] = self._runs[-1].merged(last)
+
+
+def together(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows or tuples in one batch. Raises CapacityError if a column exceeds 2 GiB."""
+    if not parts:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    try:
+        return pa.concat_batches(parts)
+    except pa.ArrowInvalid as problem:
+        rows, names = sum(map(len, parts)), ", ".join(schema.names)
+        raise CapacityError(
+            f"{rows:,} rows of a join in hops do not fit into columns of 2 GiB (columns {names}): use shorter windows,"
+            ' more partitions, or placement="grid"'
+        ) from problem
 
 
 def _plain(numbers: Ints) -> Ints:

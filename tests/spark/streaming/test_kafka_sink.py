@@ -105,6 +105,38 @@ def test_brokers_that_do_not_answer_are_named(tmp_path: Path) -> None:
         ready(KafkaSink(servers, "pairs", settings={"message.timeout.ms": 300}), tmp_path)
 
 
+class Silent:
+    """A producer that never reports a message."""
+
+    def __init__(self, full: bool) -> None:
+        self._full = full
+
+    def produce(self, *_: object, **__: object) -> None:
+        if self._full:
+            raise BufferError
+
+    def poll(self, _: float) -> int:
+        return 0
+
+    def flush(self, _: float) -> int:
+        return 1
+
+    def purge(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_client_that_reports_nothing_is_not_waited_for(
+    full: bool, tmp_path: Path, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = ready(KafkaSink(kafka.servers, "pairs", settings={"delivery.timeout.ms": "100"}), tmp_path)
+    files = stage(sink, 0, a=[1])
+    monkeypatch.setattr("eddy.spark.streaming.sinks.kafka._LATE_S", 0.1)
+    sink._producer = Silent(full)  # type: ignore[assignment]
+    with pytest.raises(SparkJoinError, match="sending batch 0 failed: _MSG_TIMED_OUT, the client reports nothing"):
+        sink.publish(0, files)
+
+
 def test_what_does_not_fit_is_refused(tmp_path: Path, kafka: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SparkJoinError, match=r"topic pairs: key 'k' is no result column; the columns are R.k, S.v"):
         ready(KafkaSink(kafka.servers, "pairs", "k"), tmp_path)

@@ -48,7 +48,7 @@ def filled(root: Path) -> Inputs:
 def test_rows_of_key_groups_are_those_of_the_newest_batches(tmp_path: Path) -> None:
     metrics, count = Metrics(tmp_path), BATCHES_KEPT + 3 * BLOCK // 2
     zeros = {field.name: 0 for field in GROUPS} | {"source": LIVE, "plan": "R S", "reason": None, "join_seconds": 1.0}
-    layout: dict[str, Any] = {"placement": "grid", "shipped_bytes": 0, "moved": 0, "split": 0, "hot_keys": 0}
+    layout: dict[str, Any] = {"placement": "grid", "shipped_bytes": 0, "late": 0, "moved": 0, "split": 0, "hot_keys": 0}
     for batch in range(count):
         logged = LogReport((1, 0), 8, (batch, None), ())
         rows = [zeros | {"batch": batch, "group": group} for group in range(batch % 3)]

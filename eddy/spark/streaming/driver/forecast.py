@@ -1,9 +1,9 @@
-"""What each placement of a streaming join costs per micro-batch, predicted from measured figures.
+"""Predicts from measured figures how many CPU seconds a micro-batch takes in each placement of a streaming join.
 
-The tasks sample the keys of the rows; the log knows how many rows are live. From these follow, as in a batch join, the
-plan in hops that costs least, and the seconds of this plan and of the grid, over all tasks: sums over rows dealt,
-inserts, probes and matches, and a fixed amount for each key group, or for each node and round. The CPU seconds that
-the tasks of micro-batches really took correct both predictions by a factor each.
+The tasks sample the keys of the rows, and the log tells how many rows are live. From these figures a forecast finds,
+as in a batch join, the plan in hops that costs least, and predicts the seconds of this plan and of the grid, over all
+tasks. A prediction is a sum over rows dealt, inserts, probes and matches, and a fixed amount for each key group, or for
+each node and round. One factor per placement corrects it: the CPU seconds that tasks really took, over those predicted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_FACTOR = 4.0
 
 @dataclass(frozen=True)
 class Forecast:
-    """Seconds of a micro-batch, over all tasks.
+    """CPU seconds of a micro-batch, over all tasks.
 
     hops        the plan that costs least
     grid_s, hops_s   of the grid, and of that plan
@@ -91,7 +91,8 @@ class Figures:
             predicted_s = grid_seconds(self._planner, self._job.shares, streams, GRID)
         else:
             predicted_s = self._seconds(hops, streams)
-        LOG.debug("placement: predicted %.3g s, measured %.3g s in %s", predicted_s, measured_s, hops and "hops")
+        way = "the grid" if hops is None else "hops"
+        LOG.debug("placement: predicted %.3g s, measured %.3g s in %s", predicted_s, measured_s, way)
         factor = min(MOST_FACTOR, max(1 / MOST_FACTOR, measured_s / max(predicted_s, 1e-9)))
         before = self.factor(hops is not None)
         self._factors[hops is not None] = before + WEIGHT * (factor - before)

@@ -1,7 +1,7 @@
 """Gives the work of a micro-batch in hops to Spark's tasks: nodes, rows to deal, and copies to make of the log.
 
-A node is a partition, and goes to the worker that had it last. The tasks deal the rows that they logged. Rows that
-Spark carried, and rows of the log for copies that no worker has, are spread over the tasks by their bytes.
+A node is a partition, and goes to the worker that had it last. Each task deals the rows that it logged. The driver
+spreads rows that Spark carried, and rows of the log for copies that no worker has, over the tasks by their bytes.
 """
 
 from __future__ import annotations
@@ -79,20 +79,20 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
             hand_over=(),
             drop=tuple(one.engines),
             hops=HopTask(
-                batch,
-                hops,
-                tuple(placed),
-                addresses,
-                tuple(dealt[number]),
-                tuple(base[number]),
-                frozenset(missing),
-                plan.token,
-                plan.late_below,
-                plan.forgotten,
-                plan.watermarks.engine,
-                plan.staging,
-                replace(plan.layout.tree, dealt=()),  # hops know no fragments
-                plan.steps,
+                batch=batch,
+                hops=hops,
+                tasks=tuple(placed),
+                addresses=addresses,
+                segments=tuple(dealt[number]),
+                base=tuple(base[number]),
+                missing=frozenset(missing),
+                after=plan.token,
+                late_below=plan.late_below,
+                forgotten=plan.forgotten,
+                watermark=plan.watermarks.engine,
+                staging=plan.staging,
+                tree=replace(plan.layout.tree, dealt=()),  # hops know no fragments
+                steps=plan.steps,
             ),
         )
         for number, one in enumerate(holdings)

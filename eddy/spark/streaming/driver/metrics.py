@@ -158,12 +158,12 @@ class Metrics:
         logged: LogReport,
         watermark: int | None,
         groups: Sequence[dict[str, Any]],
-        layout: Mapping[str, Any],
+        figures: Mapping[str, Any],
         seconds: Mapping[str, float],
     ) -> None:
         """Add a batch that was published.
 
-        layout   placement, moves, splits, fragments and hot keys
+        figures  placement, late rows, moves, splits, fragments and hot keys
         groups   the rows of its key groups
         seconds  of its steps by name
         """
@@ -173,12 +173,11 @@ class Metrics:
         row = {
             "batch": manifest.batch,
             "rows": sum(logged.rows),
-            "late": sum(one["late"] for one in groups),
             "results": sum(one["results"] for one in groups),
             "log_bytes": logged.bytes,
             "groups": len(groups),
             **{source: sum(one["source"] == source for one in groups) for source in SOURCES},
-            **layout,
+            **figures,
             "transitions": sum(one["transitions"] for one in groups),
             "state_rows": sum(
                 one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments

@@ -381,9 +381,12 @@ class MicroBatches:
 
     def _figures(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> dict[str, Any]:
         """Return figures of a batch for its metrics."""
-        placement = "grid" if plan.hops is None else "hops"
-        shipped = sum(one.shipped for one in reports)
-        return {"placement": placement, "shipped_bytes": shipped, **self.key_groups.figures(plan.layout)}
+        return {
+            "placement": "grid" if plan.hops is None else "hops",
+            "shipped_bytes": sum(one.shipped for one in reports),
+            "late": sum(count.rows for one in reports for count in one.late_rows.values()),
+            **self.key_groups.figures(plan.layout),
+        }
 
     def _begin(self, batch: int) -> None:
         """Prepare a batch that was not committed before."""

@@ -1,8 +1,8 @@
 """Where the join steps of a streaming join run: in one round over the grid of key groups, or in hops over nodes.
 
 The placement may be another one in each micro-batch. All rows are in the log, and key groups and copies of windows are
-used only in the state that the newest manifest stands for. So a change needs no protocol: engines or copies that are
-missing are made of the log, and the commit of the manifest is the switch.
+used only in the state that the newest manifest stands for. So a change needs no protocol: the tasks make engines or
+copies that are missing from the rows of the log, and the commit of the manifest is the switch.
 
 "hops" and "auto" decide by forecasts, "auto" also between hops and the grid. A change must be predicted to be worth it
 in several forecasts in a row, and to pay for what it reads from the log; then the new placement rests for a while.

@@ -67,7 +67,7 @@ _GROUP = (
     "group", "partition", "batch", "source", "rows", "late", "results", "state_bytes", "plan", "reason",
     "ready_seconds", "join_seconds",
 )  # fmt: skip
-_NODE = ("source", "rows", "late", "results", "state_bytes", "ready_seconds", "join_seconds")
+_NODE = ("source", "rows", "results", "state_bytes", "ready_seconds", "join_seconds")
 
 _MOVE = (
     "batch", "kind", "group", "from", "to", "child", "how", "by", "refused", "fullness_before",

@@ -204,7 +204,8 @@ class StreamingJoinQuery:
     def groups(self) -> pa.Table:
         """Return the metrics of each key group that ran in the newest 1000 micro-batches, oldest first.
 
-        A micro-batch in hops has a row for each node instead: its group is null, and its number in partition.
+        A micro-batch in hops has a row for each node instead: its number is in partition. Its group, late, plan,
+        reason and key_share are null: late rows come to no node.
 
         Columns: batch, group, partition; source of its engine ("live", kept by a worker; "mapped", from a file of the
         host to which it was spilled; "loaded", from the log; "new"); rows (without late rows), late, results,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,12 @@ _DEFAULTS = {
 }
 _START_S = 30.0
 _PAUSE_S = 0.2
+_TIMEOUTS = ("message.timeout.ms", "delivery.timeout.ms")
+"""The names of the setting for the time of a message."""
+_TIMEOUT_MS = 300_000
+"""The client's default of it."""
+_LATE_S = 10.0
+"""Seconds after the time of a message by which the client must have reported it."""
 
 
 _Message: TypeAlias = tuple[bytes | None, bytes, dict[str, str | bytes | None]]
@@ -111,13 +118,21 @@ class KafkaSink(Sink):
 
     def _send(self, producer: Producer, messages: Iterable[_Message]) -> None:
         """Send messages and wait until all are delivered. Raises KafkaException for the first that is not."""
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         failed: list[KafkaError] = []
+        heard = time.monotonic()
 
         def delivered(error: KafkaError | None, _: Message) -> None:
+            nonlocal heard
+            heard = time.monotonic()
             if error is not None:
                 failed.append(error)
+
+        def fail_if_silent() -> None:
+            # The client promises a report of each message; it was seen not to keep this when its brokers had gone.
+            if time.monotonic() - heard > self._timeout_s + _LATE_S:
+                failed.append(KafkaError(KafkaError._MSG_TIMED_OUT, "the client reports nothing"))
 
         for key, value, headers in messages:
             while not failed:
@@ -126,11 +141,13 @@ class KafkaSink(Sink):
                     break
                 except BufferError:  # the queue is full
                     producer.poll(_PAUSE_S)
+                    fail_if_silent()
             producer.poll(0)
             if failed:
                 break
+        heard = time.monotonic()  # the time of the last message has just begun
         while not failed and producer.flush(_PAUSE_S):
-            pass
+            fail_if_silent()
         if failed:
             raise KafkaException(failed[0])
 
@@ -148,13 +165,19 @@ class KafkaSink(Sink):
         from confluent_kafka import Producer
 
         producer = Producer(self._settings)
-        timeout_s = min(_START_S, int(self._settings.get("message.timeout.ms", 0)) / 1000 or _START_S)
+        timeout_s = min(_START_S, self._timeout_s)
         end = time.monotonic() + timeout_s
         while (error := producer.list_topics(self._topic, timeout=timeout_s).topics[self._topic].error) is not None:
             if time.monotonic() > end:
                 raise self._error("looking for the topic", error)
             time.sleep(_PAUSE_S)
         return producer
+
+    @property
+    def _timeout_s(self) -> float:
+        """Seconds within which the client reports what became of a message; inf = it never gives one up."""
+        milliseconds = next((self._settings[name] for name in _TIMEOUTS if name in self._settings), _TIMEOUT_MS)
+        return int(milliseconds) / 1000 or math.inf
 
     @contextmanager
     def _explained(self, action: str) -> Iterator[None]:

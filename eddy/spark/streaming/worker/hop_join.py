@@ -1,15 +1,15 @@
 """The join of a micro-batch in hops, in one task: its nodes' part of all rounds.
 
-    exchange 0   rows go to all copies of their windows, and to where their head begins
-    round 1      heads probe, leg by leg in one task; what joins goes to the node of the next leg: exchange 1
+    exchange 0   rows go to all copies of their windows, and to where they begin as heads
+    round 1      heads take their first leg; the tuples that result go to the nodes of their next leg: exchange 1
     …            the last round gives the results
 
 All rows of the micro-batch are in all copies before the first tuple probes. A tuple joins rows of earlier
 micro-batches, and those of this one that precede its head in (event time, stream). So each result is found once, in
 whatever order messages come.
 
-Copies that no worker has are made of the log: tasks deal the rows of earlier micro-batches as well, to these copies.
-Nothing that a task does counts until the manifest; a copy that is being changed fits no token.
+If no worker has a copy, the tasks also deal the rows of earlier micro-batches, which they read from the log, to it.
+Nothing that a task does counts before the manifest names it. A copy that is being changed has the token of no state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from eddy.spark.hops.hops import key_class
 from eddy.spark.hops.legs import deal
-from eddy.spark.hops.windows import BLOCK_ROWS, GrowingWindow
+from eddy.spark.hops.windows import BLOCK_ROWS, GrowingWindow, together
 from eddy.spark.partitioning.split import PIECE_ROWS
 from eddy.spark.partitioning.split_tree import own_rows
 from eddy.spark.streaming.state.segments import Segment, SegmentReader
@@ -85,10 +85,8 @@ class HopJoin:
             self._reader.close()
             report.results = self._results.close()
         report.late, report.late_rows = self._late.write(self._engines.locations, self._task.batch), self._late.counts
-        late = sum(count.rows for count in self._late.counts.values())
         for node, figures in self._figures.items():
             figures["state_bytes"] = self._nodes[node].nbytes
-            figures["late"], late = late, 0
         report.groups, report.shipped = list(self._figures.values()), self._peers.sent
         report.samples, report.cpu_s = self._sampler.samples(), process_time() - cpu_began
         return report
@@ -106,9 +104,10 @@ class HopJoin:
             rows[segment.stream].append(on_time)
         everywhere = set(range(self._hops.partitions))
         for stream, parts in rows.items():
+            whole = together(parts, self._job.query.streams[stream].schema)
             classes = {c for i, c in self._hops.copies if i == stream}
             for c in sorted(classes | {self._hops.entries[stream]}):
-                self._deal(ROWS, stream, c, pa.concat_batches(parts), everywhere)
+                self._deal(ROWS, stream, c, whole, everywhere)
 
     def _deal_base(self) -> None:
         """Deal rows of earlier micro-batches to the copies that no worker has."""
@@ -122,9 +121,11 @@ class HopJoin:
                 own = own_rows(self._job, self._task.tree, link.group, segment.stream, segment.splits, read)
                 on_time, _ = split_late(self._job, segment, own, link.late_below)
                 rows[segment.stream].append(self._live(segment.stream, on_time))
+        streams = self._job.query.streams
+        whole = {stream: together(parts, streams[stream].schema) for stream, parts in rows.items()}
         for (stream, c), nodes in sorted(missing.items()):
-            if rows[stream]:
-                self._deal(BASE, stream, c, pa.concat_batches(rows[stream]), nodes)
+            if stream in whole:
+                self._deal(BASE, stream, c, whole[stream], nodes)
 
     def _live(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that a row of this micro-batch or a later one may join."""
@@ -184,7 +185,7 @@ class HopJoin:
             self._figures[number] = self._row(number, source, received, perf_counter() - began)
 
     def _row(self, node: int, source: str, received: int, seconds: float) -> dict[str, Any]:
-        """Return the row of metrics of a node."""
+        """Return the row of metrics of a node; what it has not is left out."""
         rows = sum(len(own) for (_, at), own in self._heads.items() if at == node)
         return {
             "batch": self._task.batch,
@@ -193,15 +194,10 @@ class HopJoin:
             "source": source,
             "rows": rows,
             "results": 0,
-            "plan": None,
-            "due": None,
             "transitions": 0,
-            "reason": None,
             "ready_seconds": seconds,
             "join_seconds": 0.0,
             "received_bytes": received,
-            "key_share": None,
-            "keys": [],
         }
 
     # Rounds
@@ -241,13 +237,15 @@ class HopJoin:
         if leg is None or not parts:
             return
         windows = [node.copies[j, key_class(leg.place)].window for j in leg.joins]
-        tuples, bound = pa.concat_batches(parts), self._hops.bound(head, number)
+        bound = self._hops.bound(head, number)
+        tuples = together(parts, node.columns.schema(bound))
         yield from node.legs.walk(head, bound, tuples, windows)
 
     def _ship(self, node: Node, head: int, number: int, parts: list[pa.RecordBatch]) -> None:
         """Send intermediate tuples to the nodes of their next leg, in the round with this number."""
         leg, bound = self._hops.leg(head, number), self._hops.bound(head, number)
         assert leg is not None
-        pieces = node.legs.dealt(pa.concat_batches(parts), bound, key_class(leg.place), self._hops.partitions)
+        tuples = together(parts, node.columns.schema(bound))
+        pieces = node.legs.dealt(tuples, bound, key_class(leg.place), self._hops.partitions)
         for to, piece in pieces:
             self._peers.send(number, self._task.tasks[to], TUPLES, head, to, piece)

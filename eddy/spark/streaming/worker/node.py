@@ -1,7 +1,7 @@
 """A node of a streaming join in hops: the copies of windows that it keeps from micro-batch to micro-batch.
 
-A copy has the token of the state that it is in, like an engine. It is used only if it has the token that the newest
-manifest's micro-batch gave it; else its rows come from the log.
+A copy has the token of the state that it is in, like an engine. A task uses it only if this is the state after the
+newest micro-batch with a manifest; else the rows of the copy come from the log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eddy.placement.keys import KeyNumbers
 from eddy.spark.hops.legs import OPEN, Columns, Legs
-from eddy.spark.hops.windows import GrowingWindow, SortedWindow
+from eddy.spark.hops.windows import GrowingWindow, SortedWindow, together
 from eddy.spark.partitioning.job import Job
 
 BROKEN = ""
@@ -57,7 +57,7 @@ class Node:
     def window(self, stream: int, parts: list[pa.RecordBatch]) -> SortedWindow:
         """Return rows of a stream as a window."""
         schema = self._job.query.streams[stream].schema
-        rows = pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], schema=schema)
+        rows = together(parts, schema)
         return self.legs.window(stream, rows, self._job.positions(rows, stream))
 
     def settle(self, token: str, watermark: int | None) -> None:

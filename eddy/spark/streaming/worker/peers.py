@@ -1,9 +1,9 @@
 """The other tasks of a meeting: rows go to them, and come from them, in exchanges that all tasks take part in.
 
 Each task listens on a port of its own while it meets; the driver tells the tasks where the others listen. A task has a
-connection to each other task for what it sends, and a thread for what each of them sends to it. So two tasks that send
-to each other never wait for each other. Both sides prove that they know the secret of the join, and name the meeting:
-a task of an earlier meeting is turned away.
+connection to each other task for what it sends, and a thread for each connection that others make to it. So two tasks
+that send to each other never wait for each other, and a stranger who connects and says nothing holds up nobody. Both
+sides prove that they know the secret of the join, and name the meeting: a task of an earlier meeting is turned away.
 
 An exchange is over for a task when every task has said that it sends no more in it. If a task dies, the others are
 turned away (`meeting.TurnedAwayError`), like all that wait in a meeting.
@@ -78,11 +78,13 @@ class Peers:
         """
         self._exchanges = exchanges
         others = [number for number in range(len(addresses)) if number != self._seat.task]
-        threading.Thread(target=self._accept, args=(len(others),), name="eddy peers", daemon=True).start()
+        threading.Thread(target=self._accept, name="eddy peers", daemon=True).start()
         for number in others:
             with turned_away():
                 connection = connection_of(socket.create_connection(addresses[number]))
                 self._to[number] = connection
+                while not connection.poll(_LOOK_S):
+                    self._look()
                 answer_challenge(connection, self._key)
                 deliver_challenge(connection, self._key)
                 connection.send_bytes(self._seat.meeting.encode())
@@ -109,11 +111,15 @@ class Peers:
         """Wait until the exchange is over, and return what came to this task. Raises TurnedAwayError."""
         with self._change:
             while self._ended[exchange] < len(self._to):
-                if self._lost:
-                    raise TurnedAwayError
-                if not self._change.wait(_LOOK_S):
-                    self._seat.check()
+                if self._lost or not self._change.wait(_LOOK_S):
+                    self._look()
             return self._inbox.pop(exchange, [])
+
+    def _look(self) -> None:
+        """Raise TurnedAwayError if another task is lost, or if the driver does not wait any more."""
+        if self._lost:
+            raise TurnedAwayError
+        self._seat.check()
 
     def __enter__(self) -> Peers:
         return self
@@ -127,40 +133,46 @@ class Peers:
         for connection in self._to.values():
             connection.close()
 
-    def _accept(self, others: int) -> None:
-        """Accept a connection of each other task; whoever does not know the secret or the meeting is none of them."""
-        while others and not self._closed:
+    def _accept(self) -> None:
+        """Accept connections until this task has met."""
+        while True:
             try:
                 accepted, _ = self._server.accept()
             except OSError:
+                if not self._closed:  # such as too many open files: no other task could come in
+                    self._lose()
                 return
-            connection = connection_of(accepted)
+            threading.Thread(target=self._serve, args=(accepted,), name="eddy peer", daemon=True).start()
+
+    def _serve(self, accepted: socket.socket) -> None:
+        """Take what another task sends; whoever does not know the secret or the meeting is none of them."""
+        with connection_of(accepted) as connection:
             try:
                 deliver_challenge(connection, self._key)
                 answer_challenge(connection, self._key)
-                if connection.recv_bytes() != self._seat.meeting.encode():
-                    raise AuthenticationError("a task of another meeting")
+                if connection.recv_bytes() == self._seat.meeting.encode():
+                    self._read(connection)
             except (AuthenticationError, EOFError, OSError):
-                connection.close()
-                continue
-            others -= 1
-            threading.Thread(target=self._read, args=(connection,), name="eddy peer", daemon=True).start()
+                return
 
     def _read(self, connection: Connection) -> None:
         """Take what another task sends, until it has ended its last exchange."""
         exchange = kind = -1
-        with connection:
-            try:
-                while kind != END or exchange < self._exchanges - 1:
-                    exchange, kind, code, node = _HEADER.unpack(connection.recv_bytes())
-                    body = None if kind == END else pa.py_buffer(connection.recv_bytes())
-                    with self._change:
-                        if body is None:
-                            self._ended[exchange] += 1
-                        else:
-                            self._inbox[exchange].append(Parcel(kind, code, node, body))
-                        self._change.notify_all()
-            except (EOFError, OSError, struct.error):
+        try:
+            while kind != END or exchange < self._exchanges - 1:
+                exchange, kind, code, node = _HEADER.unpack(connection.recv_bytes())
+                body = None if kind == END else pa.py_buffer(connection.recv_bytes())
                 with self._change:
-                    self._lost = True
+                    if body is None:
+                        self._ended[exchange] += 1
+                    else:
+                        self._inbox[exchange].append(Parcel(kind, code, node, body))
                     self._change.notify_all()
+        except (EOFError, OSError, struct.error):
+            self._lose()
+
+    def _lose(self) -> None:
+        """Have this task, wherever it waits, find that the others cannot be met any more."""
+        with self._change:
+            self._lost = True
+            self._change.notify_all()

@@ -1,0 +1,95 @@
+"""Chains of streams without a common key: their queries, the ways to place their joins, and the bars of the choice.
+
+Stream S0 has key k0, S1 has k0 and k1, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+
+import pyarrow as pa
+
+from bench.harness.figure import Row, Say, number, spread
+from bench.harness.turns import Mismatch
+from eddy import Query, Range, Stream
+
+WAYS = ("grid", "hops", "auto")
+"""One round over a grid, several hops, and the choice between them."""
+SHAPES: Mapping[str, tuple[float, float]] = {"selective": (0.25, 0.25), "fan-out": (4.0, 0.5)}
+"""Partners that a tuple finds in the next stream, or its window: of odd and of even neighbours."""
+
+
+def chain(streams: int, more: Mapping[str, pa.DataType], select: Sequence[str], window: int | None = None) -> Query:
+    """Return the query of a chain.
+
+    more     further columns of each stream; "t" is the event time
+    window   ticks of the windows, None without
+    """
+    made, on = [], []
+    for i in range(streams):
+        keys = {f"k{c}": pa.int64() for c in (i - 1, i) if 0 <= c < streams - 1}
+        schema = pa.schema([*keys.items(), *more.items()])
+        span = None if window is None else Range(window)
+        made.append(Stream(f"S{i}", schema, window=span, time="t" if "t" in more else None))
+        if i:
+            on.append(f"S{i - 1}.k{i - 1} = S{i}.k{i - 1}")
+    return Query(made, on, select=list(select))
+
+
+def in_turns(
+    name: str, turns: int, warm: Sequence[str], run: Callable[[str], Mapping[str, float]], say: Say
+) -> list[Row]:
+    """Return a row for each way, measured in turns, and the ratios of auto to the other ways.
+
+    warm  the ways that run once before the first turn: they warm the JVM and the workers
+    run   joins in a way; returns `seconds`, `wall_s`, `results` and other figures
+
+    Raises Mismatch if the results differ.
+    """
+    for way in warm:
+        say(f"{name}: {way}, before the first turn")
+        run(way)
+    taken: dict[str, list[Mapping[str, float]]] = {way: [] for way in WAYS}
+    for turn in range(1, turns + 1):
+        for way in WAYS:
+            say(f"{name}: {way}, turn {turn} of {turns}")
+            taken[way].append(run(way))
+    if len({one["results"] for own in taken.values() for one in own}) > 1:
+        raise Mismatch(f"{name}: grid, hops and auto give different results")
+    rows: list[Row] = [
+        {
+            "way": way,
+            **spread([one["seconds"] for one in own], "seconds"),
+            **spread([one["wall_s"] for one in own], "wall_s"),
+            **{k: median(one[k] for one in own) for k in own[0] if k not in ("seconds", "wall_s")},
+        }
+        for way, own in taken.items()
+    ]
+    return [*rows, *auto_ratios(name, rows)]
+
+
+def auto_ratios(name: str, rows: Sequence[Row]) -> list[Row]:
+    """Return the seconds of auto over those of the better and, where they differ by 3 or more, of the worse way.
+
+    rows   grid, hops and auto, with their `seconds`
+    """
+    grid, hops, auto = (number(row, "seconds") for row in rows)
+    ratios = {"auto_vs_better": auto / min(grid, hops)}
+    if max(grid, hops) >= 3 * min(grid, hops):
+        ratios["auto_vs_worse"] = auto / max(grid, hops)
+    return [{"figure": f"{name}.{one}", "value": value} for one, value in ratios.items()]
+
+
+def auto_bars(names: Iterable[str]) -> dict[str, str]:
+    """Return the bar of each ratio of auto."""
+    return {
+        f"{name}.{ratio}": bar
+        for name in names
+        for ratio, bar in (("auto_vs_better", "≤ 1.1"), ("auto_vs_worse", "≤ 0.5"))
+    }
+
+
+def auto_titles(bars: Iterable[str]) -> dict[str, str]:
+    """Return the title of each ratio."""
+    return {name: name.replace(".", ", ") for name in bars}
