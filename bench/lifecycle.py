@@ -226,7 +226,7 @@ PRINTED_RESPONSE_TIMES = printed(
         "graceful-drain": [(10, -10.0), (100, -10.0)],
     },
 )
-"""What figure 14 of the paper shows, by the kind of the change."""
+"""The response times in figure 14 of the paper, in milliseconds, by kind of change and size of the window."""
 COUNTS = {
     "lost": "Results of the reference that did not come",
     "query_disorder": "Old results after a new one",

@@ -42,7 +42,11 @@ ENVIRONMENT = {
 
 
 class Done(NamedTuple):
-    """What a program printed, errors included, and its exit code; -n: a signal n killed it."""
+    """The end of a program.
+
+    code  its exit code, or -n if signal n killed it
+    said  what it printed, standard error included
+    """
 
     code: int
     said: str

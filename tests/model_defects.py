@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tests.defects import Edit
 
-LEDGER_DEFECTS = {
+
+class Model(NamedTuple):
+    """A test, and mistakes that it finds.
+
+    files     with the test in the first one, and those that it imports
+    test      name of the test, a function without further arguments
+    examples  number of examples that it draws, unless it has a number of its own
+    defects   the mistakes by their description
+    """
+
+    files: tuple[str, ...]
+    test: str
+    examples: int
+    defects: dict[str, Edit]
+
+
+_LEDGER_DEFECTS = {
     "of two stored options of a row, the second stays": Edit(
         "stairs/kernels/ledger.py", "advance = following < 0", "advance = False"
     ),
@@ -25,10 +43,9 @@ LEDGER_DEFECTS = {
         "stairs/kernels/book.py", "number = book.options[u64(o + 1 + i)]", "number = np.int64(-1)"
     ),
 }
-"""Mistakes that the test of ledgers against their model finds, `tests/stairs/test_ledger.py`."""
 
 _RINGS = "eddy/aggregates/ring_kernels.py"
-RING_DEFECTS = {
+_RING_DEFECTS = {
     "what leaves its window is not taken back": Edit(
         _RINGS, "            add_tuples(arena, ring, v, before, min(low, last), np.int64(-1))\n", ""
     ),
@@ -46,10 +63,9 @@ RING_DEFECTS = {
     "rows stay known while joined rows are enumerated": Edit("eddy/push/grouped.py", "    rings.release()\n", ""),
     "states that slept are taken for complete": Edit("eddy/push/grouped.py", "if engine.strategy.stairs:", "if False:"),
 }
-"""Mistakes that the oracle of aggregates finds, `tests/eddy/test_aggregates_rings.py`."""
 
 _TREE = "eddy/spark/partitioning/split_tree.py"
-FRAGMENT_DEFECTS = {
+_FRAGMENT_DEFECTS = {
     "a row that is dealt to one fragment is in those before it as well": Edit(
         "eddy/spark/partitioning/fragments.py", "coordinate == np.uint64(part)", "coordinate >= np.uint64(part)"
     ),
@@ -58,4 +74,28 @@ FRAGMENT_DEFECTS = {
     ),
     "a late row counts in each fragment that has a copy": Edit(_TREE, " and self.is_place(group))", " and False)"),
 }
-"""Mistakes that `tests/spark/test_split_tree.py` finds."""
+
+MODELS = {
+    "ledgers": Model(
+        ("tests/stairs/test_ledger.py", "tests/stairs/held.py"),
+        "test_rows_are_those_of_the_model",
+        150,
+        _LEDGER_DEFECTS,
+    ),
+    "aggregates": Model(
+        (
+            "tests/eddy/test_aggregates_rings.py",
+            "tests/eddy/test_aggregates_running.py",
+            "tests/eddy/drawn_aggregates.py",
+        ),
+        "test_groups_are_those_of_the_oracle_through_switches",
+        80,
+        _RING_DEFECTS,
+    ),
+    "key groups on spark": Model(
+        ("tests/spark/test_split_tree.py",),
+        "test_each_result_meets_in_one_group_whenever_its_rows_were_written",
+        40,
+        _FRAGMENT_DEFECTS,
+    ),
+}

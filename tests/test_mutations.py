@@ -20,13 +20,13 @@ from tests.changing_defects import CHANGING_DEFECTS
 from tests.defects import SEED, Defect, Edit
 from tests.documents import ROOT
 from tests.forks import Done, Forks
-from tests.model_defects import FRAGMENT_DEFECTS, LEDGER_DEFECTS, RING_DEFECTS
+from tests.model_defects import MODELS, Model
 
 DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS)
 PACKAGES = ("stairs", "jisc", "eddy")
-LEFT_OUT = shutil.ignore_patterns("__pycache__", "demo", "spark")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "demo", "streaming")
 FOUND = 9
-"""Exit code of a hunt that found something; Python ends with 1 where a program breaks."""
+"""Exit code of a program that found something; Python ends with 1 where a program breaks."""
 
 HUNT = """
 import sys
@@ -44,7 +44,9 @@ else:
     sys.exit({found})
 """
 PLAY = """
+import sys, traceback
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import HypothesisException
 checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "mutations",
@@ -56,19 +58,14 @@ settings.register_profile(
 )
 settings.load_profile("mutations")
 from {module} import {test}
-{test}()
+try:
+    {test}()
+except HypothesisException:  # no example fails: it cannot draw any, for instance
+    raise
+except Exception:
+    traceback.print_exc()
+    sys.exit({found})
 """
-PLAY_MODEL = PLAY.format(examples=150, module="tests.stairs.test_ledger", test="test_rows_are_those_of_the_model")
-PLAY_RINGS = PLAY.format(
-    examples=80,
-    module="tests.eddy.test_aggregates_rings",
-    test="test_groups_are_those_of_the_oracle_through_switches",
-)
-PLAY_TREES = PLAY.format(
-    examples=60,
-    module="tests.spark.test_split_tree",
-    test="test_each_result_meets_in_one_group_whenever_its_rows_were_written",
-)
 
 
 @pytest.fixture(scope="module")
@@ -78,18 +75,6 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in PACKAGES:
         shutil.copytree(ROOT / package, folder / package, ignore=LEFT_OUT)
     assert compileall.compile_dir(folder, quiet=1)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def spark_sources(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the packages with what joins on Spark have in common, and their test."""
-    folder = tmp_path_factory.mktemp("spark") / "sources"
-    shutil.copytree(sources, folder, copy_function=os.link)
-    left_out = shutil.ignore_patterns("__pycache__", "streaming")
-    shutil.copytree(ROOT / "eddy/spark", folder / "eddy/spark", ignore=left_out)
-    (folder / "tests/spark").mkdir(parents=True)
-    shutil.copy(ROOT / "tests/spark/test_split_tree.py", folder / "tests/spark")
     return folder
 
 
@@ -115,8 +100,8 @@ def fuzz(
     return forks.run(copy, HUNT.format(**options, queries=queries, script=str(copy / "script.py"), found=FOUND))
 
 
-ALL_EDITS = [*(edit for defect in DEFECTS for edit in defect.edits), *LEDGER_DEFECTS.values(), *RING_DEFECTS.values()]
-ALL_EDITS += FRAGMENT_DEFECTS.values()
+ALL_EDITS = [edit for defect in DEFECTS for edit in defect.edits]
+ALL_EDITS += [edit for model in MODELS.values() for edit in model.defects.values()]
 
 
 @pytest.mark.parametrize("edit", ALL_EDITS)
@@ -141,35 +126,26 @@ def test_a_defect_is_found(defect: Defect, forks: Forks, sources: Path, tmp_path
     assert f"--seed {defect.seed}" in (copy / "script.py").read_text()
 
 
-@pytest.mark.parametrize("edit", [None, *LEDGER_DEFECTS.values()], ids=["none", *LEDGER_DEFECTS])
-def test_the_model_of_a_ledger_finds_a_defect(edit: Edit | None, forks: Forks, sources: Path, tmp_path: Path) -> None:
-    copy = edited(sources, tmp_path, *([] if edit is None else [edit]))
-    (copy / "tests/stairs").mkdir(parents=True)
-    shutil.copy(ROOT / "tests/stairs/test_ledger.py", copy / "tests/stairs")
-    done = forks.run(copy, PLAY_MODEL)
-    assert done.code == (edit is not None), done.said
-
-
-@pytest.mark.parametrize("edit", [None, *RING_DEFECTS.values()], ids=["none", *RING_DEFECTS])
-def test_the_oracle_of_aggregates_finds_a_defect_of_ring_values(
-    edit: Edit | None, forks: Forks, sources: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("model", "defect"),
+    [
+        pytest.param(model, defect, id=f"{name}: {defect or 'none'}")
+        for name, model in MODELS.items()
+        for defect in (None, *model.defects)
+    ],
+)
+def test_a_test_beside_a_model_finds_a_defect(
+    model: Model, defect: str | None, forks: Forks, sources: Path, tmp_path: Path
 ) -> None:
-    copy = edited(sources, tmp_path, *([] if edit is None else [edit]))
-    (copy / "tests/eddy").mkdir(parents=True)
-    for name in ("test_aggregates_rings.py", "test_aggregates_running.py", "drawn_aggregates.py"):
-        shutil.copy(ROOT / "tests/eddy" / name, copy / "tests/eddy")
-    done = forks.run(copy, PLAY_RINGS)
-    assert done.code == (edit is not None), done.said
-
-
-@pytest.mark.parametrize("edit", [None, *FRAGMENT_DEFECTS.values()], ids=["none", *FRAGMENT_DEFECTS])
-def test_the_trees_of_key_groups_find_a_defect_of_fragments(
-    edit: Edit | None, forks: Forks, spark_sources: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("pyspark")
-    copy = edited(spark_sources, tmp_path, *([] if edit is None else [edit]))
-    done = forks.run(copy, PLAY_TREES)
-    assert done.code == (edit is not None), done.said
+    if model.files[0].startswith("tests/spark"):
+        pytest.importorskip("pyspark")
+    copy = edited(sources, tmp_path, *([] if defect is None else [model.defects[defect]]))
+    for file in model.files:
+        (copy / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, copy / file)
+    module = model.files[0].removesuffix(".py").replace("/", ".")
+    done = forks.run(copy, PLAY.format(module=module, test=model.test, examples=model.examples, found=FOUND))
+    assert done.code == (0 if defect is None else FOUND), done.said
 
 
 def edited(sources: Path, folder: Path, *edits: Edit) -> Path:

@@ -10,10 +10,11 @@ fragment gives it; and that fragment has the rows of all other streams, so it fi
 A fragment is what the group would be in a grid with one more class, which only the dealt stream has. The hash depends
 on nothing but the row, so a row finds its fragment again in a replay, and when the log is read.
 
-What has to hold is that a result has *exactly one* row of the dealt stream (`why_undealt`). Branches have results that
-tell of rows which do not exist: a row without partners of its own fragment may have some in another one. So only a
-stream of the core is dealt, and none of a full outer join, which has two cores. The windows are of event time, so they
-do not depend on what else is in an engine.
+A stream can be dealt only if each result has *exactly one* row of it (`why_undealt`). A stream in a branch cannot be
+dealt: whether a left, semi or anti join gives a row depends on all partners of the row, and a fragment has some of them
+only. A full outer join has two cores, and each has results without a row of the other one, so none of its streams can
+be dealt.
+Windows of event time do not depend on the other rows in an engine; streaming joins have no others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from eddy.ingest.keys import KeyEncoder
 from eddy.query.branches import BranchedQuery
 from eddy.query.key_types import unified
 from eddy.query.query import Query
-from eddy.query.windows import Rows
 from stairs.kernels.byte_strings import mix_words
 
 
@@ -47,14 +47,12 @@ class Dealt(NamedTuple):
 
 def why_undealt(query: Query, stream: int) -> str | None:
     """Return why the rows of a stream cannot be dealt to fragments; None if they can."""
-    one = query.streams[stream]
-    if isinstance(one.window, Rows):
-        return f"stream {one.name} has a Rows window, which counts the rows of all fragments"
     if isinstance(query, BranchedQuery):
         if len(query.cores) > 1:
             return "a full outer join has results without a row of any one stream"
         if stream not in query.cores[0].own:
-            return f"stream {one.name} is in a branch: its rows in one fragment do not tell who has no partner at all"
+            name = query.streams[stream].name
+            return f"stream {name} is in a branch: its rows in one fragment do not tell who has no partner at all"
     return None
 
 

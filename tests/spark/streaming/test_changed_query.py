@@ -6,7 +6,7 @@ The reference joins the rows by nested loops. Each run adds a file to each strea
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,14 +91,20 @@ def every(_: Row, __: Row) -> bool:
 
 
 @pytest.fixture
-def fragments(monkeypatch: pytest.MonkeyPatch) -> None:
+def fragments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Divide a further key group into fragments with each micro-batch."""
 
+    most = 0
+
     def plan(_: SplitRule, tree: SplitTree, *__: Any) -> FragmentGroup | None:
+        nonlocal most
+        most = max(most, len(tree.dealt))
         whole = [group for group in range(tree.groups) if tree.deal_of(group) is None]
         return FragmentGroup(whole[0], 0, 2) if whole else None
 
     monkeypatch.setattr(SplitRule, "plan", plan)
+    yield
+    assert most > 0
 
 
 @pytest.mark.usefixtures("fragments")

@@ -7,7 +7,8 @@ program that breaks it. The faults are drawn from seeds; the moments of random k
     EDDY_FAULTS=500 python -m pytest tests/spark/streaming/test_faults.py -k faults_of_all_kinds
 
 continues with further jobs, with the other sinks and with kills at the other points, until 500 faults have happened.
-Without the variable there is one job, which is shorter and has 35 faults or more.
+Without the variable there is one job, which is shorter and has 35 faults or more; up to two others follow if a kind of
+change of key groups is missing.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ KILLS = (
 SHORT_KILLS = KILLS[0][:2]
 SHORT_HUB_KILLS = KILLS[0][1:]
 JOBS = len(KILLS)
-REGROUPED = {"split", "fragment", "gather", "moved by state", "moved by jit", "ran in grid", "ran in hops"}
+REGROUPED = {
+    *("split", "fragment", "gather", "moved by state", "moved by jit"),
+    *("ran in grid", "ran in hops", "ran in fragments"),
+}
 KILLED = [place for kills in KILLS for place, _ in kills]
 CRASHED = [place for place in (*JOINING, *COMMITTING, *PUBLISHING) if place not in ("stop", "publish")]
 KINDS = {
@@ -148,7 +152,6 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
     faults = total.faults
     for number, campaign in enumerate(campaigns()):
         total.run(campaign, tmp_path / str(number))
-        # A short job rarely lacks one of the changes.
         if faults.total() >= wanted and (set(total.regrouped) == REGROUPED or number + 1 >= JOBS):
             break
     total.show(f"{total.late} late rows")
@@ -156,7 +159,7 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
     assert total.late >= 5
     assert set(total.regrouped) == REGROUPED
     kinds = KINDS
-    if number + 1 < JOBS:
+    if not LONG or number + 1 < JOBS:
         kinds = {kind: kinds[kind] for kind in kinds if kind in IN_EACH_JOB}
     missing = [kind for kind, names in kinds.items() if not any(faults[name] for name in names)]
     assert not missing, faults

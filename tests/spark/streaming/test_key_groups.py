@@ -236,6 +236,7 @@ def test_there_is_a_bound_on_groups_and_a_rest_between_splits() -> None:
 
 
 def test_a_hot_key_whose_rows_cannot_be_dealt_is_reported_until_it_cools(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="eddy")
     job = Job(Automatic(patience=2), undealt=["it has branches", "it has branches"])
     for _ in range(10):
         layout = job.run(9, 1, 1, 1, keys=many(0.9))
@@ -249,9 +250,11 @@ def test_a_hot_key_whose_rows_cannot_be_dealt_is_reported_until_it_cools(caplog:
     for _ in range(10):
         job.run(1, 1, 1, 1)
     assert job.groups.hot == []
+    assert "no key of key group 0 is too frequent any more" in caplog.text
 
 
-def test_a_hot_key_gets_fragments_until_it_cools() -> None:
+def test_a_hot_key_gets_fragments_until_it_cools(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="eddy")
     job = Job(Automatic(patience=2), partitions=4)
     for batch in range(60):
         hot = 9 if batch < 30 else 0.3
@@ -270,6 +273,8 @@ def test_a_hot_key_gets_fragments_until_it_cools() -> None:
     ]  # fmt: skip
     said = [one["kind"] for one in job.groups.records.messages().to_pylist() if one["step"] == 2]
     assert {"FragmentGroup", "GatherFragments"} <= set(said)
+    assert "key group 0: fragment 5" in caplog.text
+    assert "too frequent any more" not in caplog.text, "it has fragments for that key"
     assert not job.groups.hot
 
 

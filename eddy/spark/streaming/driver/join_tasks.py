@@ -37,7 +37,9 @@ def regrouped_states(groups: Mapping[int, GroupState], before: SplitTree, tree: 
     fits them, so they are loaded from the log.
     """
     found = dict(groups)
-    for dealt in set(before.dealt).difference(tree.dealt):
+    # A group may be gathered, split, and divided in the same way as before, all with one batch.
+    stay = {one for one in before.dealt if one in tree.dealt and not tree.branches(one.group, len(before.splits))}
+    for dealt in set(before.dealt) - stay:
         own = [found.pop(group) for group in before.fragments(dealt.group) if group in found]
         if own:
             due = min((one.due for one in own if one.due is not None), default=None)
@@ -49,7 +51,7 @@ def regrouped_states(groups: Mapping[int, GroupState], before: SplitTree, tree: 
             state = found[parent]
             for bit, group in enumerate((parent, child)):
                 found[group] = replace(state, token=_token(f"{state.token} {i} {along} {bit}"))
-    for dealt in set(tree.dealt).difference(before.dealt):
+    for dealt in set(tree.dealt) - stay:
         if dealt.group in found:
             state = found[dealt.group]
             for part, group in enumerate(tree.fragments(dealt.group)):

@@ -47,7 +47,7 @@ class Layout:
 
     tree           the splits and fragments
     partition_map  the partition of each group
-    load           before the batch; a group that is split with the batch counts as two halves
+    load           before the batch; groups that a change makes share the load of those before it evenly
     changes        moves and other changes that take effect with the batch
     by_log         groups that are loaded from the log: the halves of those that are split, fragments, groups that are
                    gathered, and those that move without their engines
@@ -91,7 +91,6 @@ class KeyGroups:
         self._title = title
         self.shares = shares
         self._rebalancer = by
-        self._why_undealt = tuple(why_undealt)
         self._rule = SplitRule.beside(by, why_undealt)
         self._lock = Lock()
         self._moves: dict[int, _Request] = {}
@@ -133,11 +132,12 @@ class KeyGroups:
         names = self.shares.streams
         if deal is not None and deal not in names:
             raise SparkJoinError(f"fragment: there is no stream {deal!r}; the streams are {', '.join(names)}")
-        if all(self._why_undealt):
-            raise SparkJoinError(f"key group {group} cannot be divided into fragments: {self._why_undealt[0]}")
+        undealt = self._rule.why_undealt
+        if all(undealt):
+            raise SparkJoinError(f"key group {group} cannot be divided into fragments: {undealt[0]}")
         group = _number(group, "key group")
         stream = self._rule.deal(group) if deal is None else names.index(deal)
-        if (why := self._why_undealt[stream]) is not None:
+        if (why := undealt[stream]) is not None:
             raise SparkJoinError(f"key group {group} cannot be divided into fragments by stream {deal!r}: {why}")
         partitions = None if to is None else tuple(_number(one, "partition") for one in to)
         if partitions == ():
@@ -300,5 +300,6 @@ class KeyGroups:
         for one in new:
             LOG.log(logging.INFO if one.why is None else logging.WARNING, "%s: batch %d: %s", self._title, batch, one)
         for group in {group for group, _ in before} - {one.group for one in self.hot}:
-            LOG.info("%s: batch %d: no key of key group %d is too frequent any more", self._title, batch, group)
+            if self.tree.deal_of(group) is None:
+                LOG.info("%s: batch %d: no key of key group %d is too frequent any more", self._title, batch, group)
         return [one for one in new if one.why is not None]

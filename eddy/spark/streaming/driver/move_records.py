@@ -103,7 +103,7 @@ class Change:
 
 
 class MoveRecords:
-    """The messages and the gains of all moves and splits since the start. Any thread may read them."""
+    """The messages and the gains of all changes of key groups since the start. Any thread may read them."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -146,9 +146,11 @@ class MoveRecords:
                 else:
                     kinds = f"key groups {one.group} and {one.child}"
                     self._say(number, batch, one.group, 2, _ASKED[one.kind], one.by, kinds)
-                    self._awaited[one.group] = self._awaited[one.child] = number, "log"
+                    self._awaited[one.group] = number, "log"
                     if one.kind == "gather":
-                        del self._awaited[one.child]
+                        self._awaited.pop(one.child, None)
+                    else:
+                        self._awaited[one.child] = number, "log"
             for group, metrics in sorted(ran.items()):
                 if group in self._awaited:
                     self._receive(batch, group, metrics)
@@ -200,11 +202,11 @@ class MoveRecords:
             return pa.Table.from_pylist(list(self._messages), schema=MESSAGES)
 
     def history(self) -> pa.Table:
-        """Return a row for each move and split."""
+        """Return a row for each change, and for each hot key that got no fragments."""
         with self._lock:
             return pa.Table.from_pylist(list(self._moves), schema=HISTORY)
 
     def newest(self, most: int) -> list[dict[str, Any]]:
-        """Return the rows of the newest moves and splits, at most `most`, oldest first."""
+        """Return the newest rows of `history`, at most `most`, oldest first."""
         with self._lock:
             return [dict(one) for one in list(self._moves)[-most:]]

@@ -124,7 +124,7 @@ class SplitRule:
         self.patience = patience
         self.rest = rest
         self.splits = splits
-        self._why_undealt = tuple(why_undealt)
+        self.why_undealt = tuple(why_undealt)
         self._deals = tuple(stream for stream, why in enumerate(why_undealt) if why is None)
         self._above: dict[int, int] = {}
         self._below: dict[int, int] = {}
@@ -194,7 +194,7 @@ class SplitRule:
     def why_whole(self, tree: SplitTree, group: int) -> str | None:
         """Return why the rule does not divide a group into fragments, None if it does."""
         if not self._deals:
-            return self._why_undealt[0] if self._why_undealt else "no stream can be dealt"
+            return self.why_undealt[0] if self.why_undealt else "no stream can be dealt"
         if not self.splits:
             return "rebalance is not 'auto'; call fragment(…)"
         if tree.most_parts(group) < 2:

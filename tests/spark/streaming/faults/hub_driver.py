@@ -32,6 +32,7 @@ class HubDriver(Driver):
     """One run of the program."""
 
     PLACES = False
+    REFUSED = (*Driver.REFUSED, "the queries of a hub change")
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -34,8 +34,11 @@ PLACEMENTS: tuple[Any, ...] = (
     "grid",
     "hops",
     "grid",
+    "grid",
     {"R": [("S", "ship"), ("T", "window")], "S": [("T", "window"), ("R", "ship")], "T": [("S", "ship"), ("R", "ship")]},
+    "grid",
 )
+"""Of key groups and fragments only the grid has engines, so it comes more often."""
 
 Row = tuple[int, int, int]
 Result = tuple[int, ...]
