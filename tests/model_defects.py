@@ -47,7 +47,9 @@ _LEDGER_DEFECTS = {
 _RINGS = "eddy/aggregates/ring_kernels.py"
 _RING_DEFECTS = {
     "what leaves its window is not taken back": Edit(
-        _RINGS, "            add_tuples(arena, ring, v, before, min(low, last), np.int64(-1))\n", ""
+        "eddy/aggregates/follow_kernels.py",
+        "            add_tuples(arena, ring, v, before, min(low, last), np.int64(-1))\n",
+        "",
     ),
     "a row that is known misses a change": Edit(
         _RINGS, "if not empty and ring.values[u64(to)] != UNKNOWN:", "if False:"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from eddy.aggregates.ring_kernels import T_LIFT_WIDTH, T_LIFTS, T_WIDTH
+from eddy.aggregates.ring import T_LIFT_WIDTH, T_LIFTS, T_WIDTH
 from stairs.descriptors import C_CAPACITY, S_LO, S_NEXT
 
 if TYPE_CHECKING:

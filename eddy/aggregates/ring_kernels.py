@@ -1,4 +1,4 @@
-"""Kernels of ring values (`eddy.aggregates.rings`): what arrivals and departures change, from a stream up to a root.
+"""Kernels of ring values (`eddy.aggregates.rings`): what a tuple changes, from its stream up to a root.
 
 A *row* of numbers stands for a set of partial results: how many they are, and for each input among their components a
 *part*: in how many of them it is not null (and counts of NaN, inf, -inf), then the limbs of its sum. Rows are added,
@@ -9,131 +9,59 @@ and multiplied as polynomials of degree one: of two rows of different streams, e
     deltas   the changes under way: by key, and by tuple for roots
     lifts    the parts of the inputs of single tuples
 
-If there are several roots, they are a connected part of the tree, and their tuples are joined (`expand`).
-
 A count stays below LIMIT, so no limb overflows; else M_OVER is set, and what was computed has no meaning.
 Source: Nikolic, Olteanu, "Incremental view maintenance with triple lock factorization benefits", SIGMOD 2018 (F-IVM).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
 from eddy.aggregates.kernels import LIMB, MASK
+from eddy.aggregates.ring import (
+    B_LOW,
+    B_NEXT,
+    D_ATTR,
+    D_STREAM,
+    G_AT,
+    G_ATTR,
+    G_FROM,
+    G_LIMBS,
+    G_PLAIN,
+    G_SOURCE,
+    LIMIT,
+    M_FOUND,
+    M_OVER,
+    M_WALKED,
+    T_CHILD0,
+    T_CHILD1,
+    T_LIFT_WIDTH,
+    T_LIFTS,
+    T_PARENT,
+    T_PARENT_UP,
+    T_PART0,
+    T_PART1,
+    T_TOUCHED,
+    T_UP,
+    T_VALUES,
+    T_WIDTH,
+    UNKNOWN,
+    Int64s,
+    Ring,
+)
 from stairs.descriptors import (
     A_CLASS,
     A_COLUMN,
     A_OFFSET,
     C_HEADS,
     C_STRIDE,
-    M_CAP,
-    M_TIMED,
-    S_KIND,
-    S_LO,
     S_MASK,
-    S_NEXT,
     S_RECS,
-    S_SIZE,
-    S_VALUES,
     S_WIDTH,
 )
-from stairs.kernels.accelerate import bundled, inlined, jit, step, u64
+from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.marks import newest_of
-from stairs.kernels.windows import RANGE, ROWS
 from stairs.memory.arena import Arena
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-
-UNKNOWN = np.int64(-(1 << 62))
-"""The count of a row that was not asked for yet."""
-LIMIT = np.int64(1 << 31)
-
-# tree[v]: a stream
-T_UP = 0  # its attribute of the class that it shares with its parent, a row of `attrs`; -1 = it is a root
-T_PARENT = 1
-T_PARENT_UP = 2  # the attribute of the parent in that class
-T_WIDTH = 3  # numbers of a row
-T_VALUES = 4  # where its rows start in `values` (not of roots) and in `deltas`
-T_LIFTS = 5  # where the parts of its tuples start in `lifts`
-T_LIFT_WIDTH = 6
-T_CHILD0 = 7  # its children are rows CHILD0 .. CHILD1 - 1 of `children`
-T_CHILD1 = 8
-T_PART0 = 9  # its parts are rows PART0 .. PART1 - 1 of `parts`
-T_PART1 = 10
-T_TOUCHED = 11  # where its changed rows start in `touched` and `marked`
-T_OUT = 12  # of a root: where its parts start in a row of `out`
-T_HOP0 = 13  # of a root: the others are found by rows HOP0 .. HOP0 + roots - 2 of `hops`
-T_FIELDS = 14
-
-# children[k]
-D_STREAM = 0
-D_ATTR = 1  # the attribute of the parent in the class that they share
-D_FIELDS = 2
-
-# parts[k]
-G_AT = 0  # where it starts in a row of the stream
-G_FROM = 1  # the child that it comes from, -1 = the stream's own tuples
-G_SOURCE = 2  # where it starts in a row of the child, or in the parts of a tuple
-G_PLAIN = 3  # counts
-G_LIMBS = 4
-G_ATTR = 5  # D_ATTR of the child
-G_FIELDS = 6
-
-# hops[k]: another root, with one that was found before
-J_STREAM = 0
-J_ATTR = 1  # its attribute in the class that both share
-J_FROM = 2  # the one found before
-J_FROM_ATTR = 3
-J_FIELDS = 4
-
-# bounds[v]
-B_LOW = 0  # the first tuple that counts
-B_NEXT = 1
-
-# meta
-M_OVER = 0  # 1 = a count has reached LIMIT
-M_WALKED = 1  # tuples visited
-M_FOUND = 2  # joined rows that begin, and that end, as far as they were told apart
-M_OUT = 3  # rows of `out`
-M_TIME = 4  # watermark at the last arrival
-M_DONE = 5  # streams or arrivals taken
-M_OPEN = 6  # 1 = the last one has changed roots that were not expanded yet
-M_NEED = 7  # rows of `out` that are needed
-M_FIELDS = 8
-
-
-@bundled
-class Ring(NamedTuple):
-    """The arrays of ring values (see the module).
-
-    frames, sums   memory of `promote`: int64[streams, 4], int64[streams, widest row]
-    touched, marked  by stream the changed rows (keys, or sequence numbers of the root), and whether a row is one
-    counts         int64[streams], the number of changed rows
-    roots          int64[roots]
-    found, terms   by root in `expand`: its tuple, the next candidate, its count, int64[streams, 3]; its row
-    """
-
-    tree: Int64s
-    children: Int64s
-    parts: Int64s
-    values: Int64s
-    deltas: Int64s
-    lifts: Int64s
-    frames: Int64s
-    sums: Int64s
-    touched: Int32s
-    marked: npt.NDArray[np.uint8]
-    counts: Int64s
-    bounds: Int64s
-    meta: Int64s
-    roots: Int64s
-    hops: Int64s
-    found: Int64s
-    terms: Int64s
 
 
 @inlined
@@ -381,178 +309,3 @@ def clear_changes(arena: Arena, ring: Ring, root: int) -> None:
             ring.deltas[u64(at + f)] = 0
         ring.marked[u64(row[T_TOUCHED] + slot)] = 0
     ring.counts[u64(root)] = 0
-
-
-@inlined
-def write_row(arena: Arena, ring: Ring, root: int, at: int, out: Int64s) -> None:
-    """Write the product of the rows of all roots to `out`, if there is room: tuples, count, parts."""
-    m, n = ring.roots.shape[0], ring.meta[M_OUT]
-    ring.meta[M_OUT] += 1
-    if n >= out.shape[0]:
-        return
-    target = out[u64(n)]
-    for f in range(target.shape[0]):
-        target[u64(f)] = 0
-    count = np.int64(1)
-    for k in range(m):
-        v = ring.roots[u64(k)]
-        target[u64(k)] = ring.found[u64(v), 0]
-        count = times(ring, count, ring.found[u64(v), 2])
-    target[u64(m)] = count
-    if m > 1:
-        ring.meta[M_FOUND] += abs(count)
-    for k in range(m):
-        v = ring.roots[u64(k)]
-        factor = np.int64(1)
-        for j in range(m):
-            if j != k:
-                factor = times(ring, factor, ring.found[u64(ring.roots[u64(j)]), 2])
-        row = ring.tree[u64(v)]
-        for g in range(row[T_PART0], row[T_PART1]):
-            part = ring.parts[u64(g)]
-            to, start = row[T_OUT] + part[G_AT] - 1, part[G_AT]
-            if v == root:
-                add_part(target, to, ring.deltas, at + start, factor, part[G_PLAIN], part[G_LIMBS])
-            else:
-                add_part(target, to, ring.terms[u64(v)], start, factor, part[G_PLAIN], part[G_LIMBS])
-
-
-@inlined
-def first_candidate(arena: Arena, ring: Ring, hop: Int64s) -> int:
-    """Return the newest tuple of a root with the key of the one found before."""
-    at = record_of(arena, hop[J_FROM], ring.found[u64(hop[J_FROM]), 0]) + arena.attrs[u64(hop[J_FROM_ATTR]), A_OFFSET]
-    return newest(arena, hop[J_ATTR], np.int64(arena.recs[u64(at + 1)]))
-
-
-@step
-def expand_tuple(arena: Arena, ring: Ring, root: int, at: int, out: Int64s) -> None:
-    """Write the rows of the tuple found of a root with the tuples of the other roots."""
-    hops, last = ring.tree[u64(root), T_HOP0], ring.roots.shape[0] - 2
-    level = np.int64(0)
-    if last < 0:
-        write_row(arena, ring, root, at, out)
-        return
-    first = ring.hops[u64(hops)]
-    ring.found[u64(first[J_STREAM]), 1] = first_candidate(arena, ring, first)
-    while level >= 0:
-        hop = ring.hops[u64(hops + level)]
-        q = hop[J_STREAM]
-        t = ring.found[u64(q), 1]
-        if t < ring.bounds[u64(q), B_LOW]:
-            level -= 1
-            continue
-        link = record_of(arena, q, t) + arena.attrs[u64(hop[J_ATTR]), A_OFFSET]
-        ring.found[u64(q), 1] = np.int64(arena.recs[u64(link)])
-        if t >= ring.bounds[u64(q), B_NEXT]:
-            continue
-        ring.meta[M_WALKED] += 1
-        total = product(arena, ring, q, t, np.int64(-1))
-        if total == 0:
-            continue
-        own = ring.terms[u64(q)]
-        for f in range(ring.tree[u64(q), T_WIDTH]):
-            own[u64(f)] = 0
-        add_term(arena, ring, own, np.int64(0), q, t, total, np.int64(-1), np.int64(0), np.int64(1))
-        ring.found[u64(q), 0], ring.found[u64(q), 2] = t, own[0]
-        if level == last:
-            write_row(arena, ring, root, at, out)
-        else:
-            level += 1
-            following = ring.hops[u64(hops + level)]
-            ring.found[u64(following[J_STREAM]), 1] = first_candidate(arena, ring, following)
-
-
-@step
-def expand(arena: Arena, ring: Ring, out: Int64s) -> bool:
-    """Write what the changes of all roots mean to `out`, and forget them. False = there is no room, nothing is done."""
-    before = ring.meta[M_OUT]
-    for k in range(ring.roots.shape[0]):
-        v = ring.roots[u64(k)]
-        row, mask = ring.tree[u64(v)], arena.streams[u64(v), S_MASK]
-        for n in range(ring.counts[u64(v)]):
-            s = np.int64(ring.touched[u64(row[T_TOUCHED] + n)])
-            at, empty = row_at(ring, v, s & mask), True
-            for f in range(row[T_WIDTH]):
-                empty = empty and ring.deltas[u64(at + f)] == 0
-            if not empty:
-                ring.found[u64(v), 0], ring.found[u64(v), 2] = s, ring.deltas[u64(at)]
-                expand_tuple(arena, ring, v, at, out)
-    if ring.meta[M_OUT] > out.shape[0]:
-        ring.meta[M_NEED], ring.meta[M_OUT] = ring.meta[M_OUT], before
-        return False
-    for k in range(ring.roots.shape[0]):
-        clear_changes(arena, ring, ring.roots[u64(k)])
-    return True
-
-
-@inlined
-def may_go_on(arena: Arena, ring: Ring, out: Int64s) -> bool:
-    """Expand the changes of the last event if there are several roots, whose windows are about to change."""
-    if ring.roots.shape[0] > 1 and ring.meta[M_OPEN] != 0 and not expand(arena, ring, out):
-        return False
-    ring.meta[M_OPEN] = 0
-    return True
-
-
-@jit
-def follow_windows(arena: Arena, ring: Ring, out: Int64s) -> bool:
-    """Carry the windows to what they are now, stream by stream, and write what changes to `out`.
-
-    Return False if `out` lacks room; another call resumes.
-    """
-    while ring.meta[M_DONE] < arena.streams.shape[0]:
-        if not may_go_on(arena, ring, out):
-            return False
-        v = ring.meta[M_DONE]
-        low, following = arena.streams[u64(v), S_LO], arena.streams[u64(v), S_NEXT]
-        before, last = ring.bounds[u64(v), B_LOW], ring.bounds[u64(v), B_NEXT]
-        if low > before or following > last:
-            add_tuples(arena, ring, v, before, min(low, last), np.int64(-1))
-            add_tuples(arena, ring, v, max(low, last), following, np.int64(1))
-            rise(arena, ring, v, np.bool_(True))
-            ring.bounds[u64(v), B_LOW], ring.bounds[u64(v), B_NEXT] = low, following
-        ring.meta[M_DONE], ring.meta[M_OPEN] = v + 1, 1
-    return expand(arena, ring, out)
-
-
-@inlined
-def leave_ranges(arena: Arena, ring: Ring, watermark: int) -> None:
-    """Let all tuples leave that are too old for their RANGE windows."""
-    streams = arena.streams
-    for j in range(streams.shape[0]):
-        if streams[u64(j), S_KIND] == RANGE:
-            low, first, mask = ring.bounds[u64(j), B_LOW], streams[u64(j), S_VALUES], streams[u64(j), S_MASK]
-            while low < ring.bounds[u64(j), B_NEXT]:
-                if arena.values[u64(first + (low & mask))] >= watermark - streams[u64(j), S_SIZE]:
-                    break
-                low += 1
-            leave(arena, ring, j, low)
-
-
-@jit
-def follow_arrivals(arena: Arena, ring: Ring, order: npt.NDArray[np.uint8], lateness: int, out: Int64s) -> bool:
-    """Take the arrivals of a push in their order: each adds its joined rows, and what leaves takes none back.
-
-    Return False if `out` lacks room; another call resumes.
-    """
-    streams, meta = arena.streams, ring.meta
-    while meta[M_DONE] < order.shape[0]:
-        i = np.int64(order[u64(meta[M_DONE])])
-        s = ring.bounds[u64(i), B_NEXT]
-        if meta[M_OPEN] == 0:
-            if arena.meta[M_TIMED] != 0:
-                time = arena.values[u64(streams[u64(i), S_VALUES] + (s & streams[u64(i), S_MASK]))]
-                meta[M_TIME] = min(max(meta[M_TIME], time), arena.meta[M_CAP])
-                leave_ranges(arena, ring, meta[M_TIME] - lateness)
-            add_tuples(arena, ring, i, s, s + 1, np.int64(1))
-            rise(arena, ring, i, np.bool_(True))
-            meta[M_OPEN] = 1
-        # What several roots mean depends on the windows now; what one means does not.
-        if ring.roots.shape[0] > 1 and not expand(arena, ring, out):
-            return False
-        meta[M_OPEN] = 0
-        ring.bounds[u64(i), B_NEXT] = s + 1
-        if streams[u64(i), S_KIND] == ROWS:
-            leave(arena, ring, i, s + 1 - streams[u64(i), S_SIZE])
-        meta[M_DONE] += 1
-    return expand(arena, ring, out)

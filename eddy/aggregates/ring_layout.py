@@ -7,7 +7,7 @@ each root, a count, and the parts of the rows of the roots without their counts:
     row of a stream   count | own part | … | part of child 0 | … | part of child 1 | …
     row of `out`      root 0 | root 1 | count | parts of root 0 | parts of root 1
 
-The fields of the arrays are described in `eddy/aggregates/ring_kernels.py`.
+The fields of the arrays are described in `eddy/aggregates/ring.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eddy.aggregates.ring_kernels import (
+from eddy.aggregates.ring import (
     D_FIELDS,
     G_FIELDS,
     J_FIELDS,

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from eddy.aggregates.follow_kernels import follow_arrivals, follow_windows
 from eddy.aggregates.groups import Groups
 from eddy.aggregates.layout import SUMS, Weighted
-from eddy.aggregates.ring_choice import RingChoice
-from eddy.aggregates.ring_kernels import (
+from eddy.aggregates.ring import (
     B_LOW,
     B_NEXT,
     M_FIELDS,
@@ -38,9 +38,8 @@ from eddy.aggregates.ring_kernels import (
     T_VALUES,
     UNKNOWN,
     Ring,
-    follow_arrivals,
-    follow_windows,
 )
+from eddy.aggregates.ring_choice import RingChoice
 from eddy.aggregates.ring_layout import RingLayout
 from eddy.aggregates.ring_tree import served, tree_of
 from eddy.aggregates.sums import Sum

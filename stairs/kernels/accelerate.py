@@ -67,9 +67,9 @@ show_progress(cache_directory)
 
 @cache
 def _digest(folder: Path) -> str:
-    """Return a digest of the files of kernels in a folder: a kernel may use steps and constants of its neighbours."""
+    """Return a digest of a folder: a kernel may use steps, arrays and constants of its neighbours."""
     found = hashlib.sha256()
-    for file in sorted(folder.glob("*kernels.py")):
+    for file in sorted(folder.glob("*.py")):
         found.update(file.read_bytes())
     return found.hexdigest()
 
@@ -95,7 +95,7 @@ class Locator:
         return str(cache_directory())
 
     def get_source_stamp(self) -> str:
-        """Return a digest of the kernels in the folder; the name of the directory has those of this package only."""
+        """Return a digest of the folder; the name of the directory has that of this package only."""
         return _digest(self._file.parent)
 
     def get_disambiguator(self) -> str:
