@@ -27,7 +27,8 @@ from numba.core.typed_passes import (
     NopythonTypeInference,
     PreLowerStripPhis,
 )
-from numba.core.types import Boolean, Function, Number
+from numba.core.types import Boolean, Dispatcher, Function, Number
+from numba.core.types.misc import unliteral
 from numba.core.untyped_passes import (
     DeadBranchPrune,
     FixupArgs,
@@ -102,7 +103,10 @@ class MakePart(LoweringPass):
 
 
 class Typing:
-    """A typing context that remembers operations on numbers: numba tries some ten templates for each."""
+    """A typing context that remembers operations on numbers: numba tries some ten templates for each.
+
+    A step that is called with constants is the same as with other numbers: numba would compile it for each constant.
+    """
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -112,6 +116,8 @@ class Typing:
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
         """Return the signature of `func` for types of arguments."""
+        if isinstance(func, Dispatcher):
+            args = [unliteral(one) for one in args]
         if kws or not isinstance(func, Function) or not all(isinstance(one, (Number, Boolean)) for one in args):
             return self._context.resolve_function_type(func, args, kws)
         key = func, tuple(args)

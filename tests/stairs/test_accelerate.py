@@ -11,10 +11,13 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numba
 import pytest
+from numba.core import config
 from numba.core.event import Event, EventStatus
 
-from stairs.kernels.accelerate import Collector
+from stairs.kernels.accelerate import TESTED, Collector
+from stairs.kernels.pipeline import KernelCompiler
 from stairs.progress import Progress
 from tests.documents import ROOT
 
@@ -77,6 +80,23 @@ print(accelerate.TESTED, "pipeline_class" in accelerate.COMPILER, *cached, len(b
 )
 def test_kernels_compile_with_any_version_of_numba(before: str, found: str, tmp_path: Path) -> None:
     assert run(ROOT, tmp_path, program=before + SEARCH)[0] == found
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT) or not TESTED, reason="nothing is compiled, or in numba's own way")
+def test_a_step_is_compiled_once_whatever_constants_it_gets() -> None:
+    compiled = numba.njit(pipeline_class=KernelCompiler, no_cfunc_wrapper=True, no_cpython_wrapper=True, _nrt=False)
+    called = numba.njit(pipeline_class=KernelCompiler, no_cfunc_wrapper=True, _nrt=False)
+
+    @compiled  # type: ignore[untyped-decorator]
+    def power(x: int, n: int) -> int:
+        return x**n
+
+    @called  # type: ignore[untyped-decorator]
+    def sum_of_powers(x: int) -> int:
+        return int(power(x, 1) + power(x, 2) + power(2, x) + power(x, x))
+
+    assert sum_of_powers(3) == 3 + 9 + 8 + 27
+    assert len(power.signatures) == 1
 
 
 def test_cycles_are_collected_seldom_only_while_some_thread_compiles() -> None:
