@@ -18,11 +18,12 @@ from stairs.descriptors import (
     E_STORED,
     E_UNMARKED,
 )
+from stairs.entry_ring import FIRST_ROOM, Spare
 from stairs.graph import FOREVER
 from stairs.kernels.promotion import advance_all, promote_keys
 from stairs.memory.arena import Int64s
 from stairs.modules import Modules
-from stairs.stair import FIRST_ROOM, Spare, Stair
+from stairs.stair import Stair
 from stairs.storage.parts import Parts, Plain
 from stairs.tables import FIRST_STATES, StairTables
 

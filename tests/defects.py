@@ -46,7 +46,7 @@ DEFECTS = (
     ),
     Defect(
         "a state that takes the memory of a dropped one takes its marks as well",
-        (Edit("stairs/stair.py", "max(following, 0), heads, ring)", "int(self.state[E_BIRTH]), heads, ring)"),),
+        (Edit("stairs/entry_ring.py", "max(following, 0), heads, ring)", "int(self.state[E_BIRTH]), heads, ring)"),),
     ),
     Defect(
         "an entry that moves to a larger ring comes without its components",

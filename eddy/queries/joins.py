@@ -30,7 +30,7 @@ from jisc.plan.tree import default_plan, read_plan
 
 
 class Finds(NamedTuple):
-    """What the joins find in a push that has not happened yet.
+    """The findings of the joins in a push that has not happened yet.
 
     found     by family the combinations
     prepared  the push of each family with SteMs of its own

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from jisc.plan.states import Masks, StateId
 from jisc.plan.tree import Tree
 from stairs.descriptors import R_END, R_TRUNK
+from stairs.entry_ring import FIRST_ROOM
 from stairs.kernels.sample import (
     W_CHECKS,
     W_LEAF_VISITS,
@@ -38,7 +39,6 @@ from stairs.kernels.sample import (
 )
 from stairs.memory.arena import Routes
 from stairs.samples import Floats, Trace
-from stairs.stair import FIRST_ROOM
 
 ARRIVAL, ATTRIBUTE = 25.0, 35.0
 """Nanoseconds of an arrival without a match, and of each of its attributes (interning a key, setting a link)."""
@@ -52,7 +52,7 @@ CLIMB, CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT, STORE = 40.0, 14.0, 24.0, 10.0, 6
 """Additional nanoseconds of an arrival that climbs; those of a chain, a tuple in it, a result, an entry stored."""
 ENTRY_BYTES = 4
 SLACK = 3
-"""Mean number of slots of a ring per live entry (`stairs.stair`)."""
+"""Mean number of slots of a ring per live entry (`stairs.entry_ring`)."""
 
 
 @dataclass(frozen=True)

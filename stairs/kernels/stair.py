@@ -1,4 +1,4 @@
-"""Kernels of one STAIR: the marks of its keys, and its ring of entries (`stairs.stair`).
+"""Kernels of one STAIR: the marks of its keys, and its ring of entries (`stairs.stair`, `stairs.entry_ring`).
 
 All take the entries of the STAIRs and x, the row of the STAIR in `states`; some take the arena of the SteMs. None
 checks its arguments: a key id belongs to the class and is below the room for heads.

@@ -9,14 +9,14 @@ from numba.core import config
 from jisc.plan.states import Masks, states_of
 from jisc.plan.stored_routes import StoredPlan, compile_stored
 from jisc.plan.tree import parse
-from stairs import stair as stair_module
+from stairs import entry_ring
 from stairs.checks.stair import check_stair
 from stairs.descriptors import E_BASE, E_BIRTH, E_DEBT, E_NEXT, E_ROUTE, E_SPLIT, E_TAIL, M_MODE, S_BASE, STORED
+from stairs.entry_ring import FIRST_ROOM
 from stairs.errors import CapacityError, StateError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels import one_by_one, promotion
 from stairs.kernels import stair as stair_kernels
-from stairs.stair import FIRST_ROOM
 from stairs.storage.parts import Parts
 from stairs.store import StairStore
 from tests.stairs.driver import Driver, Row, chain, key_ids, one_class, rows_window
@@ -271,7 +271,7 @@ def test_a_failure_to_make_room_leaves_the_state_as_it_was(monkeypatch: pytest.M
 
     for name, put, error in (("MOST_ENTRIES", 300, CapacityError), ("new_ring", no_memory, MemoryError)):
         with monkeypatch.context() as patch:
-            patch.setattr(stair_module, name, put)
+            patch.setattr(entry_ring, name, put)
             with pytest.raises(error):
                 promote(stair, kid)
         assert not is_attempted(stair, kid)
@@ -288,7 +288,7 @@ def test_a_push_that_finds_no_room_is_undone(monkeypatch: pytest.MonkeyPatch) ->
     kid = kid_of(stair, (7,))
     for name, put, error in (("MOST_ENTRIES", 100, CapacityError), ("new_ring", no_memory, MemoryError)):
         with monkeypatch.context() as patch:
-            patch.setattr(stair_module, name, put)
+            patch.setattr(entry_ring, name, put)
             with pytest.raises(error):
                 pair.driver.push([row(k % 2, 7) for k in range(40)])
         assert not is_attempted(stair, kid)

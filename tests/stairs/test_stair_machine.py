@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stairs.descriptors import LOADING, M_MODE, STORED
+from stairs.entry_ring import FIRST_ROOM
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.stair import FIRST_ROOM, Stair
+from stairs.stair import Stair
 from tests.stairs.driver import Key, Row
 from tests.stairs.promotion import hops_over
 from tests.stairs.stair_model import Pair, is_attempted, kid_of, promote

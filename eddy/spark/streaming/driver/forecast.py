@@ -1,8 +1,8 @@
 """Predicts from measured figures how many CPU seconds a micro-batch takes in each placement of a streaming join.
 
-The tasks sample the keys of the rows, and the log tells how many rows are live. From these figures a forecast finds,
-as in a batch join, the plan in hops that costs least, and predicts the seconds of this plan and of the grid, over all
-tasks. A prediction is a sum over rows dealt, inserts, probes and matches, and a fixed amount for each key group, or for
+The tasks sample the keys of the rows, and the log counts the live rows. As in a batch join, a forecast uses these
+figures to find the plan in hops that costs least. It predicts the seconds of this plan and of the grid, over all tasks.
+A prediction is a sum over rows dealt, inserts, probes and matches, and a fixed amount for each key group, or for
 each node and round. One factor per placement corrects it: the CPU seconds that tasks really took, over those predicted.
 """
 
