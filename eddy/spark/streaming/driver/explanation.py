@@ -11,7 +11,7 @@ from eddy.spark.streaming.driver.watermarks import Watermarks
 
 if TYPE_CHECKING:
     from eddy.spark.streaming.driver.key_groups import KeyGroups
-    from eddy.spark.streaming.driver.micro_batch import Settings
+    from eddy.spark.streaming.driver.settings import Settings
     from eddy.spark.streaming.state.manifest import Manifest
 
 _POLICIES = {

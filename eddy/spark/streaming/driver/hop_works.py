@@ -20,7 +20,7 @@ from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.tasks import HopTask, LoggedRows, NodeCopy, Work, copy_token
 
 if TYPE_CHECKING:
-    from eddy.spark.streaming.driver.micro_batch import BatchPlan
+    from eddy.spark.streaming.driver.batch_plan import BatchPlan
     from eddy.spark.streaming.worker.join_stage import Said
 
 

@@ -17,119 +17,54 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from eddy.log import LOG
-from eddy.query.lateness import Late
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.groups.sink import GroupsSink
-from eddy.spark.hops.hops import Hops
 from eddy.spark.hops.placing import Placement
 from eddy.spark.job_description import described
 from eddy.spark.partitioning.fragments import why_undealt
 from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
 from eddy.spark.partitioning.split_tree import SplitTree
+from eddy.spark.streaming.driver.batch_plan import BatchPlan, cost_of
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
+from eddy.spark.streaming.driver.events import Events
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Feed, Taken
-from eddy.spark.streaming.driver.hop_works import base_rows, hop_works
+from eddy.spark.streaming.driver.hop_works import hop_works
 from eddy.spark.streaming.driver.join_tasks import partition_tasks, regrouped_states, rows_by_group
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.late_output import LateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
-from eddy.spark.streaming.driver.memory import explain_memory, shares, too_small
+from eddy.spark.streaming.driver.memory import explain_memory, shares
 from eddy.spark.streaming.driver.metrics import Metrics
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.placement import Placing
-from eddy.spark.streaming.driver.rebalancing import Load, Rebalancer
+from eddy.spark.streaming.driver.rebalancing import Load
 from eddy.spark.streaming.driver.resume import resume
+from eddy.spark.streaming.driver.settings import Settings
 from eddy.spark.streaming.driver.stopping import Stopping
-from eddy.spark.streaming.driver.watermarks import WatermarkRules, Watermarks
+from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.driver.workers import Workers
-from eddy.spark.streaming.state.compaction import prune
-from eddy.spark.streaming.state.identity import Change, How
-from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
+from eddy.spark.streaming.state.identity import Change
+from eddy.spark.streaming.state.manifest import GroupState, Manifest, OutputFile
 from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.spark_files import check_spark_files
 from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.streaming.worker.join_stage import Orders, Said
 from eddy.spark.streaming.worker.log_stage import SPLITS, LogReport, reports_of, splits_text
-from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, PartitionReport, PartitionTask, VersionTask, Work
+from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, PartitionReport, VersionTask, Work
 from eddy.storage.json_form import Form
 from stairs.errors import EddyError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings that may change from one start of a job to the next.
-
-    partitions  partitions of the key groups; a task joins one or more of them
-    rules       how watermarks follow from event times
-    rebalancer  decides which key groups change partitions
-    keep        number of manifests to keep, with the files that they name
-    late        per stream, what happens to its late rows
-    memory      bound on the bytes of the engines of each host, None = none
-    change      how the query changes if it is another one than in the checkpoint
-    placement   where the join steps run
-    """
-
-    partitions: int
-    rules: WatermarkRules
-    rebalancer: Rebalancer
-    keep: int
-    late: tuple[Late, ...]
-    memory: int | None = None
-    change: How | None = None
-    placement: Placement = "grid"
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """The work on the rows of a batch.
-
-    logged         the rows
-    logged_at      when they were logged, on the clock `time.perf_counter`
-    taken          how far each stream is read after this batch; None if Spark carries the rows
-    watermarks     after the batch
-    late_below     per stream, the event time below which rows of the batch are late
-    layout         of the key groups in the batch
-    groups         key group -> its state before the batch, after the splits that take effect with it
-    tasks          the work on the partitions that have any
-    forgotten      watermark of the engines before the batch
-    staging        directory of result files; None: results are only counted
-    hops           of the batch, None in one round
-    held           state of the copies of windows that workers may have; None: they have none
-    token          state of the copies after the batch
-    steps          per stream, every how manieth row is sampled; None: none is
-    """
-
-    logged: LogReport
-    logged_at: float
-    taken: Taken | None
-    watermarks: Watermarks
-    late_below: tuple[int, ...] | None
-    layout: Layout
-    groups: dict[int, GroupState]
-    tasks: list[PartitionTask]
-    forgotten: int | None
-    staging: Path | None
-    hops: Hops | None
-    held: str | None
-    token: str
-    steps: tuple[int, ...] | None
-
-
-def cost_of(metrics: Mapping[str, Any]) -> float:
-    """Return the cost of a key group in a batch, from its row of metrics: seconds until its rows were joined."""
-    return float(metrics["ready_seconds"] + metrics["join_seconds"])
 
 
 class MicroBatches:
@@ -155,7 +90,6 @@ class MicroBatches:
         """The change of the query with the next batch, None without one."""
         self._planned_before = context.checkpoint.spark_planned()
         """The newest batch that Spark had planned before this start."""
-        self._logged_recoveries = 0
         groups = job.shares.partitions
         if self.manifest is None:
             self._watermarks = Watermarks.none(streams)
@@ -186,11 +120,10 @@ class MicroBatches:
         names = [stream.name for stream in job.query.streams]
         self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
         self._forget = False
-        self._warned_bytes = 0
-        """The bytes of the largest engine of which a warning has told that it exceeds its share."""
         locations.delete_old_engines()
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
-        self._log_recoveries()
+        self._events = Events(self.title, settings.memory, self.metrics)
+        self._events.recoveries(context.checkpoint.recoveries)
         self._workers = Workers(context)
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
 
@@ -358,8 +291,8 @@ class MicroBatches:
         }
         self.metrics.add(manifest, plan.logged, self._watermarks.engine, shown, self._figures(plan, reports), seconds)
         self._maintenance.begin(manifest, self._watermarks.engine)
-        self._log_recoveries()
-        self._log_batch(batch, groups, layout)
+        self._events.recoveries(self._context.checkpoint.recoveries)
+        self._events.batch(batch, groups, layout)
         lost = [one["partition"] for one in shown if one["group"] is None and one["source"] == LOADED]
         if lost and plan.held is not None:
             LOG.warning("%s: batch %d: loaded the windows of nodes %s from the log", self.title, batch, lost)
@@ -368,11 +301,7 @@ class MicroBatches:
         """Let a placement that follows figures have those of a batch."""
         if not reports or not self.placing.measures:
             return
-        shares, tree = self._context.job.shares, plan.layout.tree
-        live = [0] * len(plan.logged.rows)
-        for link in base_rows(plan.groups, tree, shares, set(range(len(live)))):
-            for one in link.segments:
-                live[one.stream] += one.rows
+        live = plan.live_rows(self._context.job.shares)
         ran = [one for report in reports for one in report.groups]
         # What is loaded or new takes time that is no sign of the placement.
         usual = ran and all(one["source"] in (LIVE, MAPPED) for one in ran)
@@ -390,35 +319,6 @@ class MicroBatches:
 
     def _begin(self, batch: int) -> None:
         """Prepare a batch that was not committed before."""
-
-    def _log_recoveries(self) -> None:
-        found = self._context.checkpoint.recoveries
-        for text in found[self._logged_recoveries :]:
-            LOG.warning("%s: %s", self.title, text)
-        self._logged_recoveries = len(found)
-
-    def _log_batch(self, batch: int, groups: list[dict[str, Any]], layout: Layout) -> None:
-        """Log the events of a batch that matter to an operator."""
-        self._warn_of_memory(groups)
-        loaded = [one["group"] for one in groups if one["source"] == LOADED and one["group"] not in layout.by_log]
-        if loaded:
-            LOG.warning("%s: batch %d: loaded the engines of key groups %s from the log", self.title, batch, loaded)
-        if moves := [(one.group, one.sender, one.receiver) for one in layout.changes if one.kind == "move"]:
-            LOG.debug("%s: batch %d: (key group, from, to) moved between partitions: %s", self.title, batch, moves)
-        for one in groups:
-            if one["transitions"]:
-                decided = one["group"], one["plan"], one["reason"]
-                LOG.debug("%s: batch %d: key group %d changed to plan %s; reason: %s", self.title, batch, *decided)
-
-    def _warn_of_memory(self, groups: list[dict[str, Any]]) -> None:
-        """Warn if an engine exceeds the share of its worker, and again when one is twice as large."""
-        largest = max(((one["state_bytes"], one["group"]) for one in groups), default=(0, 0))
-        if self._settings.memory is None or largest[0] < 2 * self._warned_bytes:
-            return
-        text = too_small(self._settings.memory, self.metrics.memory, largest[::-1])
-        if text is not None:
-            LOG.warning("%s: %s", self.title, text)
-            self._warned_bytes = largest[0]
 
     def _described(self, batch: int, stage: str) -> AbstractContextManager[None]:
         return described(self._context.spark, f"{self._context.name}: batch {batch}, {stage}")
@@ -548,27 +448,9 @@ class MicroBatches:
 
     def _manifest(self, batch: int, plan: BatchPlan, load: Load, reports: list[PartitionReport]) -> Manifest:
         """Return the manifest to commit."""
-        ran = {one["group"]: one for report in reports for one in report.groups}
-        groups, hops = dict(plan.groups), plan.hops is not None
-        for task in plan.tasks:
-            for one in task.groups:
-                chain = groups[one.group].chain if one.group in groups else ()
-                if one.segments and not plan.layout.tree.is_place(one.group):  # its rows are in the chain of its group
-                    chain = (*chain, Link(batch, plan.late_below, one.segments))
-                if hops:  # no engine ran: the group keeps its plan for the next one
-                    groups[one.group] = GroupState(batch, one.after, chain, one.plan)
-                    continue
-                found = ran[one.group]
-                plan_text = found["plan"] if self.KEEPS_PLANS else None
-                groups[one.group] = GroupState(batch, one.after, chain, plan_text, found["due"])
+        groups = plan.groups_after(batch, reports, self._maintenance.spans, self.KEEPS_PLANS)
         watermarks, layout = plan.watermarks, plan.layout
         results, extra = self._owned(batch, plan, reports)
-        if watermarks.engine is not None:
-            spans = self._maintenance.spans
-            groups = {
-                group: replace(state, chain=prune(state.chain, watermarks.engine, spans))
-                for group, state in groups.items()
-            }
         return Manifest(
             batch=batch,
             watermarks=watermarks.to_json(),

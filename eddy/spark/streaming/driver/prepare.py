@@ -19,10 +19,10 @@ from eddy.spark.hops.placing import Placement
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.streaming.driver.memory import bytes_of, check_bound
-from eddy.spark.streaming.driver.micro_batch import Settings
 from eddy.spark.streaming.driver.placement import check_streaming
 from eddy.spark.streaming.driver.progress import observed
 from eddy.spark.streaming.driver.rebalancing import Automatic, Manual, Rebalancer
+from eddy.spark.streaming.driver.settings import Settings
 from eddy.spark.streaming.driver.watermarks import make_rules
 from eddy.spark.streaming.driver.writer import StreamingJoin
 from eddy.spark.streaming.state.identity import CHANGES, How, saved_choices

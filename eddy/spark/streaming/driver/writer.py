@@ -20,8 +20,9 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.calls import Calls
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.explanation import explain_job
-from eddy.spark.streaming.driver.micro_batch import MicroBatches, Settings
+from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from eddy.spark.streaming.driver.placement import Placing
+from eddy.spark.streaming.driver.settings import Settings
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint, committed_batches

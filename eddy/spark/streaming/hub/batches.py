@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.hops.placing import Placement
+from eddy.spark.streaming.driver.batch_plan import BatchPlan
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
-from eddy.spark.streaming.driver.micro_batch import BatchPlan, MicroBatches, Settings
+from eddy.spark.streaming.driver.micro_batch import MicroBatches
+from eddy.spark.streaming.driver.settings import Settings
 from eddy.spark.streaming.hub.queries import Queries
 from eddy.spark.streaming.hub.saved import SAVED
 from eddy.spark.streaming.state.batch_names import batch_of
