@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow.parquet as pq
 
 from eddy.spark import SparkJoinError, join, session
-from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.batch_plan import BatchPlan
+from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from tests.spark.streaming.faults.daemon import MODULE
 from tests.spark.streaming.faults.damage import Damager
