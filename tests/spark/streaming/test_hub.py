@@ -203,6 +203,25 @@ def test_changes_of_all_kinds(
     assert all((hub[name].complete_from or 0) < 0 for name in ("warm", "handover"))
 
 
+def test_the_log_keeps_rows_of_the_first_micro_batch_for_the_versions_that_start_with_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The sources keep no rows of their own accord, and the watermark passes the row of R with its micro-batch."""
+    inputs = Inputs(tmp_path / "in", R=SCHEMA, S=SCHEMA)
+    end = {"k": 1, "t": 200, "v": 0}
+
+    def run(rows: dict[str, list[dict[str, int]]]) -> None:
+        for name, own in rows.items():
+            inputs.add(name, own)
+        hub = hub_of(spark, inputs, tmp_path / "state", key_groups=64)
+        hub.start("pairs", query({"R": 300, "S": 300}), tmp_path / "pairs")
+        finished(hub.run(availableNow=True))
+
+    run({"R": [{"k": 0, "t": 1, "v": 7}, end], "S": [end]})
+    run({"R": [], "S": [{"k": 0, "t": 201, "v": 8}]})
+    assert found(tmp_path / "pairs")[(0, 7, 8)] == 1
+
+
 def test_a_restart_resumes_or_changes_by_a_stated_kind(spark: SparkSession, tmp_path: Path) -> None:
     rows = Rows(tmp_path / "in", 3)
     state = tmp_path / "state"

@@ -410,7 +410,8 @@ class MicroBatches:
     def _owned(
         self, batch: int, plan: BatchPlan, reports: Sequence[PartitionReport]
     ) -> tuple[tuple[OutputFile, ...], dict[str, Any]]:
-        """Return the result files that count, and the further state in the manifest."""
+        """Return the result files that count, and the further state in the manifest; a hub also settles here which rows
+        the log keeps."""
         return tuple(file for report in reports for file in report.results), {}
 
     def _plan(self, batch: int, layout: Layout, logged: LogReport, taken: Taken | None) -> BatchPlan:
@@ -448,9 +449,10 @@ class MicroBatches:
 
     def _manifest(self, batch: int, plan: BatchPlan, load: Load, reports: list[PartitionReport]) -> Manifest:
         """Return the manifest to commit."""
-        groups = plan.groups_after(batch, reports, self._maintenance.spans, self.KEEPS_PLANS)
         watermarks, layout = plan.watermarks, plan.layout
         results, extra = self._owned(batch, plan, reports)
+        # After it, because the log keeps the rows that a version of this batch needs.
+        groups = plan.groups_after(batch, reports, self._maintenance.spans, self.KEEPS_PLANS)
         return Manifest(
             batch=batch,
             watermarks=watermarks.to_json(),
