@@ -11,8 +11,9 @@ import pytest
 
 from tests.examples import NOTEBOOKS, PROGRAMS, SPARK, cells, execute, run, same
 
-STATE = re.compile(r"state [\d.]+ \w+$", re.MULTILINE)
-"""Bytes of state, which may differ between versions of numpy and pyarrow."""
+VARIES = re.compile(r"state [\d.]+ \w+$|(?<=  plan )[^,]+|\d+ changes?$", re.MULTILINE)
+"""What a runtime says and need not be equal: bytes of state, which differ between versions of numpy and pyarrow, and
+the plan and its changes, because the policy decides as often as the measured times of its decisions allow."""
 
 
 @pytest.mark.parametrize("program", [one for one in PROGRAMS if one not in SPARK], ids=lambda path: path.name)
@@ -39,7 +40,7 @@ def test_the_cells_of_a_notebook_have_their_outputs(
         assert len(pyplot.get_fignums()) == cell.figures
         pyplot.close("all")
         if cell.value is not None:
-            assert STATE.sub("", repr(value)) == STATE.sub("", cell.value)
+            assert VARIES.sub("", repr(value)) == VARIES.sub("", cell.value)
             assert hasattr(value, "_repr_html_") == cell.html
 
 
