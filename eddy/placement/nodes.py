@@ -19,6 +19,7 @@ that come from nodes that have.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import singledispatchmethod
 from typing import Any
@@ -33,7 +34,7 @@ from eddy.placement.origin_log import OriginLog
 from eddy.placement.pieces import Base, GlobalReady, Install, LocalReady, Piece, Request, Since
 from eddy.placement.places import Place
 from eddy.placement.program import FIRST_VERSION, Copy, Program
-from eddy.placement.tuples import Ints, Tuples
+from eddy.placement.tuples import Ints, Tuples, without
 from eddy.placement.windows import WindowCopy
 from stairs.errors import StateError
 
@@ -60,22 +61,38 @@ class Shape:
 class _Asked:
     """Keys of a class that were requested for a copy, and the origins that have not answered."""
 
-    c: int
     keys: Ints
     origins: set[int]
 
 
 @dataclass
 class _State:
-    """A copy at this node, with what was requested for it.
+    """A copy at this node, with what was requested for it and what waits for it.
 
-    lost    the copy is made again after a crash: rows of an origin wait for its base
+    asked     requests without an answer by class and first key: the keys of two requests of a class differ
+    waiting   tuples whose next probe is of this copy
+    lost      the copy is made again after a crash: rows of an origin wait for its base
     """
 
     window: WindowCopy
-    asked: list[_Asked] = field(default_factory=list)
+    asked: dict[tuple[int, int], _Asked] = field(default_factory=dict)
+    waiting: list[Piece] = field(default_factory=list)
     lost: bool = False
     in_whole: bool = False
+
+    def awaited(self, c: int) -> Ints:
+        """Return the keys of a class that were requested and have not come, ascending."""
+        own = [one.keys for (of, _), one in self.asked.items() if of == c]
+        return np.sort(np.concatenate(own)) if own else np.zeros(0, np.int64)
+
+
+def _taken(states: Iterable[_State]) -> list[Piece]:
+    """Return what waits for these copies, which then waits no more."""
+    pieces: list[Piece] = []
+    for state in states:
+        pieces += state.waiting
+        state.waiting = []
+    return pieces
 
 
 class JoiningNode:
@@ -94,7 +111,6 @@ class JoiningNode:
         self.horizon: int | None = None
         self.log = OriginLog(node, [i for i, nodes in enumerate(shape.arrival) if node in nodes])
         self._aside: list[Any] = []
-        self._waiting: list[Piece] = []
         self._early: list[LocalReady | GlobalReady] = []
         self._life = 0
         self._install(program)
@@ -107,7 +123,7 @@ class JoiningNode:
     @property
     def waits(self) -> bool:
         """Whether tuples wait here."""
-        return bool(self._aside or self._waiting)
+        return bool(self._aside) or any(state.waiting for state in self.copies.values())
 
     # Rows of the node's own streams
 
@@ -155,16 +171,20 @@ class JoiningNode:
         if message.known > self.newest:
             self._aside.append(message)
             return []
-        if message.source.head < 0 and message.copies:
-            for since in message.copies:
-                state = self.copies.get((message.source.stream, message.place, since.born))
-                if state is not None and state.lost and state.window.origins[message.origin] is None:
-                    self._aside.append(message)
-                    return []
-            self._update(message)
+        copies = [(since, (message.source.stream, message.place, since.born)) for since in message.copies]
+        updated = [(since, self.copies[copy]) for since, copy in copies if copy in self.copies]
+        if any(state.lost and state.window.origins[message.origin] is None for _, state in updated):
+            self._aside.append(message)
+            return []
+        for since, state in updated:
+            state.window.origin(message.origin, since.first, since.newest)
+            entered = state.window.insert(message.origin, message.epoch, message.tuples)
+            self.work += entered * self.shape.costs.c_u
+        # No other copy has changed, so what waits for others still waits.
+        pieces = _taken([state for _, state in updated])
         if message.tuples.size and self._joins_here(message):
-            self._waiting.append(message)
-        return self._run_waiting()
+            pieces.append(message)
+        return self._run_all(pieces)
 
     def _joins_here(self, piece: Piece) -> bool:
         """Return whether the tuples of a piece probe at this node, and are not there for a copy only."""
@@ -173,24 +193,11 @@ class JoiningNode:
         start = Place(self.shape.arrival[piece.source.stream])
         return piece.source.head >= 0 or piece.place != start or piece.origin == self.node
 
-    def _update(self, piece: Piece) -> None:
-        stream = piece.source.stream
-        for since in piece.copies:
-            state = self.copies.get((stream, piece.place, since.born))
-            if state is not None:
-                state.window.origin(piece.origin, since.first, since.newest)
-                entered = state.window.insert(piece.origin, piece.epoch, piece.tuples)
-                self.work += entered * self.shape.costs.c_u
-
     # Joins
 
-    def _run_waiting(self) -> list[Sent]:
-        """Run all tuples that wait and may probe."""
-        sent: list[Sent] = []
-        waiting, self._waiting = self._waiting, []
-        for piece in waiting:
-            sent += self._run(piece)
-        return [*sent, *self._full()]
+    def _run_all(self, pieces: list[Piece]) -> list[Sent]:
+        """Run these tuples, as far as copies are ready."""
+        return [*(one for piece in pieces for one in self._run(piece)), *self._full()]
 
     def _run(self, piece: Piece) -> list[Sent]:
         """Run the operators for the tuples of a piece and for what they join with, as far as copies are ready."""
@@ -207,7 +214,7 @@ class JoiningNode:
             ready = state.window.has_epoch(piece.epoch)
             missing = state.window.missing(c, tuples.keys[c])
             if missing.size or not ready:
-                self._waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
+                state.waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
                 # The answer also says from when on an origin ships, if none of its rows has said so yet.
                 return self._request(copy, state, c, missing)
             probes, size = tuples.size, state.window.size
@@ -242,13 +249,11 @@ class JoiningNode:
         """Ask the origins for the base of these keys, unless the whole base or these keys are on their way."""
         if state.in_whole:
             return []
-        for asked in state.asked:
-            if asked.c == c:
-                keys = np.setdiff1d(keys, asked.keys)
+        keys = without(keys, state.awaited(c))
         if not keys.size:
             return []
         origins = {node for node, one in state.window.origins.items() if one is None or not one.whole}
-        state.asked.append(_Asked(c, keys, origins))
+        state.asked[c, int(keys[0])] = _Asked(keys, origins)
         return [Sent(node, Request(copy, self.node, self._life, self.newest, (c, keys))) for node in sorted(origins)]
 
     @handle.register
@@ -270,19 +275,21 @@ class JoiningNode:
         entered = state.window.fill(message.origin, message.epochs, message.tuples, message.keys is None)
         self.work += entered * self.shape.costs.c_u
         if message.keys is not None:
-            for asked in state.asked:
-                if asked.c == message.keys[0] and np.array_equal(asked.keys, message.keys[1]):
-                    asked.origins.discard(message.origin)
-                    if not asked.origins:
-                        news = True
-                        state.window.attempt(asked.c, asked.keys)
-            state.asked = [asked for asked in state.asked if asked.origins]
-        return self._retry() if news else []
+            c, keys = message.keys
+            asked = state.asked.get((c, int(keys[0])))
+            if asked is not None:
+                asked.origins.discard(message.origin)
+                if not asked.origins:
+                    news = True
+                    state.window.attempt(c, keys)
+                    del state.asked[c, int(keys[0])]
+        return self._retry([state]) if news else []
 
-    def _retry(self) -> list[Sent]:
+    def _retry(self, states: Iterable[_State]) -> list[Sent]:
+        """Handle again what was set aside, and run what waits for these copies."""
         aside, self._aside = self._aside, []
         sent = [one for message in aside for one in self.handle(message)]
-        return [*sent, *self._run_waiting()]
+        return [*sent, *self._run_all(_taken(states))]
 
     # Changes of program
 
@@ -303,7 +310,7 @@ class JoiningNode:
             sent += [one for told in early for one in self.handle(told)]
         else:
             self.current = program.version
-        return [*sent, *self._retry()]
+        return [*sent, *self._retry(self.copies.values())]
 
     def _install(self, program: Program) -> None:
         self.programs[program.version] = program
@@ -375,7 +382,7 @@ class JoiningNode:
         for state in self.copies.values():
             state.window.expire(horizon)
         self.log.expire(horizon)
-        return self._retry()
+        return self._retry(self.copies.values())
 
     # Crashes
 
@@ -385,8 +392,8 @@ class JoiningNode:
         The log of the node's own streams, what it has been told and what it has not finished are on disk.
         """
         self._life += 1
-        for copy in self.copies:
-            self.copies[copy] = _State(self._window(copy[0]), lost=True)
+        for copy, state in self.copies.items():
+            self.copies[copy] = _State(self._window(copy[0]), waiting=state.waiting, lost=True)
         return self._request_whole()
 
     def check(self) -> None:

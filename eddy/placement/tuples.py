@@ -59,3 +59,12 @@ def merged(parts: Sequence[Tuples]) -> Tuples:
         {c: np.concatenate([one.keys[c] for one in parts]) for c in first.keys},
         *(np.concatenate([one[k] for one in parts]) for k in (2, 3, 4)),
     )
+
+
+def without(keys: Ints, known: Ints) -> Ints:
+    """Return the keys that are not in `known`, which ascends: ascending, each once."""
+    found = np.unique(keys)
+    if not len(known):
+        return found
+    at = np.searchsorted(known, found)
+    return found[known[np.minimum(at, len(known) - 1)] != found]

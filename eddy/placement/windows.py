@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from eddy.placement.tuples import Ints, Tuples, merged
+from eddy.placement.tuples import Ints, Tuples, merged, without
 from stairs.graph import FOREVER
 
 
@@ -118,7 +118,7 @@ class WindowCopy:
         """Return the keys of a class, ascending, whose part of the base is not there."""
         if self.complete:
             return keys[:0]
-        return np.setdiff1d(keys, self.attempted.get(c, keys[:0]))
+        return without(keys, self.attempted.get(c, keys[:0]))
 
     def expire(self, horizon: int) -> None:
         """Drop the rows that no tuple to come can join: those due before `horizon`, in ticks."""
