@@ -43,23 +43,28 @@ class Choice:
         return self.planner.grid_routes(figures) if kind == "grid" else self.planner.hop_routes(figures)
 
     def choose(
-        self, kind: str, running: Sequence[Steps], figures: Sequence[Synopsis], took: float | None
+        self,
+        kind: str,
+        running: Sequence[Steps],
+        figures: Sequence[Synopsis],
+        ahead: Sequence[Synopsis],
+        took: float | None,
     ) -> Chosen | None:
         """Return the plan to change to, None if no change is worth it.
 
         kind, running   the plan that runs
+        figures, ahead  of the streams: those of now, and those expected on average over the next `PAYBACK` epochs
         took            seconds of the last epoch, None if they tell nothing about the next ones
         """
-        now = self.planner.predicted(running, figures)
-        if took is not None and now:
+        if took is not None:
             # Predictions of a kind of plan are corrected by how they turned out when it ran last.
-            self._off[kind] = took / now
+            self._off[kind] = took / self.planner.predicted(running, figures)
         usual = sum(self._off.values()) / len(self._off) if self._off else 1.0
-        made = {one: self.routes(one, figures) for one in KINDS}
+        made = {one: self.routes(one, ahead) for one in KINDS}
         seconds = {
-            one: self.planner.predicted(routes, figures) * self._off.get(one, usual) for one, routes in made.items()
+            one: self.planner.predicted(routes, ahead) * self._off.get(one, usual) for one, routes in made.items()
         }
-        now *= self._off.get(kind, usual)
+        now = self.planner.predicted(running, ahead) * self._off.get(kind, usual)
         best = min(KINDS, key=lambda one: (seconds[one], one))
         moved = self.planner.moving(running, made[best], figures)
         if seconds[best] * WORTH < now and (now - seconds[best]) * PAYBACK > moved:

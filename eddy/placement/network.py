@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from eddy.cluster.links import Link, Links
@@ -52,12 +52,13 @@ class Faults:
     resend_after: float = 1.0
 
 
-@dataclass(order=True)
-class _Event:
+class _Event(NamedTuple):
+    """Events happen in the order of these fields; their numbers differ, so that calls are never compared."""
+
     at: float
     rank: float
     number: int
-    call: Callable[[], None] = field(compare=False)
+    call: Callable[[], None]
 
 
 class Network:

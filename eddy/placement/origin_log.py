@@ -18,7 +18,7 @@ from eddy.placement.operators import SITE
 from eddy.placement.pieces import Base, Request, Since
 from eddy.placement.places import Place
 from eddy.placement.program import Copy
-from eddy.placement.tuples import Tuples, merged
+from eddy.placement.tuples import Ints, Tuples, merged
 from stairs.errors import StateError
 
 
@@ -31,6 +31,8 @@ class OriginLog:
         self._next = dict.fromkeys(streams, 0)
         """By stream the epoch that is due."""
         self._since: dict[Copy, Since] = {}
+        self._bases: dict[Copy, dict[int, tuple[Ints, Tuples]]] = {}
+        """The epochs and rows of the base of a copy by node, from its first request until rows expire."""
 
     def append(self, stream: int, epoch: int, rows: Tuples) -> None:
         """Add the rows of an epoch. Raises StateError for any epoch but the one that is due."""
@@ -45,6 +47,7 @@ class OriginLog:
 
     def expire(self, horizon: int) -> None:
         """Drop the rows that are due before a horizon, in ticks."""
+        self._bases = {}
         for stream, parts in self._parts.items():
             kept = [(epoch, rows.take(rows.due >= horizon)) for epoch, rows in parts]
             self._parts[stream] = [(epoch, rows) for epoch, rows in kept if rows.size]
@@ -64,6 +67,7 @@ class OriginLog:
     def keep(self, copies: Collection[Copy]) -> None:
         """Ship to these copies only, of those that were announced."""
         self._since = {copy: since for copy, since in self._since.items() if copy in copies}
+        self._bases = {copy: dealt for copy, dealt in self._bases.items() if copy in copies}
 
     def _from_now(self, stream: int, born: int) -> Since:
         newest = max((int(rows.time.max()) for rows in self.rows(stream)), default=None)
@@ -71,23 +75,35 @@ class OriginLog:
 
     def base(self, asked: Request) -> Base | None:
         """Return the answer to a request; None if its copy was retired in the meantime."""
-        stream, place, born = asked.copy
         since = self._since.get(asked.copy)
         if since is None:
             return None
         if asked.lost:
-            since = self._from_now(stream, born)
-        parts = [(epoch, rows) for epoch, rows in self._parts[stream] if epoch < since.first and rows.size]
-        none = np.zeros(0, np.int64)
-        epochs, own = none, Tuples({stream: none}, {}, none, none, none)
-        if parts:
-            epochs = np.repeat([epoch for epoch, _ in parts], [rows.size for _, rows in parts])
-            # Routing must not lose the epochs: they travel as if they were rows of another stream.
-            rows = merged([rows for _, rows in parts])
-            rows = rows._replace(rows={**rows.rows, SITE: epochs})
-            part = dict(place.route(rows))[asked.sender]
-            if asked.keys is not None:
-                c, keys = asked.keys
-                part = part.take(np.isin(part.keys[c], keys))
-            epochs, own = part.rows[SITE], part._replace(rows={stream: part.rows[stream]})
+            since = self._from_now(asked.copy[0], asked.copy[2])
+            bases = self._dealt(asked.copy, since.first)
+        else:
+            if asked.copy not in self._bases:
+                self._bases[asked.copy] = self._dealt(asked.copy, since.first)
+            bases = self._bases[asked.copy]
+        epochs, own = bases[asked.sender]
+        if asked.keys is not None and own.size:
+            c, keys = asked.keys
+            chosen = np.isin(own.keys[c], keys)
+            epochs, own = epochs[chosen], own.take(chosen)
         return Base(asked.copy, self._node, asked.life, since, epochs, own, asked.keys)
+
+    def _dealt(self, copy: Copy, first: int) -> dict[int, tuple[Ints, Tuples]]:
+        """Return by node of a copy the rows logged before an epoch, and the epochs in which they arrived."""
+        stream, place, _ = copy
+        parts = [(epoch, rows) for epoch, rows in self._parts[stream] if epoch < first and rows.size]
+        if not parts:
+            none = np.zeros(0, np.int64)
+            return dict.fromkeys(place.nodes, (none, Tuples({stream: none}, {}, none, none, none)))
+        epochs = np.repeat([epoch for epoch, _ in parts], [rows.size for _, rows in parts])
+        # Routing must not lose the epochs: they travel as if they were rows of another stream.
+        rows = merged([rows for _, rows in parts])
+        rows = rows._replace(rows={**rows.rows, SITE: epochs})
+        return {
+            node: (part.rows[SITE], part._replace(rows={stream: part.rows[stream]}))
+            for node, part in place.route(rows)
+        }

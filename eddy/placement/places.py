@@ -16,6 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -44,7 +46,7 @@ class Place:
         if self.shares and cells != len(self.nodes):
             raise PlanError(f"a place with {cells} cells needs as many nodes, not {len(self.nodes)}")
 
-    @property
+    @cached_property
     def classes(self) -> frozenset[int]:
         """The classes whose keys decide."""
         return frozenset(c for c, share in self.shares if share > 1)
@@ -66,15 +68,15 @@ class Place:
                 offsets = (offsets[:, None] + np.arange(share) * stride).ravel()
             stride *= share
         order = np.argsort(cells, kind="stable")
-        starts = np.searchsorted(cells[order], np.arange(len(self.nodes) + 1))
+        starts = np.searchsorted(cells[order], np.arange(len(self.nodes) + 1)).tolist()
         dealt = tuples.take(order)
-        parts: dict[int, Tuples] = {}
-        for cell in range(len(self.nodes)):
-            part = dealt.take(slice(starts[cell], starts[cell + 1]))
-            if part.size:
-                parts.update((cell + int(offset), part) for offset in offsets)
-        empty = dealt.take(slice(0, 0))
-        return [(node, parts.get(cell, empty)) for cell, node in enumerate(self.nodes)]
+        parts = [dealt.take(slice(0, 0))] * len(self.nodes)
+        for cell, (start, stop) in enumerate(pairwise(starts)):
+            if start < stop:
+                part = dealt.take(slice(start, stop))
+                for offset in offsets.tolist():
+                    parts[cell + offset] = part
+        return list(zip(self.nodes, parts, strict=True))
 
     def copies(self, classes: frozenset[int]) -> int:
         """Return how many nodes a tuple with keys of these classes goes to."""

@@ -19,7 +19,7 @@ from eddy.placement.plan import JEP
 from stairs.errors import PlanError
 
 FIRST_VERSION = 1
-"""The version of the program with which a cluster starts: its copies have no base."""
+"""The version of the program with which a cluster starts, and of copies made before the first row: without a base."""
 Steps = tuple[tuple[int, Place], ...]
 Copy = tuple[int, Place, int]
 """A copy of a window: (stream, place, version that made it)."""
@@ -81,19 +81,24 @@ class Program:
         return {place: own for place, own in self.operators.items() if node in place.nodes}
 
 
-def program(starts: Sequence[Place], routes: Sequence[Steps], before: Program | None = None) -> Program:
+def program(
+    starts: Sequence[Place], routes: Sequence[Steps], before: Program | None = None, *, bare: bool = False
+) -> Program:
     """Return the program of these steps, which follows another one.
+
+    bare   no row has come, and none comes before all nodes have the program: its copies have no base
 
     Raises PlanError if a head does not join each other stream once.
     """
     version = FIRST_VERSION if before is None else before.version + 1
     old = {} if before is None else before.born
+    born = FIRST_VERSION if bare else version
     for head, steps in enumerate(routes):
         if sorted((head, *(j for j, _ in steps))) != list(range(len(starts))):
             raise PlanError(f"the steps of head {head} join {[j for j, _ in steps]}; they must join each other stream")
     made = Program(tuple(starts), tuple(routes), version, {})
     windows = {(one.stream, p) for p, own in made.operators.items() for one in own if isinstance(one, Update)}
-    return Program(made.starts, made.routes, version, {copy: old.get(copy, version) for copy in windows})
+    return Program(made.starts, made.routes, version, {copy: old.get(copy, born) for copy in windows})
 
 
 def sited_routes(plan: JEP) -> list[Steps]:

@@ -61,7 +61,7 @@ class _Load:
     """Predicted use of the cluster per epoch.
 
     out     bytes that leave each node with rows of streams
-    moved   bytes of intermediate tuples, over all nodes
+    moved   bytes of intermediate tuples and results, over all nodes
     work    seconds of all nodes
     rounds  shipments one after the other, in the longest plan
     """
@@ -148,7 +148,10 @@ class Planner:
         return seconds, after.rate
 
     def predicted(self, routes: Sequence[Steps], figures: Sequence[Synopsis]) -> float:
-        """Return the predicted seconds of an epoch: rows go to all copies, then the heads go through their steps."""
+        """Return the predicted seconds of an epoch.
+
+        Rows go to all copies, then the heads go through their steps, and results leave for the site of the query.
+        """
         load = _Load([0.0] * self.nodes)
         copies = {(j, place) for steps in routes for j, place in steps}
         for j, place in copies:
@@ -202,7 +205,9 @@ class Planner:
                 load.moved += hop.before.rate * hop.before.tuple_bytes
                 rounds += 1
             load.work += self.costs.probing(hop.before.rate, figures[hop.stream].preceding, hop.after.rate)
-        load.rounds = max(load.rounds, rounds)
+        # Results leave for the site of the query.
+        load.moved += hop.after.rate * hop.after.tuple_bytes
+        load.rounds = max(load.rounds, rounds + 1)
 
 
 def _head(own: Synopsis) -> Stream:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from eddy.placement.admission import Admission, checked_query
 from eddy.placement.central import CentralNode
 from eddy.placement.change import Change, change_table
-from eddy.placement.choice import KINDS, Choice
+from eddy.placement.choice import KINDS, PAYBACK, Choice
 from eddy.placement.costs import Model, StreamStatistics, UnitCosts
 from eddy.placement.distributed import UpdatingNode
 from eddy.placement.figures import differ, statistics, synopses, unknown
@@ -24,6 +24,7 @@ from eddy.placement.network import Faults, Network
 from eddy.placement.nodes import JoiningNode, Shape
 from eddy.placement.operators import SITE, texts
 from eddy.placement.options import check_options
+from eddy.placement.pace import Pace
 from eddy.placement.pieces import Base, GlobalReady, Install, LocalReady, Piece, Request
 from eddy.placement.places import Place
 from eddy.placement.plan import JEP, jep
@@ -38,8 +39,6 @@ DATA = (Piece, Request, Base, Install, LocalReady, GlobalReady)
 """Messages to the joining part of a node; all others are to the part that updates its operators."""
 PLANNER = 0
 """The node that plans centrally."""
-SMOOTHING = 0.5
-"""Weight of the newest epoch in the rate of a stream."""
 
 
 class Simulation:
@@ -108,9 +107,8 @@ class Simulation:
         self._choice = Choice(Planner(query, count, self._starts, self.costs))
         self._network = Network(self._take, self.costs, lambda: self._admission.row_bytes, faults, seed)
         self._epoch = 0
-        self._rates = [0.0] * m
+        self._pace = Pace(self._admission.spans)
         self._took: float | None = None
-        self._ran = 0
         self._jep: JEP | None = None
         self._history: list[Change] = []
         self._found: list[Tuples] = []
@@ -160,26 +158,24 @@ class Simulation:
         streams and may change its plans. Raises InputError for rows that do not fit the query; nothing has happened
         then.
         """
-        began, before = self.clock, self._newest.version
+        began, told = self.clock, len(self._network.deliveries)
         self.feed(batches)
         found = self.drain()
         # An epoch in which windows move tells nothing about the next ones.
-        steady = before == self._newest.version == self._ran
-        self._took, self._ran = (self.clock - began if steady else None), self._newest.version
+        self._took = self.clock - began if told == len(self._network.deliveries) else None
         self._adapt()
         return found
 
     def feed(self, batches: Mapping[str, object], steps: int = 0) -> None:
         """Take the rows of an epoch in, and let `steps` events of the network happen. `drain` returns results."""
         admitted = self._admission.admit(batches)
+        self._pace.note(admitted)
         if not self._epoch and self._placement == "auto":
             # The first rows are measured before they are shipped: there is nothing else to plan from.
-            self._rates = [float(rows.size) for rows in admitted]
             self._choose([[rows] for rows in admitted])
             self._network.run()
+            self._retire()
         for i, rows in enumerate(admitted):
-            rate = SMOOTHING * rows.size + (1 - SMOOTHING) * self._rates[i] if self._epoch else float(rows.size)
-            self._rates[i] = rate
             origins = self._arrival[i]
             for k, node in enumerate(origins):
                 own = rows if len(origins) == 1 else rows.take(np.arange(k, rows.size, len(origins)))
@@ -317,8 +313,8 @@ class Simulation:
 
     # Programs
 
-    def _next_program(self, routes: Sequence[Steps]) -> Program:
-        return program(self._starts, routes, getattr(self, "_newest", None))
+    def _next_program(self, routes: Sequence[Steps], *, bare: bool = False) -> Program:
+        return program(self._starts, routes, getattr(self, "_newest", None), bare=bare)
 
     def _first_routes(self) -> list[Steps]:
         if not isinstance(self._placement, str):
@@ -354,15 +350,19 @@ class Simulation:
         horizon = self._admission.watermark
         for node in self.nodes:
             self._network.send(node.node, node.settle(horizon))
-        if all(node.current == self._newest.version for node in self.nodes):
-            for node in self.nodes:
-                for version in sorted(node.programs.keys() - {node.current}):
-                    node.retire(version)
+        self._retire()
         oldest = {}
         for i, origins in enumerate(self._arrival):
             firsts = [int(rows.rows[i].min()) for node in origins for rows in self.nodes[node].log.rows(i)]
             oldest[i] = min(firsts, default=self._admission.arrived(i))
         self._admission.forget(oldest)
+
+    def _retire(self) -> None:
+        """Drop programs that no row is stamped with, once all nodes run the newest one."""
+        if all(node.current == self._newest.version for node in self.nodes):
+            for node in self.nodes:
+                for version in sorted(node.programs.keys() - {node.current}):
+                    node.retire(version)
 
     def _adapt(self) -> None:
         """Measure the streams, and change plans that no longer fit."""
@@ -392,16 +392,17 @@ class Simulation:
 
     def _choose(self, windows: list[list[Tuples]]) -> None:
         """Change to the kind of plan that is predicted to be faster, if it is worth it."""
-        chosen = self._choice.choose(self._kind, self._newest.routes, self._synopses(windows), self._took)
+        figures = self._synopses(windows)
+        ahead = self._pace.ahead(figures, PAYBACK)
+        chosen = self._choice.choose(self._kind, self._newest.routes, figures, ahead, self._took)
         if chosen is not None:
             self._kind = chosen.kind
-            self._send_program(
-                PLANNER, self._next_program(chosen.routes), "predicted time", (chosen.before, chosen.after)
-            )
+            made = self._next_program(chosen.routes, bare=not self._epoch)
+            self._send_program(PLANNER, made, "predicted time", (chosen.before, chosen.after))
 
     def _synopses(self, windows: Sequence[Sequence[Tuples]]) -> list[Synopsis]:
         """Return the figures of all streams, from the rows of their windows."""
-        return synopses(windows, self._rates, self._admission.row_bytes, self._admission.classes)
+        return synopses(windows, self._pace.rates, self._admission.row_bytes, self._admission.classes)
 
     def _statistics(self) -> list[StreamStatistics]:
         """Return the figures of all streams as the cost model of the paper has them."""
