@@ -58,6 +58,15 @@ class Distribution:
         return chance * SLICES / most, Distribution(keys, shares, most)
 
 
+    def mixed(self, other: Distribution, weight: float) -> Distribution:
+        """Return the distribution of rows of which a share of `weight` comes from another distribution."""
+        most = min(self.slice, other.slice)
+        one, two = self.sliced(most), other.sliced(most)
+        keys, at = np.unique(np.concatenate([one.keys, two.keys]), return_inverse=True)
+        shares = np.concatenate([one.shares * (1 - weight), two.shares * weight])
+        return Distribution(keys, np.bincount(at, shares, len(keys)), most)
+
+
 def distribution(keys: Ints) -> Distribution:
     """Return the distribution of the keys of rows; at most about MOST_KEYS keys are counted."""
     found, counts = np.unique(keys, return_counts=True)
