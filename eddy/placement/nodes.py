@@ -196,11 +196,17 @@ class JoiningNode:
     # Joins
 
     def _run_all(self, pieces: list[Piece]) -> list[Sent]:
-        """Run these tuples, as far as copies are ready."""
-        return [*(one for piece in pieces for one in self._run(piece)), *self._full()]
+        """Run these tuples, as far as copies are ready, and request what they lack in as few messages as possible."""
+        lacking: dict[tuple[Copy, int], list[Ints]] = {}
+        sent = [one for piece in pieces for one in self._run(piece, lacking)]
+        sent += [one for (copy, c), keys in lacking.items() for one in self._request(copy, c, np.concatenate(keys))]
+        return [*sent, *self._full()]
 
-    def _run(self, piece: Piece) -> list[Sent]:
-        """Run the operators for the tuples of a piece and for what they join with, as far as copies are ready."""
+    def _run(self, piece: Piece, lacking: dict[tuple[Copy, int], list[Ints]]) -> list[Sent]:
+        """Run the operators for the tuples of a piece and for what they join with, as far as copies are ready.
+
+        lacking   gets the keys of a class whose part of the base of a copy is not there
+        """
         program, place, tuples, source = self.programs[piece.version], piece.place, piece.tuples, piece.source
         head = source.stream if source.head < 0 else source.head
         while tuples.size:
@@ -215,8 +221,11 @@ class JoiningNode:
             missing = state.window.missing(c, tuples.keys[c])
             if missing.size or not ready:
                 state.waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
-                # The answer also says from when on an origin ships, if none of its rows has said so yet.
-                return self._request(copy, state, c, missing)
+                # Rows that are on their way may come with more keys to request. But if an origin is unknown, only an
+                # answer may say from when on it ships.
+                if ready or not state.window.heard:
+                    lacking.setdefault((copy, c), []).append(missing)
+                return []
             probes, size = tuples.size, state.window.size
             tuples = state.window.probe(tuples, head, piece.epoch, c)
             self.work += self.shape.costs.probing(probes, size, tuples.size)
@@ -245,8 +254,9 @@ class JoiningNode:
 
     # The base of a copy
 
-    def _request(self, copy: Copy, state: _State, c: int, keys: Ints) -> list[Sent]:
+    def _request(self, copy: Copy, c: int, keys: Ints) -> list[Sent]:
         """Ask the origins for the base of these keys, unless the whole base or these keys are on their way."""
+        state = self.copies[copy]
         if state.in_whole:
             return []
         keys = without(keys, state.awaited(c))
@@ -302,10 +312,10 @@ class JoiningNode:
             self._aside.append(message)
             return []
         self._install(program)
-        sent = []
+        sent = [Sent(node, message) for node in message.children(self.node, self.shape.nodes)]
         if message.track:
             self.migration = TwoPhase(program.version, self.node, frozenset(range(self.shape.nodes)))
-            sent = self._request_whole()
+            sent += self._request_whole()
             early, self._early = self._early, []
             sent += [one for told in early for one in self.handle(told)]
         else:

@@ -11,6 +11,10 @@ from eddy.placement.program import Copy, Program
 from eddy.placement.tuples import Ints, Tuples
 
 
+FAN = 8
+"""Nodes to which each node passes a program on."""
+
+
 class Since(NamedTuple):
     """From when on an origin ships its rows to a copy, and what its log had before.
 
@@ -49,14 +53,22 @@ class Piece:
 
 @dataclass(frozen=True)
 class Install:
-    """Run this program next, besides the current one.
+    """Run this program next, besides the current one, and pass it on.
 
+    root    the node that made it. Programs spread along a tree of nodes, as the line of one node would take long to
+            send a program to each of many
     track   whether the windows are copied first, and all nodes then switch together (two-phase migration); otherwise
             the node switches at once, and windows are completed just in time
     """
 
     program: Program
     track: bool
+    root: int
+
+    def children(self, node: int, nodes: int) -> list[int]:
+        """Return the nodes, of so many, to which a node passes the program on."""
+        own = (node - self.root) % nodes
+        return [(child + self.root) % nodes for child in range(own * FAN + 1, min(own * FAN + FAN + 1, nodes))]
 
 
 @dataclass(frozen=True, eq=False)

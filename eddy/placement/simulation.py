@@ -291,9 +291,8 @@ class Simulation:
                 model, after = self._central.model, self._central.plan
                 costs = model.cost(before), model.cost(after)
                 self._jep = after
-                return self._installs(
-                    self._next_program(sited_routes(after)), f"figures of {self.names[message.stream]}", costs
-                ), 0.0
+                reason = f"figures of {self.names[message.stream]}"
+                return self._installs(node, self._next_program(sited_routes(after)), reason, costs), 0.0
             return [], 0.0
         updating = self._updating[node]
         sent = updating.handle(message)
@@ -309,7 +308,7 @@ class Simulation:
         made = self._next_program(sited_routes(plan))
         if made.routes == self._newest.routes:
             return []
-        return self._installs(made, f"figures of {self.names[node]}", (0.0, 0.0))
+        return self._installs(node, made, f"figures of {self.names[node]}", (0.0, 0.0))
 
     # Programs
 
@@ -335,13 +334,13 @@ class Simulation:
         return sited_routes(plan)
 
     def _send_program(self, node: int, made: Program, reason: str, costs: tuple[float, float]) -> None:
-        self._network.send(node, self._installs(made, reason, costs))
+        self._network.send(node, self._installs(node, made, reason, costs))
 
-    def _installs(self, made: Program, reason: str, costs: tuple[float, float]) -> list[Sent]:
-        """Make a program the newest one; return the messages that install it."""
+    def _installs(self, node: int, made: Program, reason: str, costs: tuple[float, float]) -> list[Sent]:
+        """Make a program the newest one; return the message with which a node begins to install it."""
         self._newest = made
         self._history.append(Change(self._epoch, made.version, reason, self.plan(), *costs, self._network.now))
-        return [Sent(node, Install(made, self._track)) for node in range(len(self.nodes))]
+        return [Sent(node, Install(made, self._track, node))]
 
     # Between two epochs
 

@@ -82,6 +82,11 @@ class WindowCopy:
         """Whether the base is there in whole."""
         return all(one is not None and one.whole for one in self.origins.values())
 
+    @property
+    def heard(self) -> bool:
+        """Whether it is known of every origin from when on it ships."""
+        return None not in self.origins.values()
+
     def origin(self, node: int, first: int, newest: int | None) -> Origin:
         """Return what is known of an origin, which ships from epoch `first` on (`Origin`)."""
         one = self.origins.get(node)
