@@ -94,6 +94,8 @@ class Network:
         self._events: list[_Event] = []
         self._numbers = 0
         self._unacknowledged: set[int] = set()
+        self._postponed: dict[int, list[Callable[[], None]]] = {}
+        """What happens once a node is up again."""
         self._seen: set[int] = set()
         self._busy: dict[int, float] = {}
         self._out = Links(Link(costs.c_l, costs.c_r))
@@ -161,6 +163,9 @@ class Network:
         """Send a message that may be lost or doubled, and again until it is acknowledged, each time later."""
         if number not in self._unacknowledged:
             return
+        if to in self.down:  # once the node is up; until then the network may become quiet
+            self._until_up(to, lambda: self._try(number, source, to, message, n_bytes, self.now, patience))
+            return
         for _ in range(1 + (self._random.random() < self._faults.doubling)):
             if self._random.random() >= self._faults.loss:
                 self._put(number, source, to, message, n_bytes, at)
@@ -175,7 +180,7 @@ class Network:
     def _deliver(self, number: int, source: int, to: int, message: Any, n_bytes: float) -> None:
         if to in self.down:
             if source == to:  # its own disk: it finds the message when it is up again
-                self._at(self.now + self._faults.resend_after, lambda: self._deliver(number, source, to, message, 0.0))
+                self._until_up(to, lambda: self._deliver(number, source, to, message, 0.0))
             return
         if self._random.random() >= self._faults.loss:  # or the acknowledgement is lost
             self._unacknowledged.discard(number)
@@ -189,6 +194,15 @@ class Network:
         self.cost += seconds
         self._busy[to] = begin + seconds
         self.send(to, sent, begin + seconds)
+
+    def _until_up(self, node: int, call: Callable[[], None]) -> None:
+        self._postponed.setdefault(node, []).append(call)
+
+    def up(self, node: int) -> None:
+        """Note that a node is up again: messages to it are repeated now."""
+        self.down.discard(node)
+        for call in self._postponed.pop(node, []):
+            self._at(self.now, call)
 
     def _note(self, source: int, to: int, message: Any, n_bytes: float) -> None:
         if isinstance(message, Piece):

@@ -170,7 +170,7 @@ class Simulation:
         """Take the rows of an epoch in, and let `steps` events of the network happen. `drain` returns results."""
         admitted = self._admission.admit(batches)
         self._pace.note(admitted)
-        if not self._epoch and self._placement == "auto":
+        if not self._epoch and self._placement == "auto" and not self._network.down:
             # The first rows are measured before they are shipped: there is nothing else to plan from.
             self._choose([[rows] for rows in admitted])
             self._network.run()
@@ -270,7 +270,7 @@ class Simulation:
 
     def restart(self, node: int) -> None:
         """Start a stopped node again. It asks the logs of the streams for its windows."""
-        self._network.down.discard(node)
+        self._network.up(node)
         self._network.send(node, self.nodes[node].crash())
 
     # Messages

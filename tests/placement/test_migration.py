@@ -96,6 +96,8 @@ def test_a_node_that_is_down_is_named_and_comes_back() -> None:
     first = cluster.push(batches(query, epochs[0]))
     cluster.crash(1)
     cluster.feed(batches(query, epochs[1]), 20)
+    with pytest.raises(StateError, match=r"wait for nodes \[1\], which are down"):
+        cluster.drain()
     cluster.restart(1)
     assert results([first, cluster.drain()]) == expected(query, epochs)
     with pytest.raises(StateError, match="perfect network"):
