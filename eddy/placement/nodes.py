@@ -221,9 +221,9 @@ class JoiningNode:
             missing = state.window.missing(c, tuples.keys[c])
             if missing.size or not ready:
                 state.waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
-                # Rows that are on their way may come with more keys to request. But if an origin is unknown, only an
-                # answer may say from when on it ships.
-                if ready or not state.window.heard:
+                # Rows that are on their way may come with more keys to request. But if an origin is unknown, perhaps
+                # only an answer says from when on it ships: one is enough.
+                if ready or not (state.window.heard or state.asked):
                     lacking.setdefault((copy, c), []).append(missing)
                 return []
             probes, size = tuples.size, state.window.size
