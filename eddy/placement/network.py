@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from eddy.cluster.links import Link, Links
 from eddy.placement.costs import UnitCosts
 from eddy.placement.messages import Sent
-from eddy.placement.pieces import Base, Install, Piece, Request
+from eddy.placement.pieces import Base, BaseKeys, Install, Piece, Request
 
 HEADER_BYTES = 32
 """Bytes of a message in addition to its content."""
@@ -118,6 +118,8 @@ class Network:
             return HEADER_BYTES + message.tuples.n_bytes(widths)
         if isinstance(message, Base):
             return HEADER_BYTES + message.tuples.n_bytes(widths)
+        if isinstance(message, BaseKeys):
+            return HEADER_BYTES + sum(own.nbytes for own in message.keys.values())
         if isinstance(message, Request):
             return HEADER_BYTES + (0 if message.keys is None else message.keys[1].nbytes)
         if isinstance(message, Install):

@@ -31,10 +31,10 @@ from eddy.placement.messages import Sent
 from eddy.placement.migration import TwoPhase
 from eddy.placement.operators import SITE, Ship, StreamId
 from eddy.placement.origin_log import OriginLog
-from eddy.placement.pieces import Base, GlobalReady, Install, LocalReady, Piece, Request, Since
+from eddy.placement.pieces import Base, BaseKeys, GlobalReady, Install, LocalReady, Piece, Request, Since
 from eddy.placement.places import Place
 from eddy.placement.program import FIRST_VERSION, Copy, Program
-from eddy.placement.tuples import Ints, Tuples, without
+from eddy.placement.tuples import Ints, Tuples, common, without
 from eddy.placement.windows import WindowCopy
 from stairs.errors import StateError
 
@@ -61,6 +61,7 @@ class Shape:
 class _Asked:
     """Keys of a class that were requested for a copy, and the origins that have not answered."""
 
+    c: int
     keys: Ints
     origins: set[int]
 
@@ -69,20 +70,20 @@ class _Asked:
 class _State:
     """A copy at this node, with what was requested for it and what waits for it.
 
-    asked     requests without an answer by class and first key: the keys of two requests of a class differ
+    asked     requests without an answer by number; the keys of two requests of a class differ
     waiting   tuples whose next probe is of this copy
     lost      the copy is made again after a crash: rows of an origin wait for its base
     """
 
     window: WindowCopy
-    asked: dict[tuple[int, int], _Asked] = field(default_factory=dict)
+    asked: dict[int, _Asked] = field(default_factory=dict)
     waiting: list[Piece] = field(default_factory=list)
     lost: bool = False
     in_whole: bool = False
 
     def awaited(self, c: int) -> Ints:
         """Return the keys of a class that were requested and have not come, ascending."""
-        own = [one.keys for (of, _), one in self.asked.items() if of == c]
+        own = [one.keys for one in self.asked.values() if one.c == c]
         return np.sort(np.concatenate(own)) if own else np.zeros(0, np.int64)
 
 
@@ -112,7 +113,7 @@ class JoiningNode:
         self.log = OriginLog(node, [i for i, nodes in enumerate(shape.arrival) if node in nodes])
         self._aside: list[Any] = []
         self._early: list[LocalReady | GlobalReady] = []
-        self._life = 0
+        self._life = self._requests = 0
         self._install(program)
 
     @property
@@ -217,13 +218,11 @@ class JoiningNode:
             copy = join.stream, place, program.born[join.stream, place]
             state = self.copies[copy]
             c = self._probed_class(place, tuples, join.stream)
-            ready = state.window.has_epoch(piece.epoch)
-            missing = state.window.missing(c, tuples.keys[c])
-            if missing.size or not ready:
+            known = state.window.knows_base
+            missing = state.window.missing(c, tuples.keys[c]) if known else tuples.keys[c][:0]
+            if missing.size or not known or not state.window.has_epoch(piece.epoch):
                 state.waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
-                # Rows that are on their way may come with more keys to request. But if an origin is unknown, perhaps
-                # only an answer says from when on it ships: one is enough.
-                if ready or not (state.window.heard or state.asked):
+                if missing.size:
                     lacking.setdefault((copy, c), []).append(missing)
                 return []
             probes, size = tuples.size, state.window.size
@@ -255,16 +254,33 @@ class JoiningNode:
     # The base of a copy
 
     def _request(self, copy: Copy, c: int, keys: Ints) -> list[Sent]:
-        """Ask the origins for the base of these keys, unless the whole base or these keys are on their way."""
+        """Ask the origins that have these keys for their rows, unless the whole base or these are on their way."""
         state = self.copies[copy]
         if state.in_whole:
             return []
         keys = without(keys, state.awaited(c))
         if not keys.size:
             return []
-        origins = {node for node, one in state.window.origins.items() if one is None or not one.whole}
-        state.asked[c, int(keys[0])] = _Asked(keys, origins)
-        return [Sent(node, Request(copy, self.node, self._life, self.newest, (c, keys))) for node in sorted(origins)]
+        parts = {node: common(keys, own[c]) for node, own in state.window.base_keys.items() if c in own}
+        self._requests += 1
+        state.asked[self._requests] = _Asked(c, keys, {node for node, part in parts.items() if part.size})
+        return [
+            Sent(node, Request(copy, self.node, self._life, self.newest, self._requests, (c, part)))
+            for node, part in sorted(parts.items())
+            if part.size
+        ]
+
+    @handle.register
+    def _(self, message: BaseKeys) -> list[Sent]:
+        if message.known > self.newest:
+            self._aside.append(message)
+            return []
+        state = self.copies.get(message.copy)
+        if state is None or state.lost:  # a lost copy asks for the whole base
+            return []
+        state.window.origin(message.origin, message.since.first, message.since.newest)
+        state.window.tell(message.origin, message.keys)
+        return self._run_all(_taken([state]))
 
     @handle.register
     def _(self, message: Request) -> list[Sent]:
@@ -279,20 +295,18 @@ class JoiningNode:
         state = self.copies.get(message.copy)
         if state is None or message.life != self._life:
             return []
-        # What waits can go on only if an origin is heard of for the first time, or the last answer to a request comes.
-        news = message.keys is None or state.window.origins.get(message.origin) is None
+        # What waits can go on only if an origin has answered in whole, or the last answer to a request comes.
+        news = message.whole
         state.window.origin(message.origin, message.since.first, message.since.newest)
-        entered = state.window.fill(message.origin, message.epochs, message.tuples, message.keys is None)
+        entered = state.window.fill(message.origin, message.epochs, message.tuples, message.whole)
         self.work += entered * self.shape.costs.c_u
-        if message.keys is not None:
-            c, keys = message.keys
-            asked = state.asked.get((c, int(keys[0])))
-            if asked is not None:
-                asked.origins.discard(message.origin)
-                if not asked.origins:
-                    news = True
-                    state.window.attempt(c, keys)
-                    del state.asked[c, int(keys[0])]
+        asked = state.asked.get(message.number)
+        if asked is not None:
+            asked.origins.discard(message.origin)
+            if not asked.origins:
+                news = True
+                state.window.attempt(asked.c, asked.keys)
+                del state.asked[message.number]
         return self._retry([state]) if news else []
 
     def _retry(self, states: Iterable[_State]) -> list[Sent]:
@@ -311,7 +325,7 @@ class JoiningNode:
         if program.version > self.newest + 1:
             self._aside.append(message)
             return []
-        self._install(program)
+        made = self._install(program)
         sent = [Sent(node, message) for node in message.children(self.node, self.shape.nodes)]
         if message.track:
             self.migration = TwoPhase(program.version, self.node, frozenset(range(self.shape.nodes)))
@@ -320,18 +334,24 @@ class JoiningNode:
             sent += [one for told in early for one in self.handle(told)]
         else:
             self.current = program.version
+            told = [one for copy in made for one in self.log.base_keys(copy, self.newest)]
+            sent += self._in_turn(told)
         return [*sent, *self._retry(self.copies.values())]
 
-    def _install(self, program: Program) -> None:
+    def _install(self, program: Program) -> list[Copy]:
+        """Make the copies of a program; return the new ones with a base for which rows arrive here."""
         self.programs[program.version] = program
+        made = []
         for copy in program.copies:
             stream, place, born = copy
-            self.log.announce(copy)
+            if self.log.announce(copy) and born != FIRST_VERSION:
+                made.append(copy)
             if self.node in place.nodes and copy not in self.copies:
                 self.copies[copy] = _State(self._window(stream))
                 if born == FIRST_VERSION:
                     for origin in self.shape.arrival[stream]:
                         self.copies[copy].window.origin(origin, 0, None)
+        return made
 
     def _window(self, stream: int) -> WindowCopy:
         return WindowCopy(stream, self.shape.spans[stream], self.shape.arrival[stream])
@@ -344,7 +364,8 @@ class JoiningNode:
                 state.in_whole = True
                 origins = state.window.origins
                 sent += [
-                    Sent(node, Request(copy, self.node, self._life, self.newest, None, state.lost)) for node in origins
+                    Sent(node, Request(copy, self.node, self._life, self.newest, 0, None, state.lost))
+                    for node in origins
                 ]
         return sent
 

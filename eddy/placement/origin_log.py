@@ -1,7 +1,7 @@
 """The log of an origin: the rows of the streams that arrive at a node, and from when on it ships them to each copy.
 
 The log of a stream has the rows of its window, by epoch. When a copy of the window is announced, the epochs that have
-come are its *base*, which the node of the copy requests; later ones are shipped.
+come are its *base*: the node of the copy is told its keys, and requests the rows. Later ones are shipped.
 
     log of S    epochs 3 4 5 | 6 7        a copy announced when 6 was due: base 3 4 5, shipped 6 7 …
 
@@ -14,8 +14,9 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from eddy.placement.messages import Sent
 from eddy.placement.operators import SITE
-from eddy.placement.pieces import Base, Request, Since
+from eddy.placement.pieces import Base, BaseKeys, Request, Since
 from eddy.placement.places import Place
 from eddy.placement.program import Copy
 from eddy.placement.tuples import Ints, Tuples, merged
@@ -54,11 +55,27 @@ class OriginLog:
 
     # Copies
 
-    def announce(self, copy: Copy) -> None:
-        """Ship a stream to a copy from the epoch that is due, if the stream arrives here and the copy is new."""
+    def announce(self, copy: Copy) -> bool:
+        """Ship a stream to a copy from the epoch that is due, if the stream arrives here and the copy is new.
+
+        Return whether it does.
+        """
         stream, _, born = copy
-        if stream in self._parts and copy not in self._since:
-            self._since[copy] = self._from_now(stream, born)
+        if stream not in self._parts or copy in self._since:
+            return False
+        self._since[copy] = self._from_now(stream, born)
+        return True
+
+    def base_keys(self, copy: Copy, known: int) -> list[Sent]:
+        """Return the messages that tell the nodes of an announced copy the keys of its base."""
+        since, bases = self._since[copy], self._base(copy)
+        keys = {node: {c: np.unique(own) for c, own in rows.keys.items()} for node, (_, rows) in bases.items()}
+        return [Sent(node, BaseKeys(copy, self._node, known, since, own)) for node, own in keys.items()]
+
+    def _base(self, copy: Copy) -> dict[int, tuple[Ints, Tuples]]:
+        if copy not in self._bases:
+            self._bases[copy] = self._dealt(copy, self._since[copy].first)
+        return self._bases[copy]
 
     def shipped(self, stream: int) -> list[tuple[Place, Since]]:
         """Return the place of each copy to which a stream is shipped, and from when on."""
@@ -78,19 +95,16 @@ class OriginLog:
         since = self._since.get(asked.copy)
         if since is None:
             return None
+        bases = self._base(asked.copy)
         if asked.lost:
             since = self._from_now(asked.copy[0], asked.copy[2])
             bases = self._dealt(asked.copy, since.first)
-        else:
-            if asked.copy not in self._bases:
-                self._bases[asked.copy] = self._dealt(asked.copy, since.first)
-            bases = self._bases[asked.copy]
         epochs, own = bases[asked.sender]
         if asked.keys is not None and own.size:
             c, keys = asked.keys
             chosen = np.isin(own.keys[c], keys)
             epochs, own = epochs[chosen], own.take(chosen)
-        return Base(asked.copy, self._node, asked.life, since, epochs, own, asked.keys)
+        return Base(asked.copy, self._node, asked.life, asked.number, since, epochs, own, asked.keys is None)
 
     def _dealt(self, copy: Copy, first: int) -> dict[int, tuple[Ints, Tuples]]:
         """Return by node of a copy the rows logged before an epoch, and the epochs in which they arrived."""
@@ -104,6 +118,5 @@ class OriginLog:
         rows = merged([rows for _, rows in parts])
         rows = rows._replace(rows={**rows.rows, SITE: epochs})
         return {
-            node: (part.rows[SITE], part._replace(rows={stream: part.rows[stream]}))
-            for node, part in place.route(rows)
+            node: (part.rows[SITE], part._replace(rows={stream: part.rows[stream]})) for node, part in place.route(rows)
         }

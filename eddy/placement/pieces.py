@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +10,6 @@ from eddy.placement.operators import StreamId
 from eddy.placement.places import Place
 from eddy.placement.program import Copy, Program
 from eddy.placement.tuples import Ints, Tuples
-
 
 FAN = 8
 """Nodes to which each node passes a program on."""
@@ -72,11 +72,27 @@ class Install:
 
 
 @dataclass(frozen=True, eq=False)
+class BaseKeys:
+    """The keys of the base of a new copy, from each of its origins: what can be requested.
+
+    known   as in `Piece`
+    keys    by class int64, ascending
+    """
+
+    copy: Copy
+    origin: int
+    known: int
+    since: Since
+    keys: Mapping[int, Ints]
+
+
+@dataclass(frozen=True, eq=False)
 class Request:
     """Send the base of a copy; for some keys of a class only, if `keys` has them.
 
     sender   the node that asks; `known` as in `Piece`
     life     how often this node has crashed; an answer to an earlier life is of no use
+    number   of the request, repeated by its answers
     lost     the node has lost the copy: send also what was shipped to it
     """
 
@@ -84,13 +100,14 @@ class Request:
     sender: int
     life: int
     known: int
+    number: int
     keys: tuple[int, Ints] | None = None
     lost: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """The base of a copy, or its part for some keys: the answer to a `Request`.
+    """The base of a copy in whole, or its part for some keys: the answer to a `Request`.
 
     epochs   int64[tuples], in which they arrived
     """
@@ -98,10 +115,11 @@ class Base:
     copy: Copy
     origin: int
     life: int
+    number: int
     since: Since
     epochs: Ints
     tuples: Tuples
-    keys: tuple[int, Ints] | None
+    whole: bool
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from eddy.placement.nodes import JoiningNode, Shape
 from eddy.placement.operators import SITE, texts
 from eddy.placement.options import check_options
 from eddy.placement.pace import Pace
-from eddy.placement.pieces import Base, GlobalReady, Install, LocalReady, Piece, Request
+from eddy.placement.pieces import Base, BaseKeys, GlobalReady, Install, LocalReady, Piece, Request
 from eddy.placement.places import Place
 from eddy.placement.plan import JEP, jep
 from eddy.placement.program import Program, Steps, program, sited_routes
@@ -35,7 +35,7 @@ from eddy.placement.tuples import Tuples, merged
 from eddy.query.query import Query
 from stairs.errors import InputError, PlanError, StateError
 
-DATA = (Piece, Request, Base, Install, LocalReady, GlobalReady)
+DATA = (Piece, BaseKeys, Request, Base, Install, LocalReady, GlobalReady)
 """Messages to the joining part of a node; all others are to the part that updates its operators."""
 PLANNER = 0
 """The node that plans centrally."""

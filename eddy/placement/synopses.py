@@ -57,7 +57,6 @@ class Distribution:
         shares = both / chance * (most / SLICES) if chance else both
         return chance * SLICES / most, Distribution(keys, shares, most)
 
-
     def mixed(self, other: Distribution, weight: float) -> Distribution:
         """Return the distribution of rows of which a share of `weight` comes from another distribution."""
         most = min(self.slice, other.slice)

@@ -61,10 +61,18 @@ def merged(parts: Sequence[Tuples]) -> Tuples:
     )
 
 
+def _in(keys: Ints, known: Ints) -> npt.NDArray[np.bool_]:
+    if not len(known):
+        return np.zeros(len(keys), bool)
+    return known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys
+
+
 def without(keys: Ints, known: Ints) -> Ints:
     """Return the keys that are not in `known`, which ascends: ascending, each once."""
     found = np.unique(keys)
-    if not len(known):
-        return found
-    at = np.searchsorted(known, found)
-    return found[known[np.minimum(at, len(known) - 1)] != found]
+    return found[~_in(found, known)]
+
+
+def common(keys: Ints, known: Ints) -> Ints:
+    """Return the keys that are in `known`, which ascends; in their order."""
+    return keys[_in(keys, known)]

@@ -7,20 +7,21 @@ an origin ships to the copy, and the *base*, which is what arrived before that, 
                in whole, or by key
 
 A tuple of epoch e may probe when every origin has sent its rows up to e ("insert everywhere first"), and when the base
-is there: in whole, or for the keys that the tuple asks for (they are *attempted*, as in just-in-time completion). It
-joins the rows that precede its head in (epoch, event time, stream); two rows of one stream never meet.
+is there: in whole, or for the keys of the tuple. The origins have told which keys the base has; those that were
+requested are *attempted*, as in just-in-time completion. The tuple joins the rows that precede its head in (epoch,
+event time, stream); two rows of one stream never meet.
 
 Invariants (check()): the rows of a copy differ; an epoch counts once, however often its rows come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from eddy.placement.tuples import Ints, Tuples, merged, without
+from eddy.placement.tuples import Ints, Tuples, common, merged, without
 from stairs.graph import FOREVER
 
 
@@ -68,9 +69,12 @@ class WindowCopy:
         self.stream, self.span = stream, span
         self.origins: dict[int, Origin | None] = dict.fromkeys(origins)
         self.attempted: dict[int, Ints] = {}
-        """By class the keys for which the base is there, ascending."""
+        """By class the requested keys for which the base is there, ascending."""
+        self.base_keys: dict[int, Mapping[int, Ints]] = {}
+        """By origin whose base is not there in whole, the keys of the base by class, ascending."""
         self._parts: list[tuple[Ints, Tuples]] = []
         self._sorted: dict[int, tuple[Ints, Ints]] = {}
+        self._held: dict[int, Ints] = {}
 
     @property
     def size(self) -> int:
@@ -83,9 +87,9 @@ class WindowCopy:
         return all(one is not None and one.whole for one in self.origins.values())
 
     @property
-    def heard(self) -> bool:
-        """Whether it is known of every origin from when on it ships."""
-        return None not in self.origins.values()
+    def knows_base(self) -> bool:
+        """Whether the base is there in whole, or its keys are."""
+        return all(one is not None and (one.whole or node in self.base_keys) for node, one in self.origins.items())
 
     def origin(self, node: int, first: int, newest: int | None) -> Origin:
         """Return what is known of an origin, which ships from epoch `first` on (`Origin`)."""
@@ -108,7 +112,8 @@ class WindowCopy:
             return 0
         known = self._rows()
         fresh = ~np.isin(tuples.rows[self.stream], known) if len(known) else np.ones(tuples.size, bool)
-        one.whole = whole
+        if whole:
+            self._whole(node, one)
         return self._enter(epochs[fresh], tuples.take(fresh))
 
     def attempt(self, c: int, keys: Ints) -> None:
@@ -120,16 +125,30 @@ class WindowCopy:
         return all(one is not None and (epoch < one.first or epoch <= one.upto) for one in self.origins.values())
 
     def missing(self, c: int, keys: Ints) -> Ints:
-        """Return the keys of a class, ascending, whose part of the base is not there."""
-        if self.complete:
+        """Return the keys of a class, ascending, of which the base has rows that are not there."""
+        if not self.base_keys:
             return keys[:0]
-        return without(keys, self.attempted.get(c, keys[:0]))
+        if c not in self._held:
+            self._held[c] = np.unique(np.concatenate([own.get(c, keys[:0]) for own in self.base_keys.values()]))
+        return common(without(keys, self.attempted.get(c, keys[:0])), self._held[c])
+
+    def _whole(self, node: int, one: Origin) -> None:
+        one.whole = True
+        if self.base_keys.pop(node, None) is not None:
+            self._held = {}
+
+    def tell(self, node: int, keys: Mapping[int, Ints]) -> None:
+        """Note the keys of the base of a known origin, by class."""
+        one = self.origins[node]
+        if one is not None and not one.whole:
+            self.base_keys[node] = keys
+            self._held = {}
 
     def expire(self, horizon: int) -> None:
         """Drop the rows that no tuple to come can join: those due before `horizon`, in ticks."""
-        for one in self.origins.values():
+        for node, one in self.origins.items():
             if one is not None and one.newest is not None and one.newest + self.span < horizon:
-                one.whole = True
+                self._whole(node, one)
         if self.span < FOREVER and self._parts:
             self._fold()
             epochs, rows = self._parts[0]
