@@ -109,6 +109,8 @@ class Figure:
     titles   descriptions of the rows that have columns `figure` (a name) and `value`
     bars     what such a row should reach or not exceed, such as "≥ 0.5"
     series   values of the rows that are drawn only and not kept in figures.json
+    both     whether the report has the points of the quick run beside those of the full one; the names of its rows, its
+             tables and its plots tell them apart
     """
 
     name: str
@@ -123,6 +125,7 @@ class Figure:
     titles: Mapping[str, str] = field(default_factory=dict)
     bars: Mapping[str, str] = field(default_factory=dict)
     series: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    both: bool = False
 
     def drawn_only(self, row: Row) -> bool:
         """Return whether a row belongs to a series."""

@@ -50,7 +50,7 @@ def measured(figure: Figure, records: Sequence[Record], machines: Sequence[str])
     names = [f"machine {machines.index(one) + 1}" if one in machines else one for one in where]
     text = f"Measured {when} on {', '.join(names)}"
     full = any(record.point == dict(point) for point in figure.points(True) for record in records)
-    points = figure.points(full)
+    points = [*figure.points(full), *(figure.points(False) if full and figure.both else ())]
     if not full:
         text += ", in quick sizes"
     missing = [point for point in points if all(record.point != dict(point) for record in records)]

@@ -142,17 +142,19 @@ class Store:
 
 
 def best_known(figure: Figure, store: Store, carried: Mapping[str, list[Record]]) -> list[Record]:
-    """Return the records of the full run, or those of the quick run if there are none.
+    """Return the records of the full run, and those of the quick run if there are none or the figure shows both.
 
     carried  records read from figures.json, used for points that the store does not have
     """
     kept = [*store.records(figure.name), *carried.get(figure.name, [])]
+    best: list[Record] = []
     for full in (True, False):
+        if best and not figure.both:
+            break
         points = [dict(point) for point in figure.points(full)]
         found = [next((one for one in kept if one.point == point), None) for point in points]
-        if any(found):
-            return [one for one in found if one is not None]
-    return []
+        best += [one for one in found if one is not None]
+    return best
 
 
 def _rounded(value: Scalar) -> Scalar:

@@ -111,6 +111,7 @@ class JoiningNode:
         self.migration: TwoPhase | None = None
         self.horizon: int | None = None
         self.log = OriginLog(node, [i for i, nodes in enumerate(shape.arrival) if node in nodes])
+        self._starts = [Place(nodes) for nodes in shape.arrival]
         self._aside: list[Any] = []
         self._early: list[LocalReady | GlobalReady] = []
         self._life = self._requests = 0
@@ -131,7 +132,7 @@ class JoiningNode:
     def arrive(self, stream: int, epoch: int, rows: Tuples) -> list[Sent]:
         """Take in the rows of one epoch of a stream that arrives here; epochs come in order, without gaps."""
         self.log.append(stream, epoch, rows)
-        source, start = StreamId(stream), Place(self.shape.arrival[stream])
+        source, start = StreamId(stream), self._starts[stream]
         stamped = self.programs[self.current]
         copies: dict[Place, list[Since]] = {one.to: [] for one in stamped.ships(start, source)}  # type: ignore[misc]
         for place, since in self.log.shipped(stream):
@@ -191,8 +192,7 @@ class JoiningNode:
         """Return whether the tuples of a piece probe at this node, and are not there for a copy only."""
         if self.programs[piece.version].join(piece.place, piece.source) is None:
             return False
-        start = Place(self.shape.arrival[piece.source.stream])
-        return piece.source.head >= 0 or piece.place != start or piece.origin == self.node
+        return piece.source.head >= 0 or piece.origin == self.node or piece.place != self._starts[piece.source.stream]
 
     # Joins
 

@@ -47,6 +47,14 @@ class Place:
             raise PlanError(f"a place with {cells} cells needs as many nodes, not {len(self.nodes)}")
 
     @cached_property
+    def _hash(self) -> int:
+        return hash((self.nodes, self.shares))
+
+    def __hash__(self) -> int:
+        # Places are keys of most lookups of a node, and have many nodes.
+        return self._hash
+
+    @cached_property
     def classes(self) -> frozenset[int]:
         """The classes whose keys decide."""
         return frozenset(c for c, share in self.shares if share > 1)

@@ -64,17 +64,27 @@ class Program:
         return found
 
     @cached_property
+    def _known_steps(self) -> dict[tuple[Place, StreamId], tuple[Join | None, list[Ship]]]:
+        return {
+            at: (next((one for one in own if isinstance(one, Join)), None), [o for o in own if isinstance(o, Ship)])
+            for at, own in self.by_source.items()
+        }
+
+    def _steps(self, place: Place, source: StreamId) -> tuple[Join | None, list[Ship]]:
+        return self._known_steps.get((place, source), (None, []))
+
+    @cached_property
     def copies(self) -> frozenset[Copy]:
         """All copies of windows."""
         return frozenset((*copy, version) for copy, version in self.born.items())
 
     def join(self, place: Place, source: StreamId) -> Join | None:
         """Return the join of these tuples at a place; None if they are shipped on."""
-        return next((one for one in self.by_source.get((place, source), ()) if isinstance(one, Join)), None)
+        return self._steps(place, source)[0]
 
     def ships(self, place: Place, source: StreamId) -> list[Ship]:
         """Return the shipments of these tuples from a place."""
-        return [one for one in self.by_source.get((place, source), ()) if isinstance(one, Ship)]
+        return self._steps(place, source)[1]
 
     def at_node(self, node: int) -> dict[Place, NOS]:
         """Return the operator set of a node, by the place of which the node is a part."""

@@ -176,6 +176,8 @@ class WindowCopy:
         low, high = np.searchsorted(keys, tuples.keys[c], "left"), np.searchsorted(keys, tuples.keys[c], "right")
         counts = high - low
         left = np.repeat(np.arange(tuples.size), counts)
+        if not len(left):
+            return self._joined(tuples, left, None, left)
         right = order[np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts - low, counts)]
         time = rows.time[right]
         good = np.maximum(tuples.newest[left], time) <= np.minimum(tuples.due[left], rows.due[right])
