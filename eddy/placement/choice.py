@@ -49,12 +49,14 @@ class Choice:
         figures: Sequence[Synopsis],
         ahead: Sequence[Synopsis],
         took: float | None,
+        bare: bool,
     ) -> Chosen | None:
         """Return the plan to change to, None if no change is worth it.
 
         kind, running   the plan that runs
         figures, ahead  of the streams: those of now, and those expected on average over the next `PAYBACK` epochs
         took            seconds of the last epoch, None if they tell nothing about the next ones
+        bare            no row has come, so that nothing moves
         """
         if took is not None:
             # Predictions of a kind of plan are corrected by how they turned out when it ran last.
@@ -66,7 +68,7 @@ class Choice:
         }
         now = self.planner.predicted(running, ahead) * self._off.get(kind, usual)
         best = min(KINDS, key=lambda one: (seconds[one], one))
-        moved = self.planner.moving(running, made[best], figures)
+        moved = 0.0 if bare else self.planner.moving(running, made[best], figures)
         if seconds[best] * WORTH < now and (now - seconds[best]) * PAYBACK > moved:
             return Chosen(best, made[best], now, seconds[best])
         return None

@@ -393,10 +393,11 @@ class Simulation:
         """Change to the kind of plan that is predicted to be faster, if it is worth it."""
         figures = self._synopses(windows)
         ahead = self._pace.ahead(figures, PAYBACK)
-        chosen = self._choice.choose(self._kind, self._newest.routes, figures, ahead, self._took)
+        bare = not self._epoch
+        chosen = self._choice.choose(self._kind, self._newest.routes, figures, ahead, self._took, bare)
         if chosen is not None:
             self._kind = chosen.kind
-            made = self._next_program(chosen.routes, bare=not self._epoch)
+            made = self._next_program(chosen.routes, bare=bare)
             self._send_program(PLANNER, made, "predicted time", (chosen.before, chosen.after))
 
     def _synopses(self, windows: Sequence[Sequence[Tuples]]) -> list[Synopsis]:

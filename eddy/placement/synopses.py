@@ -63,7 +63,7 @@ class Distribution:
         one, two = self.sliced(most), other.sliced(most)
         keys, at = np.unique(np.concatenate([one.keys, two.keys]), return_inverse=True)
         shares = np.concatenate([one.shares * (1 - weight), two.shares * weight])
-        return Distribution(keys, np.bincount(at, shares, len(keys)), most)
+        return Distribution(keys, np.bincount(at, shares, len(keys)).astype(np.float64), most)
 
 
 def distribution(keys: Ints) -> Distribution:
