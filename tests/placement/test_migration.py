@@ -11,7 +11,7 @@ import pytest
 from eddy import StateError
 from eddy.placement.migration import TwoPhase
 from eddy.placement.network import Faults
-from eddy.placement.pieces import GlobalReady, LocalReady
+from eddy.placement.pieces import GlobalReady, Install, LocalReady
 from eddy.placement.simulation import Simulation
 from tests.placement.chains import batches, chain, expected, results, rows
 
@@ -102,3 +102,33 @@ def test_a_node_that_is_down_is_named_and_comes_back() -> None:
     assert results([first, cluster.drain()]) == expected(query, epochs)
     with pytest.raises(StateError, match="perfect network"):
         Simulation(query, placement=PLAN).crash(1)
+
+
+def test_rows_that_no_tuple_probes_are_not_requested() -> None:
+    query = chain(3, None)
+    epochs = rows(query, 3, 20, 40, 3)
+    apart = {
+        name: {c: [own if c in "tn" or own is None else own + 1000 for own in rows_] for c, rows_ in one.items()}
+        for name, one in epochs[2].items()
+    }
+    cluster = Simulation(query, placement=PLAN)
+    for one in epochs[:2]:
+        cluster.push(batches(query, one))
+    cluster.change(OTHER)
+    cluster.push(batches(query, apart))
+    told = Counter(cluster.messages()["name"].to_pylist())
+    assert told == {"Install": 2, "BaseKeys": 6}  # each node now keeps the windows of the two other streams
+    tables = cluster.push(batches(query, epochs[2]))
+    assert {"Request", "Base"} < set(cluster.messages()["name"].to_pylist())
+    assert tables.num_rows
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 9, 10, 64])
+@pytest.mark.parametrize("root", [0, 1])
+def test_a_program_reaches_every_node_once(nodes: int, root: int) -> None:
+    root %= nodes
+    program = Simulation(chain(3), nodes, placement="grid").nodes[0].programs[1]
+    message, reached = Install(program, False, root), [root]
+    for node in reached:
+        reached += message.children(node, nodes)
+    assert sorted(reached) == list(range(nodes))
