@@ -10,7 +10,7 @@ import pytest
 
 from bench.harness.figure import NAMED, Figure, NotANumber, Plot, Row, Table
 from bench.harness.plots import draw
-from bench.harness.report import body, write
+from bench.harness.report import body, measured, write
 from bench.harness.store import FIGURES, Store, best_known, record_of
 from bench.harness.tables import cell, table_text
 
@@ -108,6 +108,15 @@ def test_points_of_a_full_run_are_shown_if_there_are_any_else_the_quick_ones(tmp
     (record,) = best_known(quick, store, {})
     assert not record.point["quick"]
     assert best_known(quick, Store(tmp_path / "empty"), {"fig0": [record]}) == [record]
+    beside = best_known(replace(quick, both=True), store, {})
+    assert [one.point["quick"] for one in beside] == [False, True]
+
+
+def test_points_that_lack_are_named_for_both_sizes() -> None:
+    figure = replace(OTHER, points=lambda full: [{"n": n, "k": k} for n in ((9,) if full else (5,)) for k in "ab"])
+    records = [record_of({"n": n, "k": "a"}, rows_at(5), 1.0, 0.0) for n in (9, 5)]
+    assert measured(figure, records, []).endswith("; not measured: k=b.")
+    assert measured(replace(figure, both=True), records, []).endswith("; not measured: n=9 k=b, n=5 k=b.")
 
 
 def test_missing_points_and_other_work_are_reported(tmp_path: Path) -> None:
