@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import singledispatchmethod
 from typing import Any
 
 import numpy as np
 
 from eddy.placement.costs import UnitCosts
+from eddy.placement.held_copy import HeldCopy, taken
 from eddy.placement.messages import Sent
 from eddy.placement.migration import TwoPhase
 from eddy.placement.operators import SITE, Ship, StreamId
@@ -34,7 +35,7 @@ from eddy.placement.origin_log import OriginLog
 from eddy.placement.pieces import Base, BaseKeys, GlobalReady, Install, LocalReady, Piece, Request, Since
 from eddy.placement.places import Place
 from eddy.placement.program import FIRST_VERSION, Copy, Program
-from eddy.placement.tuples import Ints, Tuples, common, without
+from eddy.placement.tuples import Ints, Tuples
 from eddy.placement.windows import WindowCopy
 from stairs.errors import StateError
 
@@ -57,45 +58,6 @@ class Shape:
     costs: UnitCosts
 
 
-@dataclass
-class _Asked:
-    """Keys of a class that were requested for a copy, and the origins that have not answered."""
-
-    c: int
-    keys: Ints
-    origins: set[int]
-
-
-@dataclass
-class _State:
-    """A copy at this node, with what was requested for it and what waits for it.
-
-    asked     requests without an answer by number; the keys of two requests of a class differ
-    waiting   tuples whose next probe is of this copy
-    lost      the copy is made again after a crash: rows of an origin wait for its base
-    """
-
-    window: WindowCopy
-    asked: dict[int, _Asked] = field(default_factory=dict)
-    waiting: list[Piece] = field(default_factory=list)
-    lost: bool = False
-    in_whole: bool = False
-
-    def awaited(self, c: int) -> Ints:
-        """Return the keys of a class that were requested and have not come, ascending."""
-        own = [one.keys for one in self.asked.values() if one.c == c]
-        return np.sort(np.concatenate(own)) if own else np.zeros(0, np.int64)
-
-
-def _taken(states: Iterable[_State]) -> list[Piece]:
-    """Return what waits for these copies, which then waits no more."""
-    pieces: list[Piece] = []
-    for state in states:
-        pieces += state.waiting
-        state.waiting = []
-    return pieces
-
-
 class JoiningNode:
     """One node. `handle` takes a message in and returns the messages to send; `work` adds up the seconds it takes."""
 
@@ -107,7 +69,7 @@ class JoiningNode:
         self.work = 0.0
         self.hops: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
         """By (head, stream joined), tuples that probed and tuples that came out."""
-        self.copies: dict[Copy, _State] = {}
+        self.copies: dict[Copy, HeldCopy] = {}
         self.migration: TwoPhase | None = None
         self.horizon: int | None = None
         self.log = OriginLog(node, [i for i, nodes in enumerate(shape.arrival) if node in nodes])
@@ -183,7 +145,7 @@ class JoiningNode:
             entered = state.window.insert(message.origin, message.epoch, message.tuples)
             self.work += entered * self.shape.costs.c_u
         # No other copy has changed, so what waits for others still waits.
-        pieces = _taken([state for _, state in updated])
+        pieces = taken([state for _, state in updated])
         if message.tuples.size and self._joins_here(message):
             pieces.append(message)
         return self._run_all(pieces)
@@ -255,19 +217,10 @@ class JoiningNode:
 
     def _request(self, copy: Copy, c: int, keys: Ints) -> list[Sent]:
         """Ask the origins that have these keys for their rows, unless the whole base or these are on their way."""
-        state = self.copies[copy]
-        if state.in_whole:
-            return []
-        keys = without(keys, state.awaited(c))
-        if not keys.size:
-            return []
-        parts = {node: common(keys, own[c]) for node, own in state.window.base_keys.items() if c in own}
         self._requests += 1
-        state.asked[self._requests] = _Asked(c, keys, {node for node, part in parts.items() if part.size})
         return [
             Sent(node, Request(copy, self.node, self._life, self.newest, self._requests, (c, part)))
-            for node, part in sorted(parts.items())
-            if part.size
+            for node, part in self.copies[copy].request(self._requests, c, keys).items()
         ]
 
     @handle.register
@@ -280,7 +233,7 @@ class JoiningNode:
             return []
         state.window.origin(message.origin, message.since.first, message.since.newest)
         state.window.tell(message.origin, message.keys)
-        return self._run_all(_taken([state]))
+        return self._run_all(taken([state]))
 
     @handle.register
     def _(self, message: Request) -> list[Sent]:
@@ -295,25 +248,17 @@ class JoiningNode:
         state = self.copies.get(message.copy)
         if state is None or message.life != self._life:
             return []
-        # What waits can go on only if an origin has answered in whole, or the last answer to a request comes.
-        news = message.whole
         state.window.origin(message.origin, message.since.first, message.since.newest)
         entered = state.window.fill(message.origin, message.epochs, message.tuples, message.whole)
         self.work += entered * self.shape.costs.c_u
-        asked = state.asked.get(message.number)
-        if asked is not None:
-            asked.origins.discard(message.origin)
-            if not asked.origins:
-                news = True
-                state.window.attempt(asked.c, asked.keys)
-                del state.asked[message.number]
-        return self._retry([state]) if news else []
+        # What waits can go on only if an origin has answered in whole, or the last answer to a request comes.
+        return self._retry([state]) if state.answered(message.number, message.origin) or message.whole else []
 
-    def _retry(self, states: Iterable[_State]) -> list[Sent]:
+    def _retry(self, states: Iterable[HeldCopy]) -> list[Sent]:
         """Handle again what was set aside, and run what waits for these copies."""
         aside, self._aside = self._aside, []
         sent = [one for message in aside for one in self.handle(message)]
-        return [*sent, *self._run_all(_taken(states))]
+        return [*sent, *self._run_all(taken(states))]
 
     # Changes of program
 
@@ -347,7 +292,7 @@ class JoiningNode:
             if self.log.announce(copy) and born != FIRST_VERSION:
                 made.append(copy)
             if self.node in place.nodes and copy not in self.copies:
-                self.copies[copy] = _State(self._window(stream))
+                self.copies[copy] = HeldCopy(self._window(stream))
                 if born == FIRST_VERSION:
                     for origin in self.shape.arrival[stream]:
                         self.copies[copy].window.origin(origin, 0, None)
@@ -424,7 +369,7 @@ class JoiningNode:
         """
         self._life += 1
         for copy, state in self.copies.items():
-            self.copies[copy] = _State(self._window(copy[0]), waiting=state.waiting, lost=True)
+            self.copies[copy] = HeldCopy(self._window(copy[0]), waiting=state.waiting, lost=True)
         return self._request_whole()
 
     def check(self) -> None:
