@@ -58,9 +58,10 @@ class Choice:
         took            seconds of the last epoch, None if they tell nothing about the next ones
         bare            no row has come, so that nothing moves
         """
-        if took is not None:
+        expected = self.planner.predicted(running, figures)
+        if took is not None and expected:
             # Predictions of a kind of plan are corrected by how they turned out when it ran last.
-            self._off[kind] = took / self.planner.predicted(running, figures)
+            self._off[kind] = took / expected
         usual = sum(self._off.values()) / len(self._off) if self._off else 1.0
         made = {one: self.routes(one, ahead) for one in KINDS}
         seconds = {
