@@ -57,10 +57,11 @@ from stairs.errors import CapacityError
 from stairs.graph import FOREVER, JoinGraph
 from stairs.kernels.arena import transpose, undo
 from stairs.kernels.batched import push_batched
+from stairs.kernels.by_address import Descriptions
 from stairs.kernels.keys import sweep
 from stairs.kernels.one_by_one import push_singly
 from stairs.kernels.one_key import push_one_key
-from stairs.memory.arena import Batch, Bytes, Entries, Int64s, Routes, Walk
+from stairs.memory.arena import Bytes, Entries, Int64s, Routes, Walk
 from stairs.memory.scratch import Room, Scratch
 from stairs.routes import no_entries
 from stairs.stems import RENUMBER_AT, Stems
@@ -82,7 +83,7 @@ class Modules(Stems):
         super().__init__(graph, renumber_at)
         m = graph.n_streams
         self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
-        self._no_entries = no_entries()
+        self._no_entries, self._described = no_entries(), Descriptions()
         self._attribute_widths = [(i, graph.widths[c]) for i in range(m) for c in graph.attributes[i]]
         self._one_key = graph.n_classes == 1 and not graph.comparisons
         self.following = [0] * m
@@ -160,7 +161,7 @@ class Modules(Stems):
 
     def words_of(self, x: int) -> Int64s:
         """Return a view for the key words of attribute x, as `key_words` does."""
-        return self.scratch.words[self._word_starts[x] : self._word_starts[x + 1]]
+        return self.scratch.input.words[self._word_starts[x] : self._word_starts[x + 1]]
 
     def address_of(self, x: int) -> int:
         """Return the address of `words_of`."""
@@ -172,7 +173,7 @@ class Modules(Stems):
 
     def dead_rows(self, i: int) -> Bytes:
         """Return a view of the marks of rows of stream i that cannot join: uint8[rows], 0 until the caller sets 1."""
-        return self.scratch.dead[self._row_starts[i] : self._row_starts[i + 1]]
+        return self.scratch.input.dead[self._row_starts[i] : self._row_starts[i + 1]]
 
     def ring_slices(self, i: int, n: int) -> list[tuple[slice, slice]]:
         """Return pairs (slots of the ring, rows of the push) for the next n tuples of stream i: two at the wrap."""
@@ -251,13 +252,12 @@ class Modules(Stems):
         stop      the position in `order` at which to stop; None = the end. Another call resumes there.
         """
         scratch, meta = self.scratch, self.meta
-        batch = Batch(order, scratch.words, scratch.dead)
         tables = self._no_entries if entries is None else entries
         meta[M_STOP] = len(order) if stop is None else stop
         try:
             for cache in self.caches:
                 cache.follow()
-            while (status := self._push(tables, routes, batch, count_only)) != DONE:
+            while (status := self._push(tables, routes, order, count_only)) != DONE:
                 if status == NEED_OUTPUT:
                     scratch.grow_results(int(meta[M_OUT]), int(meta[M_NEED]), bool(meta[M_CHANGELOG]))
                 elif status == NEED_PARTIALS:
@@ -287,9 +287,20 @@ class Modules(Stems):
             return push_singly
         return push_one_key if self._one_key and not changelog else push_batched
 
-    def _push(self, entries: Entries, routes: Routes, batch: Batch, count_only: bool) -> int:
-        walk, chunk = self.scratch.walk, self.scratch.chunk
-        return self.kernel(self.arena, entries, routes, batch, walk, chunk, self._rows, count_only)
+    def _push(self, entries: Entries, routes: Routes, order: Bytes, count_only: bool) -> int:
+        scratch, own = self.scratch, self._described.address
+        temporary = scratch.described.address
+        return self.kernel(
+            own(self.arena),
+            own(entries),
+            own(routes),
+            temporary(scratch.input),
+            temporary(scratch.walk),
+            temporary(scratch.chunk),
+            order,
+            self._rows,
+            count_only,
+        )
 
     @property
     def walk(self) -> Walk:

@@ -10,7 +10,6 @@ types (strings, lists, structs, …) are kept as Arrow arrays of their plain typ
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stairs.chunk_log import ChunkLog
-from stairs.gathered import ColumnId, Gathered
-from stairs.kernels.payload import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
+from stairs.gathered import ColumnId, Gathered, laid_out
+from stairs.kernels.payload import P_FIELDS, P_MASK, P_RING, P_STREAM, P_WIDTH, gather
 from stairs.memory.allowance import Allowance
 from stairs.memory.segments import copy_ring
 from stairs.plain_types import Column, declared, merged, plain, to_plain
@@ -49,6 +48,11 @@ def fixed_width(kind: pa.DataType) -> int:
 def value_buffer(column: pa.Array) -> pa.Array:
     """Return a column whose values have the layout of its ring: booleans become bytes."""
     return column.cast(pa.uint8()) if column.type == _BOOL else column
+
+
+def aligned(n: int) -> int:
+    """Return the rows for which there is room in each column of `n` results, so that columns begin at cache lines."""
+    return (n + 63) // 64 * 64
 
 
 def _packed(memory: pa.Buffer, start: int, n: int) -> pa.Buffer:
@@ -146,7 +150,7 @@ class Payload:
             "_parts": {},
             "_whole": Gathered(
                 described,
-                described[:, P_WIDTH].tolist(),
+                laid_out(described),
                 self._rings,
                 null_rings,
                 list(self._logs),
@@ -327,6 +331,18 @@ class Payload:
 
     # Results
 
+    def described(self, columns: Sequence[ColumnId]) -> npt.NDArray[np.int64] | None:
+        """Return what the kernel `gather` needs for some columns, which holds while `laid_out` does not change.
+
+        None if one of them is no plain ring: it has strings or the like, booleans, or has had a null.
+        """
+        plain = dict(zip(self._rings, self._whole.described, strict=False))
+        if not columns or any(one not in plain or one in self._bools or one in self._valid for one in columns):
+            return None
+        found = np.stack([plain[one] for one in columns])
+        laid_out(found)
+        return found
+
     def gather(
         self,
         ids: npt.NDArray[np.int32],
@@ -354,12 +370,11 @@ class Payload:
                 self._parts[chosen] = whole.part(*chosen)
             whole = self._parts[chosen]
         lacking = [] if absent is None else [i for i in range(len(self.kinds)) if absent[:, i].any()]
-        starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in whole.widths)]
+        room = aligned(n)
+        starts = [room * before for before in whole.before]
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])
-        whole.described[:, P_OUT] = starts[:-1]
-        whole.described[:, P_OUT] += memory.address
-        gather(whole.described, ids, len(whole.places), n)
+        gather(whole.described, ids, len(whole.places), n, memory.address, room)
         found: dict[ColumnId, Column] = {}
         bits: dict[ColumnId, pa.Buffer] = {}
         for column_id, start in zip(whole.nulls, starts[len(whole.rings) :], strict=False):
@@ -371,12 +386,12 @@ class Payload:
                 if (i, k) in bits:
                     present &= np.unpackbits(np.frombuffer(bits[i, k], np.uint8), count=n, bitorder="little") != 0
                 bits[i, k] = pa.py_buffer(np.packbits(present, bitorder="little"))
-        for column_id, start, width in zip(whole.rings, starts, whole.widths, strict=False):
+        for column_id, start in zip(whole.rings, starts, strict=False):
             kind = self.kinds[column_id[0]][column_id[1]]
             if column_id in self._bools:
                 values = _packed(memory, start, n)
             else:
-                values = memory.slice(start, n * width)
+                values = memory.slice(start, n * self._width[column_id])
             found[column_id] = pa.Array.from_buffers(kind, n, [bits.get(column_id), values])
         for i, k in whole.logs:
             log, place = self._logs[i, k], whole.places[i]

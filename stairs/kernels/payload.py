@@ -21,7 +21,7 @@ P_STREAM = 0  # stream it belongs to
 P_WIDTH = 1  # bytes of a value: 1, 2, 4, 8 or 16
 P_RING = 2  # address of its ring
 P_MASK = 3  # slots of the ring - 1
-P_OUT = 4  # address for the gathered values
+P_BEFORE = 4  # bytes of a value of each column before it
 P_FIELDS = 5
 
 GATHERED = 4096
@@ -80,11 +80,12 @@ def gather_run(ring: int, out: int, width: int, mask: int, ids: np.ndarray, at: 
 
 
 @jit
-def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int) -> None:
+def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: int, room: int) -> None:
     """Copy the value of each component into the columns of the output.
 
     columns   int64[n_columns, P_FIELDS]
     ids       int32[n * n_streams], result by result
+    out       address of the output: column after column, each with room for `room` values
 
     The kernel gathers all columns of a block of results before the next block, so it reads each id from memory once.
     """
@@ -93,5 +94,5 @@ def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int) -> None
         count = min(some, n - first)
         for k in range(columns.shape[0]):
             j, width, mask = columns[k, P_STREAM], columns[k, P_WIDTH], columns[k, P_MASK]
-            out = columns[k, P_OUT] + first * width
-            gather_run(columns[k, P_RING], out, width, mask, ids, first * n_streams + j, n_streams, count)
+            to = out + room * columns[k, P_BEFORE] + first * width
+            gather_run(columns[k, P_RING], to, width, mask, ids, first * n_streams + j, n_streams, count)
