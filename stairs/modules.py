@@ -85,6 +85,11 @@ class Modules(Stems):
         self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
         self._no_entries, self._described = no_entries(), Descriptions()
         self._attribute_widths = [(i, graph.widths[c]) for i in range(m) for c in graph.attributes[i]]
+        self.words_before = [
+            sum(graph.widths[c] for c in classes[:k]) for classes in graph.attributes for k in range(len(classes))
+        ]
+        """Per attribute, the words of a row before its own in the input of its stream."""
+        self._first_attributes = [0, *accumulate(map(len, graph.attributes))]
         self._one_key = graph.n_classes == 1 and not graph.comparisons
         self.following = [0] * m
         self._saved: tuple[Int64s, Int64s] | None = None
@@ -163,9 +168,9 @@ class Modules(Stems):
         """Return a view for the key words of attribute x, as `key_words` does."""
         return self.scratch.input.words[self._word_starts[x] : self._word_starts[x + 1]]
 
-    def address_of(self, x: int) -> int:
-        """Return the address of `words_of`."""
-        return self.scratch.address + 8 * self._word_starts[x]
+    def input_of(self, i: int) -> int:
+        """Return the address of the key words of stream i, attribute by attribute as `words_of` each."""
+        return self.scratch.address + 8 * self._word_starts[self._first_attributes[i]]
 
     def dead_of(self, x: int) -> Bytes:
         """Return a view of the marks for nulls of attribute x: those of the rows of its stream (`dead_rows`)."""

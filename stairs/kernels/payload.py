@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.kernels.accelerate import inlined, jit, u64
-from stairs.kernels.memory import peek8, peek16, peek32, peek64, poke8, poke16, poke32, poke64
+from stairs.kernels.memory import peek8, peek16, peek32, peek64, peek_int64, poke8, poke16, poke32, poke64
 
-# jobs[k]: a column to copy into a ring
-J_SOURCE = 0  # address of its first value
-J_TARGET = 1  # address of the ring
-J_WIDTH = 2  # bytes of a value: 1, 2, 4, 8 or 16
-J_FIRST = 3  # the first value goes to slot FIRST & MASK, the others to the following slots
-J_MASK = 4  # slots of the ring - 1
-J_ROWS = 5  # values to copy
-J_FIELDS = 6
+# copies[k]: a column of pushed rows whose values stay as they are
+I_COLUMN = 0  # its position in the batch
+I_WIDTH = 1  # bytes of a value: 1, 2, 4, 8 or 16
+I_RING = 2  # address of its ring, 0 = it is a key
+I_PLACE = 3  # slots of the ring - 1; of a key, the words of a row before it in the input of its stream
+I_LEFT = 4  # output: 1 = it has a null, so it was not copied
+I_FIELDS = 5
+
+# An ArrowArray of Arrow's C data interface: offsets of its fields
+ARROW_NULLS, ARROW_OFFSET, ARROW_BUFFERS, ARROW_CHILDREN = 8, 16, 40, 48
 
 # columns[k]: a column to gather for results
 P_STREAM = 0  # stream it belongs to
@@ -45,16 +47,44 @@ def copy_run(source: int, target: int, width: int, n: int) -> None:
             poke8(target + r, peek8(source + r))
 
 
+@inlined
+def copy_to_ring(source: int, ring: int, width: int, mask: int, first: int, n: int) -> None:
+    """Copy n adjacent values to slots first & mask and following of a ring, which has as many slots at least."""
+    slot = first & mask
+    # One copy up to the end of the ring, and one from its start.
+    before = min(n, mask + 1 - slot)
+    copy_run(source, ring + slot * width, width, before)
+    copy_run(source + before * width, ring, width, n - before)
+
+
 @jit
-def copy_in(jobs: np.ndarray) -> None:
-    """Copy columns into rings: jobs int64[n, J_FIELDS]. A job has no more values than its ring has slots."""
-    for k in range(jobs.shape[0]):
-        n, width, mask = jobs[k, J_ROWS], jobs[k, J_WIDTH], jobs[k, J_MASK]
-        slot, source, target = jobs[k, J_FIRST] & mask, jobs[k, J_SOURCE], jobs[k, J_TARGET]
-        # One copy up to the end of the ring, and one from its start.
-        before = min(n, mask + 1 - slot)
-        copy_run(source, target + slot * width, width, before)
-        copy_run(source + before * width, target, width, n - before)
+def copy_in(source: int, ring: int, width: int, mask: int, first: int, n: int) -> None:
+    """Copy a column of n values at address `source` into a ring, as `copy_to_ring` does."""
+    copy_to_ring(source, ring, width, mask, first, n)
+
+
+@jit
+def copy_batch(copies: np.ndarray, batch: int, words: int, first: int, n: int) -> int:
+    """Copy columns of pushed rows into rings and input; return the number of those with a null, which are left out.
+
+    copies  int64[columns, I_FIELDS]
+    batch   address of an ArrowArray of n rows, with a child for each column
+    words   address of the input of the stream
+    first   the first value goes to slot `first` & mask of a ring
+    """
+    children, left = peek_int64(batch + ARROW_CHILDREN), 0
+    for k in range(copies.shape[0]):
+        column, width, ring = peek_int64(children + 8 * copies[k, I_COLUMN]), copies[k, I_WIDTH], copies[k, I_RING]
+        buffers = peek_int64(column + ARROW_BUFFERS)
+        # The number of nulls may be unknown, -1.
+        copies[k, I_LEFT] = peek_int64(column + ARROW_NULLS) != 0 and peek_int64(buffers) != 0
+        left += copies[k, I_LEFT]
+        source = peek_int64(buffers + 8) + width * peek_int64(column + ARROW_OFFSET)
+        if copies[k, I_LEFT] == 0 and ring == 0:
+            copy_run(source, words + 8 * n * copies[k, I_PLACE], width, n)
+        elif copies[k, I_LEFT] == 0:
+            copy_to_ring(source, ring, width, copies[k, I_PLACE], first, n)
+    return left
 
 
 @inlined

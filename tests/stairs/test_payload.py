@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stairs.kernels.payload import J_FIELDS, copy_in
+from stairs.kernels.payload import copy_in
 from stairs.payload import Payload, fixed_width, value_buffer
 
 KINDS: dict[pa.DataType, tuple[Any, ...]] = {
@@ -93,10 +93,8 @@ class Columns:
             if column.null_count or payload.keeps_nulls(i, k):
                 payload.append_marks(i, k, column, slices)
             values = value_buffer(column)
-            job = np.zeros((1, J_FIELDS), np.int64)
             source = values.buffers()[1].address + width * values.offset
-            job[0] = source, payload.addresses[i, k], width, first, mask, n
-            copy_in(job)
+            copy_in(source, payload.addresses[i, k], width, mask, first, n)
 
     def push(self, i: int, rows: list[list[Any]], kept: bool = True) -> None:
         """Push rows, column by column, and commit or undo the push."""
