@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from operator import add
+from operator import add, mul
 
 import numpy as np
 import numpy.typing as npt
@@ -84,12 +84,14 @@ class Modules(Stems):
         m = graph.n_streams
         self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
         self._no_entries, self._described = no_entries(), Descriptions()
-        self._attribute_widths = [(i, graph.widths[c]) for i in range(m) for c in graph.attributes[i]]
+        self._owners = [i for i, classes in enumerate(graph.attributes) for _ in classes]
+        self._attribute_widths = [graph.widths[c] for classes in graph.attributes for c in classes]
+        """Per attribute, its stream and the words of its keys."""
         self.words_before = [
             sum(graph.widths[c] for c in classes[:k]) for classes in graph.attributes for k in range(len(classes))
         ]
         """Per attribute, the words of a row before its own in the input of its stream."""
-        self._first_attributes = [0, *accumulate(map(len, graph.attributes))]
+        self._row_words = [sum(graph.widths[c] for c in classes) for classes in graph.attributes]
         self._one_key = graph.n_classes == 1 and not graph.comparisons
         self.following = [0] * m
         self._saved: tuple[Int64s, Int64s] | None = None
@@ -118,25 +120,24 @@ class Modules(Stems):
         if self.texts:
             # Without strings the kernel sweeps.
             self._sweep()
-        # One access for both columns: small pushes are frequent.
         self.bands.begin()
+        # One access for both columns: small pushes are frequent.
         following, low = self.streams.T[S_NEXT : S_LO + 1].tolist()
         if max(map(add, following, rows)) > self.renumber_at:
             self.renumber()
             following, low = self.streams.T[S_NEXT : S_LO + 1].tolist()
-        for i, n in enumerate(rows):
-            least = following[i] - low[i] + n
-            if least > self.capacity[i] and n:
-                if least > RENUMBER_AT:
+        for i, (n, end, start, room) in enumerate(zip(rows, following, low, self.capacity, strict=True)):
+            if end - start + n > room and n:
+                if end - start + n > RENUMBER_AT:
                     raise CapacityError(
-                        f"stream {self.graph.names[i]}: its window would contain {least} tuples, the limit is"
+                        f"stream {self.graph.names[i]}: its window would contain {end - start + n} tuples, the limit is"
                         f" {RENUMBER_AT}; use a smaller window"
                     )
-                self._grow_ring(i, least)
+                self._grow_ring(i, end - start + n)
         self.following = following
         self._rows = np.array(rows, np.int64)
         self._row_starts = [0, *accumulate(self._marks(rows))]
-        self._word_starts = [0, *accumulate(rows[i] * width for i, width in self._attribute_widths)]
+        self._word_starts = [0, *accumulate(map(mul, rows, self._row_words))]
         self.scratch.take_in(self._word_starts[-1], self._row_starts[-1])
         self.meta[:M_OF_PUSH] = 0
         self._saved = self.streams.copy(), self.meta.copy()
@@ -166,11 +167,14 @@ class Modules(Stems):
 
     def words_of(self, x: int) -> Int64s:
         """Return a view for the key words of attribute x, as `key_words` does."""
-        return self.scratch.input.words[self._word_starts[x] : self._word_starts[x + 1]]
+        i = self._owners[x]
+        n = int(self._rows[i])
+        start = self._word_starts[i] + n * self.words_before[x]
+        return self.scratch.input.words[start : start + n * self._attribute_widths[x]]
 
     def input_of(self, i: int) -> int:
         """Return the address of the key words of stream i, attribute by attribute as `words_of` each."""
-        return self.scratch.address + 8 * self._word_starts[self._first_attributes[i]]
+        return self.scratch.address + 8 * self._word_starts[i]
 
     def dead_of(self, x: int) -> Bytes:
         """Return a view of the marks for nulls of attribute x: those of the rows of its stream (`dead_rows`)."""
@@ -286,8 +290,7 @@ class Modules(Stems):
     @property
     def kernel(self) -> Callable[..., int]:
         """The kernel of a push in the present mode. Each is compiled at its first use."""
-        meta = self.meta.tolist()  # one access: small pushes are frequent
-        mode, changelog = meta[M_MODE], meta[M_CHANGELOG]
+        mode, changelog = self.meta[M_MODE : M_CHANGELOG + 1].tolist()
         if mode not in (VIRTUAL, LOADING):
             return push_singly
         return push_one_key if self._one_key and not changelog else push_batched

@@ -45,9 +45,11 @@ def fixed_width(kind: pa.DataType) -> int:
     return width if width in (1, 2, 4, 8, 16) else 0
 
 
-def value_buffer(column: pa.Array) -> pa.Array:
-    """Return a column whose values have the layout of its ring: booleans become bytes."""
-    return column.cast(pa.uint8()) if column.type == _BOOL else column
+def _bytes_of(column: pa.Array, width: int) -> npt.NDArray[np.uint8]:
+    """Return the values of a column as they lie in its ring, uint8[rows, width]; booleans are bytes."""
+    column = column.cast(pa.uint8()) if column.type == _BOOL else column
+    values = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
+    return values.reshape(-1, width)
 
 
 def aligned(n: int) -> int:
@@ -240,21 +242,24 @@ class Payload:
         self._saved = None
 
     def keeps_nulls(self, i: int, k: int) -> bool:
-        """Return whether column k of stream i has a validity ring, which `append_marks` must then write."""
+        """Return whether column k of stream i has a validity ring, because it has had a null."""
         return (i, k) in self._valid
 
-    def append_marks(self, i: int, k: int, column: pa.Array, slices: Slices) -> None:
-        """Write the validity of column k of the rows of stream i; `slices` comes from `Modules.ring_slices`.
+    def append(self, i: int, k: int, column: pa.Array, slices: Slices) -> None:
+        """Write column k of the rows of stream i to its ring; `slices` comes from `Modules.ring_slices`.
 
         The first null of a column creates its validity ring, which moves all rings. Raises CapacityError.
         """
         column_id = (i, k)
-        if column_id not in self._valid:
+        if column.null_count and column_id not in self._valid:
             self.allowance.ask(-(-self.room[i] // 64) * 64, "room for the nulls of a column")
             self._layout(self._ring, self._valid, null_rings=[*self._null_rings, column_id])
-        valid = np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)
-        for slots, rows in slices:
-            self._valid[column_id][slots] = valid[rows]
+        written = [(self._ring[column_id], _bytes_of(column, self._width[column_id]))]
+        if column_id in self._valid:
+            written.append((self._valid[column_id], np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)))
+        for ring, values in written:
+            for slots, rows in slices:
+                ring[slots] = values[rows]
 
     def append_log(self, i: int, k: int, column: pa.Array, first: int) -> None:
         """Append column k of rows of stream i, the first of which is arrival `first`. Raises `plain_types.TOO_LONG`."""
@@ -311,9 +316,7 @@ class Payload:
                 column = column.combine_chunks()
             if column.null_count:
                 self._valid[i, k][: len(column), 0] = np.asarray(pc.is_valid(column).cast(pa.uint8()))
-            column = value_buffer(column)
-            values = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
-            self._ring[i, k][: len(column)] = values.reshape(-1, width)
+            self._ring[i, k][: len(column)] = _bytes_of(column, width)
 
     def turn(self, i: int, slots: int) -> None:
         """Rotate the rings of stream i: the value in slot s moves to slot s + slots."""

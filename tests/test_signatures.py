@@ -23,6 +23,7 @@ COLD = {
     "stairs.kernels.byte_strings.recount",
     "stairs.kernels.lookups.lost_key",
     "stairs.kernels.lookups.lost_string",
+    "stairs.kernels.payload.release_all",
     "stairs.kernels.stair.all_attempted",
 }
 """Kernels that `warmup` leaves out: only checks, tests and the push after an interrupted one call them."""

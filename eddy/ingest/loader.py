@@ -1,14 +1,13 @@
 """Loads the rows of a push to where the kernels read them: keys as words, event times and payload in their rings.
 
 Columns whose memory already has the layout of their target (64-bit integer keys and payload of fixed width, both
-without nulls) are copied by one kernel call for each batch, which reads their addresses from Arrow's C data interface:
+without nulls) are copied by one kernel call, which reads their addresses from Arrow's C data interface:
 an array object for each column would cost more than the rows of a small push. The other columns go through Arrow, one
 by one. What depends on the query or on the layout of the rings alone is computed once.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,15 +19,11 @@ from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.keys import KeyEncoder, compared_values
 from eddy.query.query import Query
 from stairs.errors import InputError
-from stairs.kernels.payload import I_FIELDS, I_LEFT, copy_batch, copy_in
+from stairs.kernels.payload import G_FIELDS, G_FIRST, G_WORDS, I_FIELDS, I_LEFT, copy_batches, release_all
 from stairs.memory.arena import Int64s
 from stairs.modules import Modules
-from stairs.payload import Payload, fixed_width, value_buffer
+from stairs.payload import Payload, fixed_width
 from stairs.plain_types import TOO_LONG
-
-# Arrow's C data interface: the address in a capsule named "arrow_array".
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
 @dataclass(frozen=True)
@@ -95,16 +90,16 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[Source]:
 
 
 class _Columns(NamedTuple):
-    """Keys and payload columns of one stream, as they are loaded in one layout of the payload.
+    """Keys and payload columns of all streams, as they are loaded in one layout of the payload.
 
     copies   int64[n, I_FIELDS], those that one call copies
-    copied   the same as keys, or numbers of payload columns
-    others   those that go through Arrow, one by one
+    copied   the same as (stream, key or number of a payload column)
+    others   per stream those that go through Arrow, one by one
     """
 
     copies: Int64s
-    copied: list[_Key | int]
-    others: list[_Key | int]
+    copied: list[tuple[int, _Key | int]]
+    others: list[list[_Key | int]]
 
 
 class Loader:
@@ -113,32 +108,68 @@ class Loader:
     def __init__(self, sources: Sequence[Source], modules: Modules, payload: Payload) -> None:
         self._modules, self._payload = modules, payload
         self._sources = sources
-        self._known: tuple[int, list[_Columns]] = -1, []
-        """The layout of the payload, and the columns of each stream in it."""
+        self._known: tuple[int, _Columns] | None = None
+        """The layout of the payload, and the columns in it."""
+        self._batches = np.zeros((len(sources), G_FIELDS), np.int64)
+        self._fields, self._address = self._batches.reshape(-1).data, self._batches.ctypes.data
+        self._exported = False
+        """Whether an exception may have left batches that are not released."""
 
     def load(self, arrivals: Arrivals) -> None:
         """Write the rows of the current push. Raises InputError for a value that does not fit the type of its class."""
-        for i, batch in enumerate(arrivals.batches):
+        if self._known is None or self._known[0] != self._payload.laid_out:
+            self._known = self._payload.laid_out, self._columns()
+        columns, batches, others = self._known[1], arrivals.batches, self._known[1].others
+        if columns.copied and self._copy(columns.copies, batches):
+            others = [list(own) for own in others]
+            for i, one in (columns.copied[k] for k in np.flatnonzero(columns.copies[:, I_LEFT]).tolist()):
+                others[i].append(one)
+        for i, batch in enumerate(batches):
             if batch is not None:
-                self._stream(i, batch, arrivals.times[i])
+                self._values(i, batch, arrivals.times[i])
+                for one in others[i]:
+                    if isinstance(one, _Key):
+                        self._encode(one, batch)
+                    else:
+                        self._store(i, one, batch)
 
-    def _columns(self, i: int) -> _Columns:
-        """Return the columns of stream i in the present layout."""
-        source, payload, copies = self._sources[i], self._payload, []
-        copied: list[_Key | int] = []
-        others: list[_Key | int] = []
-        for key in source.keys:
-            if key.plain >= 0:
-                copies.append((key.plain, 8, 0, self._modules.words_before[key.attribute], 0))
-            (copied if key.plain >= 0 else others).append(key)
-        for k, (at, width) in enumerate(zip(source.payload, source.widths, strict=True)):
-            plain = width and not source.bools[k] and not payload.keeps_nulls(i, k)
-            if plain:
-                copies.append((at, width, payload.addresses[i, k], payload.room[i] - 1, 0))
-            (copied if plain else others).append(k)
+    def _columns(self) -> _Columns:
+        """Return the columns in the present layout of the payload."""
+        payload, copies = self._payload, []
+        copied: list[tuple[int, _Key | int]] = []
+        others: list[list[_Key | int]] = [[] for _ in self._sources]
+        for i, source in enumerate(self._sources):
+            for key in source.keys:
+                if key.plain >= 0:
+                    copies.append((i, key.plain, 8, 0, self._modules.words_before[key.attribute], 0))
+                    copied.append((i, key))
+                else:
+                    others[i].append(key)
+            for k, (at, width) in enumerate(zip(source.payload, source.widths, strict=True)):
+                if width and not source.bools[k] and not payload.keeps_nulls(i, k):
+                    copies.append((i, at, width, payload.addresses[i, k], payload.room[i] - 1, 0))
+                    copied.append((i, k))
+                else:
+                    others[i].append(k)
         return _Columns(np.array(copies, np.int64).reshape(-1, I_FIELDS), copied, others)
 
-    def _stream(self, i: int, batch: pa.RecordBatch, times: Times | None) -> None:
+    def _copy(self, copies: Int64s, batches: Sequence[pa.RecordBatch | None]) -> int:
+        """Copy the columns that one call copies; return the number of those that it left out."""
+        modules, fields, at = self._modules, self._fields, 0
+        if self._exported:
+            release_all(self._batches)
+        self._exported = True
+        for i, batch in enumerate(batches):
+            if batch is not None:
+                fields[at + G_FIRST], fields[at + G_WORDS] = modules.following[i], modules.input_of(i)
+                batch._export_to_c(self._address + 8 * at)
+            at += G_FIELDS
+        left: int = copy_batches(copies, self._batches)
+        self._exported = False
+        return left
+
+    def _values(self, i: int, batch: pa.RecordBatch, times: Times | None) -> None:
+        """Write what scans and comparisons of stream i read, and event times."""
         modules, source, rows = self._modules, self._sources[i], len(batch)
         for ring, name, kind in source.compared:
             values = compared_values(source.name, name, batch, kind, modules.dead_rows(i))
@@ -148,37 +179,23 @@ class Loader:
             np.copyto(modules.key_words(i, c), 2 * (modules.first_arrival(i) + np.arange(rows)) + side)
         if times is not None:
             modules.set_values(i, 0, times, modules.ring_slices(i, rows))
-        if self._known[0] != self._payload.laid_out:
-            # Also within a push: the first null of a column moves the rings.
-            self._known = self._payload.laid_out, [self._columns(j) for j in range(len(self._sources))]
-        copies, copied, others = self._known[1][i]
-        if copied:
-            _, exported = batch.__arrow_c_array__()
-            own = modules.input_of(i) if source.keys else 0
-            if copy_batch(copies, _pointer(exported, b"arrow_array"), own, modules.following[i], rows):
-                others = others + [copied[k] for k in np.flatnonzero(copies[:, I_LEFT]).tolist()]
-        for one in others:
-            if isinstance(one, _Key):
-                words, dead = modules.words_of(one.attribute), modules.dead_of(one.attribute)
-                one.encoder.encode(batch, words, dead, modules.texts_of[one.by])
-            else:
-                self._column(i, one, batch)
 
-    def _column(self, i: int, k: int, batch: pa.RecordBatch) -> None:
+    def _encode(self, key: _Key, batch: pa.RecordBatch) -> None:
+        """Write the words of a key."""
+        words, dead = self._modules.words_of(key.attribute), self._modules.dead_of(key.attribute)
+        key.encoder.encode(batch, words, dead, self._modules.texts_of[key.by])
+
+    def _store(self, i: int, k: int, batch: pa.RecordBatch) -> None:
         """Store payload column k of stream i."""
         modules, payload, source = self._modules, self._payload, self._sources[i]
-        column, width, rows = batch.column(source.payload[k]), source.widths[k], len(batch)
-        if not width:
-            try:
-                payload.append_log(i, k, column, modules.first_arrival(i))
-            except TOO_LONG as error:
-                raise InputError(
-                    f"stream {source.name}: column {batch.schema.names[source.payload[k]]!r} decodes to more than"
-                    f" one array of {payload.kinds[i][k]} can hold; push fewer rows at a time"
-                ) from error
+        column = batch.column(source.payload[k])
+        if source.widths[k]:
+            payload.append(i, k, column, modules.ring_slices(i, len(batch)))
             return
-        if column.null_count or payload.keeps_nulls(i, k):
-            payload.append_marks(i, k, column, modules.ring_slices(i, rows))
-        values = value_buffer(column)
-        address = values.buffers()[1].address + width * values.offset
-        copy_in(address, payload.addresses[i, k], width, payload.room[i] - 1, modules.following[i], rows)
+        try:
+            payload.append_log(i, k, column, modules.first_arrival(i))
+        except TOO_LONG as error:
+            raise InputError(
+                f"stream {source.name}: column {batch.schema.names[source.payload[k]]!r} decodes to more than one array"
+                f" of {payload.kinds[i][k]} can hold; push fewer rows at a time"
+            ) from error

@@ -5,18 +5,38 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.kernels.accelerate import inlined, jit, u64
-from stairs.kernels.memory import peek8, peek16, peek32, peek64, peek_int64, poke8, poke16, poke32, poke64
+from stairs.kernels.memory import (
+    ARROW_BUFFERS,
+    ARROW_CHILDREN,
+    ARROW_NULLS,
+    ARROW_OFFSET,
+    ARROW_RELEASE,
+    ARROW_WORDS,
+    peek8,
+    peek16,
+    peek32,
+    peek64,
+    peek_int64,
+    poke8,
+    poke16,
+    poke32,
+    poke64,
+    release,
+)
 
 # copies[k]: a column of pushed rows whose values stay as they are
-I_COLUMN = 0  # its position in the batch
-I_WIDTH = 1  # bytes of a value: 1, 2, 4, 8 or 16
-I_RING = 2  # address of its ring, 0 = it is a key
-I_PLACE = 3  # slots of the ring - 1; of a key, the words of a row before it in the input of its stream
-I_LEFT = 4  # output: 1 = it has a null, so it was not copied
-I_FIELDS = 5
+I_STREAM = 0
+I_COLUMN = 1  # its position in the batch
+I_WIDTH = 2  # bytes of a value: 1, 2, 4, 8 or 16
+I_RING = 3  # address of its ring, 0 = it is a key
+I_PLACE = 4  # slots of the ring - 1; of a key, the words of a row before it in the input of its stream
+I_LEFT = 5  # output: 1 = it has a null, so it was not copied
+I_FIELDS = 6
 
-# An ArrowArray of Arrow's C data interface: offsets of its fields
-ARROW_NULLS, ARROW_OFFSET, ARROW_BUFFERS, ARROW_CHILDREN = 8, 16, 40, 48
+# batches[i]: the rows of a stream, first an ArrowArray with a child for each column; a released one = there are none
+G_FIRST = ARROW_WORDS  # the first value goes to slot FIRST & mask of a ring
+G_WORDS = ARROW_WORDS + 1  # address of the input of the stream
+G_FIELDS = ARROW_WORDS + 2
 
 # columns[k]: a column to gather for results
 P_STREAM = 0  # stream it belongs to
@@ -47,43 +67,46 @@ def copy_run(source: int, target: int, width: int, n: int) -> None:
             poke8(target + r, peek8(source + r))
 
 
-@inlined
-def copy_to_ring(source: int, ring: int, width: int, mask: int, first: int, n: int) -> None:
-    """Copy n adjacent values to slots first & mask and following of a ring, which has as many slots at least."""
-    slot = first & mask
-    # One copy up to the end of the ring, and one from its start.
-    before = min(n, mask + 1 - slot)
-    copy_run(source, ring + slot * width, width, before)
-    copy_run(source + before * width, ring, width, n - before)
+@jit
+def release_all(batches: np.ndarray) -> None:
+    """Release the batches of a push: int64[streams, G_FIELDS]. It may be repeated."""
+    for i in range(batches.shape[0]):
+        batch = np.int64(batches.ctypes.data) + 8 * G_FIELDS * i
+        if peek_int64(batch + ARROW_RELEASE) != 0:
+            release(batch)
 
 
 @jit
-def copy_in(source: int, ring: int, width: int, mask: int, first: int, n: int) -> None:
-    """Copy a column of n values at address `source` into a ring, as `copy_to_ring` does."""
-    copy_to_ring(source, ring, width, mask, first, n)
+def copy_batches(copies: np.ndarray, batches: np.ndarray) -> int:
+    """Copy columns of a push into rings and input, and release its batches; return the number of columns left out.
 
-
-@jit
-def copy_batch(copies: np.ndarray, batch: int, words: int, first: int, n: int) -> int:
-    """Copy columns of pushed rows into rings and input; return the number of those with a null, which are left out.
-
-    copies  int64[columns, I_FIELDS]
-    batch   address of an ArrowArray of n rows, with a child for each column
-    words   address of the input of the stream
-    first   the first value goes to slot `first` & mask of a ring
+    A column with a null is left out (I_LEFT). copies int64[columns, I_FIELDS], batches int64[streams, G_FIELDS].
     """
-    children, left = peek_int64(batch + ARROW_CHILDREN), 0
+    left = 0
     for k in range(copies.shape[0]):
-        column, width, ring = peek_int64(children + 8 * copies[k, I_COLUMN]), copies[k, I_WIDTH], copies[k, I_RING]
+        i, width, ring = copies[k, I_STREAM], copies[k, I_WIDTH], copies[k, I_RING]
+        batch = np.int64(batches.ctypes.data) + 8 * G_FIELDS * i
+        copies[k, I_LEFT] = 0
+        if peek_int64(batch + ARROW_RELEASE) == 0:
+            continue
+        column, n = peek_int64(peek_int64(batch + ARROW_CHILDREN) + 8 * copies[k, I_COLUMN]), peek_int64(batch)
         buffers = peek_int64(column + ARROW_BUFFERS)
         # The number of nulls may be unknown, -1.
-        copies[k, I_LEFT] = peek_int64(column + ARROW_NULLS) != 0 and peek_int64(buffers) != 0
-        left += copies[k, I_LEFT]
+        if peek_int64(column + ARROW_NULLS) != 0 and peek_int64(buffers) != 0:
+            copies[k, I_LEFT] = 1
+            left += 1
+            continue
         source = peek_int64(buffers + 8) + width * peek_int64(column + ARROW_OFFSET)
-        if copies[k, I_LEFT] == 0 and ring == 0:
-            copy_run(source, words + 8 * n * copies[k, I_PLACE], width, n)
-        elif copies[k, I_LEFT] == 0:
-            copy_to_ring(source, ring, width, copies[k, I_PLACE], first, n)
+        if ring == 0:
+            copy_run(source, batches[i, G_WORDS] + 8 * n * copies[k, I_PLACE], width, n)
+            continue
+        # One copy up to the end of the ring, and one from its start. It has a slot for each row.
+        mask = copies[k, I_PLACE]
+        slot = batches[i, G_FIRST] & mask
+        before = min(n, mask + 1 - slot)
+        copy_run(source, ring + slot * width, width, before)
+        copy_run(source + before * width, ring, width, n - before)
+    release_all(batches)
     return left
 
 

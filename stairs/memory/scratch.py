@@ -104,9 +104,8 @@ class Scratch:
         """Make room for `words` key words and `rows` rows, and clear the marks of the rows."""
         if len(self.input.words) < words:
             room = np.empty(2 * words, np.int64)
-            address = room.ctypes.data
+            wider, address = self.input._replace(words=room), room.ctypes.data
             # No call between the two assignments: an exception there would leave the address of freed memory.
-            wider = self.input._replace(words=room)
             self.input, self.address = wider, address
         if len(self.input.dead) < rows:
             self.input = self.input._replace(dead=np.empty(2 * rows, np.uint8))
