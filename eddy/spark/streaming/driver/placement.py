@@ -4,6 +4,9 @@ The placement may be another one in each micro-batch. All rows are in the log, a
 used only in the state that the newest manifest stands for. So a change needs no protocol: the tasks make engines or
 copies that are missing from the rows of the log, and the commit of the manifest is the switch.
 
+Each manifest stores the placement that was asked for and the hops that ran. A start that asks for none goes on with
+both; "hops" and "auto" begin with the hops.
+
 "hops" and "auto" decide by forecasts, "auto" also between hops and the grid. A change must be predicted to be worth it
 in several forecasts in a row, and to pay for what it reads from the log; then the new placement rests for a while.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
+from typing import Any
 
 from eddy.log import LOG
 from eddy.placement.keys import classes_of
@@ -19,8 +23,9 @@ from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.hops import Hops, own_hops
 from eddy.spark.hops.placing import Placement, check_placement, why_one_round
+from eddy.spark.hops.saved import SavedPlacement, saved
 from eddy.spark.partitioning.job import Job
-from eddy.spark.streaming.driver.forecast import Figures, Forecast
+from eddy.spark.streaming.driver.forecast import Forecast, Forecasts
 from eddy.spark.streaming.worker.samples import Sample
 
 WORTH = 1.1
@@ -64,20 +69,32 @@ def nearest(query: Query) -> dict[str, list[tuple[str, str]]]:
 class Placing:
     """The placement of a running join. Thread-safe.
 
-    nodes   how many there are in hops
+    nodes       how many there are in hops
+    placement   None: the one that `before` asked for, "grid" without it
+    before      the placement of the newest manifest
     """
 
-    def __init__(self, job: Job, nodes: int, placement: Placement, memory: int | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        nodes: int,
+        placement: Placement | None,
+        memory: int | None,
+        before: SavedPlacement | None = None,
+    ) -> None:
         self._job, self._nodes, self._memory = job, nodes, memory
         self._lock = Lock()
         self._asked: Placement = "grid"
-        self._figures: Figures | None = None
+        self._forecasts: Forecasts | None = None
         self._live: Sequence[int] = [0] * len(job.query.streams)
         self._better = self._rest = 0
         self._forecast: Forecast | None = None
         self.hops: Hops | None = None
         """Of the newest micro-batch that was planned; None in one round."""
-        self.ask(placement)
+        asked = placement if placement is not None else "grid" if before is None else before.asked
+        self.ask(asked)
+        if before is not None and self._forecasts is not None:
+            self.hops = before.hops(job.query, nodes)
 
     def ask(self, placement: Placement) -> None:
         """Place the steps in another way from the next micro-batch on."""
@@ -86,12 +103,12 @@ class Placing:
             self._asked = placement
             self._better = self._rest = 0
             follows = placement in ("hops", "auto") and _why_grid(self._job, self._memory) is None
-            self._figures = (self._figures or Figures(self._job, self._nodes)) if follows else None
+            self._forecasts = (self._forecasts or Forecasts(self._job, self._nodes)) if follows else None
 
     @property
     def measures(self) -> bool:
         """Whether the next micro-batches are measured."""
-        return self._figures is not None
+        return self._forecasts is not None
 
     def next(self) -> Hops | None:
         """Return the hops of the next micro-batch, None for one round."""
@@ -100,14 +117,14 @@ class Placing:
             if isinstance(asked, Mapping):
                 self.hops = own_hops(self._job.query, asked, self._nodes, timed=True)
             else:
-                self.hops = None if self._figures is None else self._decided(self._figures, asked)
+                self.hops = None if self._forecasts is None else self._decided(self._forecasts, asked)
             return self.hops
 
-    def _decided(self, figures: Figures, asked: str) -> Hops | None:
+    def _decided(self, forecasts: Forecasts, asked: str) -> Hops | None:
         now = self.hops
         if asked == "hops" and now is None:
             now = own_hops(self._job.query, nearest(self._job.query), self._nodes, timed=True)
-        found = self._forecast = figures.forecast(self._live, now)
+        found = self._forecast = forecasts.forecast(self._live, now)
         if found is None:
             return now
         ways: list[tuple[float, Hops | None]] = [(found.hops_s, found.hops)]
@@ -124,10 +141,15 @@ class Placing:
         self._better, self._rest = 0, REST
         return best
 
+    def saved(self, hops: Hops | None) -> dict[str, Any]:
+        """Return what a manifest stores: the placement that is asked for, and the hops that its micro-batch ran in."""
+        with self._lock:
+            return saved(self._job.query, self._asked, hops)
+
     def steps(self, rows: Sequence[int]) -> tuple[int, ...] | None:
         """Return every how manieth row of each stream the tasks sample; None: no row."""
-        figures = self._figures
-        return None if figures is None else figures.steps(rows)
+        forecasts = self._forecasts
+        return None if forecasts is None else forecasts.steps(rows)
 
     def saw(
         self,
@@ -142,10 +164,10 @@ class Placing:
         seconds      CPU seconds of its tasks; None if they say nothing on the placement
         """
         with self._lock:
-            if self._figures is not None:
-                self._figures.add(rows, samples)
+            if self._forecasts is not None:
+                self._forecasts.add(rows, samples)
                 if seconds is not None:
-                    self._figures.correct(self.hops, live, seconds)
+                    self._forecasts.took(self.hops, live, seconds)
                 self._live = live
 
     def explain(self) -> str:
@@ -158,7 +180,7 @@ class Placing:
         if hops is not None:
             labels = [f"[{one}]" for one in self._job.shares.classes]
             lines += hops.lines(self._job.query.graph.names, labels)
-        if found is not None and self._figures is not None:
+        if found is not None and self._forecasts is not None:
             lines.append(f"  predicted per micro-batch: {found.grid_s:.3g} s in the grid, {found.hops_s:.3g} s in hops")
         return "\n".join(lines)
 
