@@ -148,6 +148,8 @@ def test_a_start_that_asks_for_no_placement_goes_on_with_the_stored_one(spark: S
     assert running.operators()[0] == placed
     assert "a plan for each head is asked for" in running.explain()
     running.stop()
+    how = {"checkpoint": tmp_path / "state", **run.options}
+    assert "begins with that of batch 2" in explain(run.query, run.inputs.frames(spark), **how)
     with pytest.raises(SparkJoinError, match="memory= bounds engines"):
         run.start(memory="1 GiB")
     for asked in ("grid", None):

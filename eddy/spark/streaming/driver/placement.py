@@ -93,7 +93,7 @@ class Placing:
         """Of the newest micro-batch that was planned; None in one round."""
         asked = placement if placement is not None else "grid" if before is None else before.asked
         self.ask(asked)
-        if before is not None and self._forecasts is not None:
+        if before is not None and self.measures:
             self.hops = before.hops(job.query, nodes)
 
     def ask(self, placement: Placement) -> None:
