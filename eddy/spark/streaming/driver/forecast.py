@@ -42,7 +42,7 @@ POINTS = 24
 """So many micro-batches of a placement count for its costs, the newest first."""
 HALF_LIFE = 8
 """A micro-batch of a placement counts half as much as one that came so many later."""
-TRUST = 0.05
+TRUST = 0.02
 """The weight of the usual costs, beside micro-batches whose predictions may be off by their whole amount."""
 MOST_FACTOR = 4.0
 """A cost is at most so many times the usual one of this machine, and this one so many times that of the fit."""
@@ -91,14 +91,14 @@ class MeasuredCosts:
         """
         prior = np.array(astuple(usual)) * factor
         if not self._points:
-            return TaskCosts(*prior)
+            return TaskCosts(*prior.tolist())
         works, seconds = zip(*self._points, strict=True)
         weights = np.sqrt(self._weights())
         terms = np.array(works) * prior / np.array(seconds)[:, None] * weights[:, None]
         trusted = np.sqrt(TRUST) * np.eye(len(prior))
         wanted = np.concatenate([weights, np.full(len(prior), np.sqrt(TRUST))])
         times = np.linalg.lstsq(np.concatenate([terms, trusted]), wanted, rcond=None)[0]
-        return TaskCosts(*(prior * np.clip(times, 1 / MOST_FACTOR, MOST_FACTOR)))
+        return TaskCosts(*(prior * np.clip(times, 1 / MOST_FACTOR, MOST_FACTOR)).tolist())
 
     def _weights(self) -> np.ndarray:
         return 0.5 ** (np.arange(len(self._points))[::-1] / HALF_LIFE)
