@@ -1,4 +1,4 @@
-"""Forecasts of a streaming join: costs that are fitted to its own micro-batches, and chances from samples of keys."""
+"""Forecasts of a streaming join: costs that are fitted to its own micro-batches, and when it is measured."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from eddy.placement.synopses import distribution
 from eddy.spark.hops.costs import TaskCosts, TaskWork
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.streaming.driver.forecast import GRID, HOPS, Forecasts, MeasuredCosts
+from eddy.spark.streaming.driver.placement import EVERY, REST, Placing
 from tests.placement.chains import chain
 
 TRUE = replace(GRID, c_p=3 * GRID.c_p, c_m=GRID.c_m / 2)
@@ -58,6 +59,26 @@ def test_a_placement_that_never_ran_is_off_by_the_factor_of_the_other() -> None:
     after = forecasts.forecast(live, None)
     assert after is not None
     assert (after.grid_s, after.hops_s) == pytest.approx((3 * before.grid_s, 3 * before.hops_s))
+
+
+def test_a_settled_join_is_measured_in_one_of_several_micro_batches() -> None:
+    query, draw, measured = chain(4, 10), np.random.default_rng(3), []
+    placing = Placing(make_job(query, partitions=4), 2, "auto", None)
+    for _ in range(REST + 4 * EVERY):
+        assert placing.next() is None
+        measured.append(placing.measures)
+        assert (placing.steps([100] * 4) is None) != placing.measures
+        if placing.measures:
+            samples = {i: {c: draw.integers(0, 50, 100) for c in own} for i, own in enumerate(classes_of(query))}
+            placing.saw([100] * 4, [500] * 4, [samples], 0.02)
+    assert all(measured[:REST])
+    assert sum(measured[REST:]) == 4
+    placing.ask("auto")
+    placing.next()
+    assert placing.measures
+    placing.ask("grid")
+    placing.next()
+    assert not placing.measures
 
 
 def test_samples_that_meet_again_give_what_they_gave() -> None:

@@ -9,6 +9,9 @@ both; "hops" and "auto" begin with the hops.
 
 "hops" and "auto" decide by forecasts, "auto" also between hops and the grid. A change must be predicted to be worth it
 in several forecasts in a row, and to pay for what it reads from the log; then the new placement rests for a while.
+
+Samples and forecasts take time themselves. So every micro-batch is measured at the start, during that rest, and while
+a change is predicted to be worth it; otherwise one in several is.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ WORTH = 1.1
 """How many times as fast another placement must be predicted to be."""
 PATIENCE, REST = 2, 6
 """In so many micro-batches in a row another placement must be better; after a change none is made for so many."""
+EVERY = 4
+"""Without any sign that another placement is better, one in so many micro-batches is measured."""
 HORIZON = 32
 """Micro-batches within which a change must pay."""
 
@@ -87,13 +92,15 @@ class Placing:
         self._asked: Placement = "grid"
         self._forecasts: Forecasts | None = None
         self._live: Sequence[int] = [0] * len(job.query.streams)
-        self._better = self._rest = 0
+        self._better = self._rest = self._watched = self._unmeasured = 0
+        self._measures = self._fresh = False
+        """Whether the newest micro-batch is measured, and whether there are figures that no forecast has used."""
         self._forecast: Forecast | None = None
         self.hops: Hops | None = None
         """Of the newest micro-batch that was planned; None in one round."""
         asked = placement if placement is not None else "grid" if before is None else before.asked
         self.ask(asked)
-        if before is not None and self.measures:
+        if before is not None and asked in ("hops", "auto") and _why_grid(job, memory) is None:
             self.hops = before.hops(job.query, nodes)
 
     def ask(self, placement: Placement) -> None:
@@ -101,14 +108,14 @@ class Placing:
         check_streaming(self._job, placement, self._memory)
         with self._lock:
             self._asked = placement
-            self._better = self._rest = 0
+            self._better, self._rest, self._watched = 0, 0, REST
             follows = placement in ("hops", "auto") and _why_grid(self._job, self._memory) is None
             self._forecasts = (self._forecasts or Forecasts(self._job, self._nodes)) if follows else None
 
     @property
     def measures(self) -> bool:
-        """Whether the next micro-batches are measured."""
-        return self._forecasts is not None
+        """Whether the newest micro-batch that was planned is measured."""
+        return self._measures
 
     def next(self) -> Hops | None:
         """Return the hops of the next micro-batch, None for one round."""
@@ -118,27 +125,34 @@ class Placing:
                 self.hops = own_hops(self._job.query, asked, self._nodes, timed=True)
             else:
                 self.hops = None if self._forecasts is None else self._decided(self._forecasts, asked)
+            watched = self._forecast is None or self._better or self._watched
+            self._measures = self._forecasts is not None and bool(watched or self._unmeasured + 1 >= EVERY)
+            self._unmeasured = 0 if self._measures else self._unmeasured + 1
+            self._watched -= self._watched > 0
+            self._rest -= self._rest > 0
             return self.hops
 
     def _decided(self, forecasts: Forecasts, asked: str) -> Hops | None:
         now = self.hops
         if asked == "hops" and now is None:
             now = own_hops(self._job.query, nearest(self._job.query), self._nodes, timed=True)
-        found = self._forecast = forecasts.forecast(self._live, now)
+        if not self._fresh:
+            return now
+        found, self._fresh = forecasts.forecast(self._live, now), False
         if found is None:
             return now
+        self._forecast = found
         ways: list[tuple[float, Hops | None]] = [(found.hops_s, found.hops)]
         if asked == "auto":
             ways.append((found.grid_s, None))
         least, best = min(ways, key=lambda one: one[0])
         present = found.grid_s if found.present_s is None else found.present_s
         pays = least * WORTH < present and (present - least) * HORIZON > found.rebuilt_s
-        self._rest -= self._rest > 0
         self._better = self._better + 1 if pays and not self._rest else 0
         if self._better < PATIENCE:
             return now
         LOG.info("the join changes to %s: predicted %.3g s instead of %.3g s", _kind(best), least, present)
-        self._better, self._rest = 0, REST
+        self._better, self._rest, self._watched = 0, REST, REST
         return best
 
     def saved(self, hops: Hops | None) -> dict[str, Any]:
@@ -149,7 +163,7 @@ class Placing:
     def steps(self, rows: Sequence[int]) -> tuple[int, ...] | None:
         """Return every how manieth row of each stream the tasks sample; None: no row."""
         forecasts = self._forecasts
-        return None if forecasts is None else forecasts.steps(rows)
+        return forecasts.steps(rows) if forecasts is not None and self._measures else None
 
     def saw(
         self,
@@ -168,7 +182,7 @@ class Placing:
                 self._forecasts.add(rows, samples)
                 if seconds is not None:
                     self._forecasts.took(self.hops, live, seconds)
-                self._live = live
+                self._live, self._fresh = live, True
 
     def explain(self) -> str:
         """Return a text on the placement."""
