@@ -69,7 +69,7 @@ def test_a_settled_join_is_measured_in_one_of_several_micro_batches() -> None:
         measured.append(placing.measures)
         assert (placing.steps([100] * 4) is None) != placing.measures
         if placing.measures:
-            samples = {i: {c: draw.integers(0, 50, 100) for c in own} for i, own in enumerate(classes_of(query))}
+            samples = {i: {c: draw.integers(0, 5000, 100) for c in own} for i, own in enumerate(classes_of(query))}
             placing.saw([100] * 4, [500] * 4, [samples], 0.02)
     assert all(measured[:REST])
     assert sum(measured[REST:]) == 4
