@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ from stairs.graph import FOREVER
 from stairs.memory.allowance import Allowance
 from stairs.modules import Modules
 from stairs.payload import Payload
+from stairs.row_messages import RowMessages
 from stairs.stems import RENUMBER_AT
 
 
@@ -135,6 +137,8 @@ class JoinEngine:
             count_only=options.count_only,
             ids_only=options.ids_only,
         )
+        plain = self.output.plain
+        self._messages = None if plain is None else RowMessages(self.payload, plain, self.output.schema)
         self.n_results = self.n_deleted = self.pushes = 0
         self.undo: UndoRecord | None = None
         self.commit: CommitRecord | None = None
@@ -172,13 +176,14 @@ class JoinEngine:
 
     def combinations(self, count: int) -> Combinations:
         """Return the `count` combinations that the kernel found in the push at hand."""
-        modules = self.modules
+        modules, messages = self.modules, self._messages
         return Combinations(
             count,
             modules.walk.signs,
             int(modules.meta[M_DELETED]),
             lambda: self.payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE]),
             modules.arrival_numbers,
+            None if messages is None else partial(messages.table, modules.walk.ids, count),
         )
 
     def set_bound(self, max_bytes: int | None) -> None:

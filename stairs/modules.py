@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from operator import add
+from operator import add, mul
 
 import numpy as np
 import numpy.typing as npt
@@ -57,10 +57,11 @@ from stairs.errors import CapacityError
 from stairs.graph import FOREVER, JoinGraph
 from stairs.kernels.arena import transpose, undo
 from stairs.kernels.batched import push_batched
+from stairs.kernels.by_address import Descriptions
 from stairs.kernels.keys import sweep
 from stairs.kernels.one_by_one import push_singly
 from stairs.kernels.one_key import push_one_key
-from stairs.memory.arena import Batch, Bytes, Entries, Int64s, Routes, Walk
+from stairs.memory.arena import Bytes, Entries, Int64s, Routes, Walk
 from stairs.memory.scratch import Room, Scratch
 from stairs.routes import no_entries
 from stairs.stems import RENUMBER_AT, Stems
@@ -82,8 +83,15 @@ class Modules(Stems):
         super().__init__(graph, renumber_at)
         m = graph.n_streams
         self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
-        self._no_entries = no_entries()
-        self._attribute_widths = [(i, graph.widths[c]) for i in range(m) for c in graph.attributes[i]]
+        self._no_entries, self._described = no_entries(), Descriptions()
+        self._owners = [i for i, classes in enumerate(graph.attributes) for _ in classes]
+        self._attribute_widths = [graph.widths[c] for classes in graph.attributes for c in classes]
+        """Per attribute, its stream and the words of its keys."""
+        self.words_before = [
+            sum(graph.widths[c] for c in classes[:k]) for classes in graph.attributes for k in range(len(classes))
+        ]
+        """Per attribute, the words of a row before its own in the input of its stream."""
+        self._row_words = [sum(graph.widths[c] for c in classes) for classes in graph.attributes]
         self._one_key = graph.n_classes == 1 and not graph.comparisons
         self.following = [0] * m
         self._saved: tuple[Int64s, Int64s] | None = None
@@ -112,25 +120,24 @@ class Modules(Stems):
         if self.texts:
             # Without strings the kernel sweeps.
             self._sweep()
-        # One access for both columns: small pushes are frequent.
         self.bands.begin()
+        # One access for both columns: small pushes are frequent.
         following, low = self.streams.T[S_NEXT : S_LO + 1].tolist()
         if max(map(add, following, rows)) > self.renumber_at:
             self.renumber()
             following, low = self.streams.T[S_NEXT : S_LO + 1].tolist()
-        for i, n in enumerate(rows):
-            least = following[i] - low[i] + n
-            if least > self.capacity[i] and n:
-                if least > RENUMBER_AT:
+        for i, (n, end, start, room) in enumerate(zip(rows, following, low, self.capacity, strict=True)):
+            if end - start + n > room and n:
+                if end - start + n > RENUMBER_AT:
                     raise CapacityError(
-                        f"stream {self.graph.names[i]}: its window would contain {least} tuples, the limit is"
+                        f"stream {self.graph.names[i]}: its window would contain {end - start + n} tuples, the limit is"
                         f" {RENUMBER_AT}; use a smaller window"
                     )
-                self._grow_ring(i, least)
+                self._grow_ring(i, end - start + n)
         self.following = following
         self._rows = np.array(rows, np.int64)
         self._row_starts = [0, *accumulate(self._marks(rows))]
-        self._word_starts = [0, *accumulate(rows[i] * width for i, width in self._attribute_widths)]
+        self._word_starts = [0, *accumulate(map(mul, rows, self._row_words))]
         self.scratch.take_in(self._word_starts[-1], self._row_starts[-1])
         self.meta[:M_OF_PUSH] = 0
         self._saved = self.streams.copy(), self.meta.copy()
@@ -160,11 +167,14 @@ class Modules(Stems):
 
     def words_of(self, x: int) -> Int64s:
         """Return a view for the key words of attribute x, as `key_words` does."""
-        return self.scratch.words[self._word_starts[x] : self._word_starts[x + 1]]
+        i = self._owners[x]
+        n = int(self._rows[i])
+        start = self._word_starts[i] + n * self.words_before[x]
+        return self.scratch.input.words[start : start + n * self._attribute_widths[x]]
 
-    def address_of(self, x: int) -> int:
-        """Return the address of `words_of`."""
-        return self.scratch.address + 8 * self._word_starts[x]
+    def input_of(self, i: int) -> int:
+        """Return the address of the key words of stream i, attribute by attribute as `words_of` each."""
+        return self.scratch.address + 8 * self._word_starts[i]
 
     def dead_of(self, x: int) -> Bytes:
         """Return a view of the marks for nulls of attribute x: those of the rows of its stream (`dead_rows`)."""
@@ -172,7 +182,7 @@ class Modules(Stems):
 
     def dead_rows(self, i: int) -> Bytes:
         """Return a view of the marks of rows of stream i that cannot join: uint8[rows], 0 until the caller sets 1."""
-        return self.scratch.dead[self._row_starts[i] : self._row_starts[i + 1]]
+        return self.scratch.input.dead[self._row_starts[i] : self._row_starts[i + 1]]
 
     def ring_slices(self, i: int, n: int) -> list[tuple[slice, slice]]:
         """Return pairs (slots of the ring, rows of the push) for the next n tuples of stream i: two at the wrap."""
@@ -251,13 +261,12 @@ class Modules(Stems):
         stop      the position in `order` at which to stop; None = the end. Another call resumes there.
         """
         scratch, meta = self.scratch, self.meta
-        batch = Batch(order, scratch.words, scratch.dead)
         tables = self._no_entries if entries is None else entries
         meta[M_STOP] = len(order) if stop is None else stop
         try:
             for cache in self.caches:
                 cache.follow()
-            while (status := self._push(tables, routes, batch, count_only)) != DONE:
+            while (status := self._push(tables, routes, order, count_only)) != DONE:
                 if status == NEED_OUTPUT:
                     scratch.grow_results(int(meta[M_OUT]), int(meta[M_NEED]), bool(meta[M_CHANGELOG]))
                 elif status == NEED_PARTIALS:
@@ -281,15 +290,25 @@ class Modules(Stems):
     @property
     def kernel(self) -> Callable[..., int]:
         """The kernel of a push in the present mode. Each is compiled at its first use."""
-        meta = self.meta.tolist()  # one access: small pushes are frequent
-        mode, changelog = meta[M_MODE], meta[M_CHANGELOG]
+        mode, changelog = self.meta[M_MODE : M_CHANGELOG + 1].tolist()
         if mode not in (VIRTUAL, LOADING):
             return push_singly
         return push_one_key if self._one_key and not changelog else push_batched
 
-    def _push(self, entries: Entries, routes: Routes, batch: Batch, count_only: bool) -> int:
-        walk, chunk = self.scratch.walk, self.scratch.chunk
-        return self.kernel(self.arena, entries, routes, batch, walk, chunk, self._rows, count_only)
+    def _push(self, entries: Entries, routes: Routes, order: Bytes, count_only: bool) -> int:
+        scratch, own = self.scratch, self._described.address
+        temporary = scratch.described.address
+        return self.kernel(
+            own(self.arena),
+            own(entries),
+            own(routes),
+            temporary(scratch.input),
+            temporary(scratch.walk),
+            temporary(scratch.chunk),
+            order,
+            self._rows,
+            count_only,
+        )
 
     @property
     def walk(self) -> Walk:

@@ -10,7 +10,6 @@ types (strings, lists, structs, …) are kept as Arrow arrays of their plain typ
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stairs.chunk_log import ChunkLog
-from stairs.gathered import ColumnId, Gathered
-from stairs.kernels.payload import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
+from stairs.gathered import ColumnId, Gathered, laid_out
+from stairs.kernels.payload import P_FIELDS, P_MASK, P_RING, P_STREAM, P_WIDTH, gather
 from stairs.memory.allowance import Allowance
 from stairs.memory.segments import copy_ring
 from stairs.plain_types import Column, declared, merged, plain, to_plain
@@ -46,9 +45,16 @@ def fixed_width(kind: pa.DataType) -> int:
     return width if width in (1, 2, 4, 8, 16) else 0
 
 
-def value_buffer(column: pa.Array) -> pa.Array:
-    """Return a column whose values have the layout of its ring: booleans become bytes."""
-    return column.cast(pa.uint8()) if column.type == _BOOL else column
+def _bytes_of(column: pa.Array, width: int) -> npt.NDArray[np.uint8]:
+    """Return the values of a column as they lie in its ring, uint8[rows, width]; booleans are bytes."""
+    column = column.cast(pa.uint8()) if column.type == _BOOL else column
+    values = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
+    return values.reshape(-1, width)
+
+
+def aligned(n: int) -> int:
+    """Return the rows for which there is room in each column of `n` results, so that columns begin at cache lines."""
+    return (n + 63) // 64 * 64
 
 
 def _packed(memory: pa.Buffer, start: int, n: int) -> pa.Buffer:
@@ -146,7 +152,7 @@ class Payload:
             "_parts": {},
             "_whole": Gathered(
                 described,
-                described[:, P_WIDTH].tolist(),
+                laid_out(described),
                 self._rings,
                 null_rings,
                 list(self._logs),
@@ -236,21 +242,24 @@ class Payload:
         self._saved = None
 
     def keeps_nulls(self, i: int, k: int) -> bool:
-        """Return whether column k of stream i has a validity ring, which `append_marks` must then write."""
+        """Return whether column k of stream i has a validity ring, because it has had a null."""
         return (i, k) in self._valid
 
-    def append_marks(self, i: int, k: int, column: pa.Array, slices: Slices) -> None:
-        """Write the validity of column k of the rows of stream i; `slices` comes from `Modules.ring_slices`.
+    def append(self, i: int, k: int, column: pa.Array, slices: Slices) -> None:
+        """Write column k of the rows of stream i to its ring; `slices` comes from `Modules.ring_slices`.
 
         The first null of a column creates its validity ring, which moves all rings. Raises CapacityError.
         """
         column_id = (i, k)
-        if column_id not in self._valid:
+        if column.null_count and column_id not in self._valid:
             self.allowance.ask(-(-self.room[i] // 64) * 64, "room for the nulls of a column")
             self._layout(self._ring, self._valid, null_rings=[*self._null_rings, column_id])
-        valid = np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)
-        for slots, rows in slices:
-            self._valid[column_id][slots] = valid[rows]
+        written = [(self._ring[column_id], _bytes_of(column, self._width[column_id]))]
+        if column_id in self._valid:
+            written.append((self._valid[column_id], np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)))
+        for ring, values in written:
+            for slots, rows in slices:
+                ring[slots] = values[rows]
 
     def append_log(self, i: int, k: int, column: pa.Array, first: int) -> None:
         """Append column k of rows of stream i, the first of which is arrival `first`. Raises `plain_types.TOO_LONG`."""
@@ -307,9 +316,7 @@ class Payload:
                 column = column.combine_chunks()
             if column.null_count:
                 self._valid[i, k][: len(column), 0] = np.asarray(pc.is_valid(column).cast(pa.uint8()))
-            column = value_buffer(column)
-            values = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
-            self._ring[i, k][: len(column)] = values.reshape(-1, width)
+            self._ring[i, k][: len(column)] = _bytes_of(column, width)
 
     def turn(self, i: int, slots: int) -> None:
         """Rotate the rings of stream i: the value in slot s moves to slot s + slots."""
@@ -326,6 +333,18 @@ class Payload:
                 log.drop_before(low[i])
 
     # Results
+
+    def described(self, columns: Sequence[ColumnId]) -> npt.NDArray[np.int64] | None:
+        """Return what the kernel `gather` needs for some columns, which holds while `laid_out` does not change.
+
+        None if one of them is no plain ring: it has strings or the like, booleans, or has had a null.
+        """
+        plain = dict(zip(self._rings, self._whole.described, strict=False))
+        if not columns or any(one not in plain or one in self._bools or one in self._valid for one in columns):
+            return None
+        found = np.stack([plain[one] for one in columns])
+        laid_out(found)
+        return found
 
     def gather(
         self,
@@ -354,12 +373,11 @@ class Payload:
                 self._parts[chosen] = whole.part(*chosen)
             whole = self._parts[chosen]
         lacking = [] if absent is None else [i for i in range(len(self.kinds)) if absent[:, i].any()]
-        starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in whole.widths)]
+        room = aligned(n)
+        starts = [room * before for before in whole.before]
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])
-        whole.described[:, P_OUT] = starts[:-1]
-        whole.described[:, P_OUT] += memory.address
-        gather(whole.described, ids, len(whole.places), n)
+        gather(whole.described, ids, len(whole.places), n, memory.address, room)
         found: dict[ColumnId, Column] = {}
         bits: dict[ColumnId, pa.Buffer] = {}
         for column_id, start in zip(whole.nulls, starts[len(whole.rings) :], strict=False):
@@ -371,12 +389,12 @@ class Payload:
                 if (i, k) in bits:
                     present &= np.unpackbits(np.frombuffer(bits[i, k], np.uint8), count=n, bitorder="little") != 0
                 bits[i, k] = pa.py_buffer(np.packbits(present, bitorder="little"))
-        for column_id, start, width in zip(whole.rings, starts, whole.widths, strict=False):
+        for column_id, start in zip(whole.rings, starts, strict=False):
             kind = self.kinds[column_id[0]][column_id[1]]
             if column_id in self._bools:
                 values = _packed(memory, start, n)
             else:
-                values = memory.slice(start, n * width)
+                values = memory.slice(start, n * self._width[column_id])
             found[column_id] = pa.Array.from_buffers(kind, n, [bits.get(column_id), values])
         for i, k in whole.logs:
             log, place = self._logs[i, k], whole.places[i]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -128,12 +129,17 @@ def route_tables(
 ) -> Routes:
     """Return the rows of the tables as arrays (see `Routes`); `ready` is None unless tuples are routed hop by hop."""
     return Routes(
-        np.array(span, np.int64).reshape(-1, R_FIELDS),
-        np.array(hops, np.int64).reshape(-1, H_FIELDS),
-        np.array(ops, np.int64).reshape(-1, O_FIELDS),
-        np.array(compares, np.int64).reshape(-1, X_FIELDS),
+        span if isinstance(span, np.ndarray) else _table(span, R_FIELDS),
+        _table(hops, H_FIELDS),
+        _table(ops, O_FIELDS),
+        _table(compares, X_FIELDS),
         np.zeros((0, 5), np.int64) if ready is None else ready,
     )
+
+
+def _table(rows: Sequence[Sequence[int]], fields: int) -> Int64s:
+    # From one flat list in about half the time of a list of rows.
+    return np.array(list(chain.from_iterable(rows)), np.int64).reshape(-1, fields)
 
 
 def no_routes() -> Routes:

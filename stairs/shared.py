@@ -120,7 +120,7 @@ class SharedStems(Modules):
 
     def dead_of(self, x: int) -> Bytes:
         """Return a view of the marks for nulls of attribute x: uint8[rows], 0 until the caller sets 1."""
-        return self.scratch.dead[self._row_starts[x] : self._row_starts[x + 1]]
+        return self.scratch.input.dead[self._row_starts[x] : self._row_starts[x + 1]]
 
     def begin(self, rows: Sequence[int]) -> None:
         """Open a push, here and in all shares; see `Modules.begin`."""

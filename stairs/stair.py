@@ -140,10 +140,10 @@ class Stair(EntryRing):
         self.modules = modules = tables.modules
         self.streams = tuple(sorted(set(streams)))
         self.by, self.track = by, track
-        graph, members = modules.graph, np.array(self.streams)
-        columns = np.array([graph.columns[by].get(j, -1) for j in self.streams])
-        keyed = int((columns >= 0).argmax())
-        if len(self.streams) < 2 or columns[keyed] < 0:
+        graph = modules.graph
+        columns = [graph.columns[by].get(j, -1) for j in self.streams]
+        keyed = next((k for k, column in enumerate(columns) if column >= 0), -1)
+        if len(self.streams) < 2 or keyed < 0:
             raise StateError(f"{self.what}: the set needs two or more streams, one of which has the class")
         if complete and all((modules.streams[list(self.streams), S_NEXT] > self.lows).tolist()):
             raise StateError(f"{self.what} cannot be born complete: each of its streams has tuples; promote its keys")
@@ -165,7 +165,7 @@ class Stair(EntryRing):
         fields[E_HEADS], fields[E_RING] = spare.heads_address, spare.ring_address
         self.state[:] = fields
         parts = tables.entries.parts[first : first + len(self.streams)]
-        parts[:, P_STREAM], parts[:, P_COLUMN] = members, columns
+        parts[:, P_STREAM], parts[:, P_COLUMN] = self.streams, columns
         self.follow()
 
     @property

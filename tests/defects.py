@@ -31,6 +31,10 @@ class Defect:
 
 DEFECTS = (
     Defect(
+        "a column with nulls is copied as if it had none",
+        (Edit("stairs/kernels/payload.py", "if peek_int64(column + ARROW_NULLS) != 0 and", "if False and"),),
+    ),
+    Defect(
         "what is present is taken for complete: a composite is stored under a key that is not attempted",
         (Edit("stairs/kernels/climb.py", "if peek_int32(p) < row[E_BIRTH]:", "if peek_int32(p) < -2:"),),
         seed=1,

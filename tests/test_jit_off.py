@@ -63,7 +63,16 @@ FOR_COMPILED_KERNELS = (
 )
 """Tests of these files that take seconds each in plain Python, and most of the total time. They alone cover a dozen
 lines of kernels, mostly the interning of many strings."""
-NO_LOOPS = ("__init__.py", "accelerate.py", "arguments.py", "bits.py", "compiled.py", "memory.py", "pipeline.py")
+NO_LOOPS = (
+    "__init__.py",
+    "accelerate.py",
+    "arguments.py",
+    "bits.py",
+    "by_address.py",
+    "compiled.py",
+    "memory.py",
+    "pipeline.py",
+)
 """Files of the kernel package that run other code in plain Python, or that do the compiling."""
 LEAST_PERCENT = 90
 

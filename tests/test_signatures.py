@@ -16,9 +16,11 @@ WITHIN_OTHERS = {
     "stairs.kernels.keys.adopt",
     "stairs.kernels.keys.drop_key",
     "stairs.kernels.marks.clear_outwards",
+    "stairs.kernels.payload.release_all",
     "stairs.kernels.promotion.promote",
 }
-"""Kernels that only other kernels and tests call, so they may not be loaded by themselves, as steps may not."""
+"""Kernels that only other kernels, tests and the push after an interrupted one call, so they may not be loaded by
+themselves, as steps may not."""
 COLD = {
     "stairs.kernels.byte_strings.recount",
     "stairs.kernels.lookups.lost_key",

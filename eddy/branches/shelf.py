@@ -39,7 +39,9 @@ class Shelf:
         self.payload = Payload(kinds, [LEAST_ROOM] * n)
         self._times: list[Int64s] = [np.zeros(LEAST_ROOM if query.graph.timed else 0, np.int64) for _ in range(n)]
         # The loader writes where these attributes say; a query with branches has no keys of its own.
-        place = SimpleNamespace(ring_slices=self._slices, first_arrival=lambda i: self.following[i])
+        place = SimpleNamespace(
+            ring_slices=self._slices, first_arrival=lambda i: self.following[i], input_of=lambda i: 0
+        )
         self._place = place
         self._loader = Loader(sources_of(query, columns), place, self.payload)  # type: ignore[arg-type]
         self._saved: list[int] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class Arrivals:
                 merged[self.order == i] = ticks
         return bool((merged[1:] >= merged[:-1]).all())
 
-    @property
+    @cached_property
     def rows(self) -> list[int]:
         """Rows that arrive, by stream."""
         return [0 if batch is None else len(batch) for batch in self.batches]

@@ -1,8 +1,9 @@
 """Loads the rows of a push to where the kernels read them: keys as words, event times and payload in their rings.
 
-A column whose memory already has the layout of its target (64-bit integer keys without nulls, payload of fixed width)
-is copied by address, all of them in one kernel call; the other columns go through Arrow. The loader computes whatever
-depends on the query alone once, so that a small push costs no more than a few Arrow calls per column.
+Columns whose memory already has the layout of their target (64-bit integer keys and payload of fixed width, both
+without nulls) are copied by one kernel call, which reads their addresses from Arrow's C data interface:
+an array object for each column would cost more than the rows of a small push. The other columns go through Arrow, one
+by one. What depends on the query or on the layout of the rings alone is computed once.
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.keys import KeyEncoder, compared_values
 from eddy.query.query import Query
 from stairs.errors import InputError
-from stairs.kernels.payload import J_FIELDS, J_TARGET, copy_in
+from stairs.kernels.payload import G_FIELDS, G_FIRST, G_WORDS, I_FIELDS, I_LEFT, copy_batches, release_all
+from stairs.memory.arena import Int64s
 from stairs.modules import Modules
-from stairs.payload import Payload, fixed_width, value_buffer
+from stairs.payload import Payload, fixed_width
 from stairs.plain_types import TOO_LONG
-
-_NO_RING = (1 << 60) - 1
-"""Mask of a target that is not a ring: slots are rows."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class Source:
     bools     per payload column whether it is boolean
     scans     the scan classes of the stream, each with its position in the class
     compared  rings of values that comparisons read, other than event times: (ring, column, type)
-    columns   positions of all columns that are copied, ascending
     """
 
     def __init__(
@@ -68,7 +66,6 @@ class Source:
         self.payload = [schema.get_field_index(column) for column in payload]
         self.widths = [fixed_width(schema.field(k).type) for k in self.payload]
         self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.payload]
-        self.columns = sorted({key.plain for key in self.keys if key.plain >= 0} | set(self.payload))
 
 
 def sources_of(query: Query, columns: list[list[str]]) -> list[Source]:
@@ -92,12 +89,17 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[Source]:
     return found
 
 
-class _Work(NamedTuple):
-    """Copies of one push: jobs (rows of J_FIELDS), (job, ring) pairs, and the arrays that the jobs point into."""
+class _Columns(NamedTuple):
+    """Keys and payload columns of all streams, as they are loaded in one layout of the payload.
 
-    jobs: list[tuple[int, int, int, int, int, int]]
-    rings: list[tuple[int, tuple[int, int]]]
-    alive: list[pa.Array]
+    copies   int64[n, I_FIELDS], those that one call copies
+    copied   the same as (stream, key or number of a payload column)
+    others   per stream those that go through Arrow, one by one
+    """
+
+    copies: Int64s
+    copied: list[tuple[int, _Key | int]]
+    others: list[list[_Key | int]]
 
 
 class Loader:
@@ -106,62 +108,94 @@ class Loader:
     def __init__(self, sources: Sequence[Source], modules: Modules, payload: Payload) -> None:
         self._modules, self._payload = modules, payload
         self._sources = sources
-        most = sum(len(source.keys) + len(source.payload) for source in self._sources)
-        self._jobs = np.zeros((most, J_FIELDS), np.int64)
+        self._known: tuple[int, _Columns] | None = None
+        """The layout of the payload, and the columns in it."""
+        self._batches = np.zeros((len(sources), G_FIELDS), np.int64)
+        self._fields, self._address = self._batches.reshape(-1).data, self._batches.ctypes.data
+        self._exported = False
+        """Whether an exception may have left batches that are not released."""
 
     def load(self, arrivals: Arrivals) -> None:
         """Write the rows of the current push. Raises InputError for a value that does not fit the type of its class."""
-        work = _Work([], [], [])
-        moved = self._payload.laid_out
-        for i, batch in enumerate(arrivals.batches):
+        if self._known is None or self._known[0] != self._payload.laid_out:
+            self._known = self._payload.laid_out, self._columns()
+        columns, batches, others = self._known[1], arrivals.batches, self._known[1].others
+        if columns.copied and self._copy(columns.copies, batches):
+            others = [list(own) for own in others]
+            for i, one in (columns.copied[k] for k in np.flatnonzero(columns.copies[:, I_LEFT]).tolist()):
+                others[i].append(one)
+        for i, batch in enumerate(batches):
             if batch is not None:
-                self._stream(i, batch, arrivals.times[i], work)
-        if not work.jobs:
-            return
-        jobs = self._jobs[: len(work.jobs)]
-        jobs[:] = work.jobs
-        if self._payload.laid_out != moved:
-            # The first null of a column has moved the rings; the jobs made before have old addresses.
-            for k, place in work.rings:
-                jobs[k, J_TARGET] = self._payload.addresses[place]
-        copy_in(jobs)
+                self._values(i, batch, arrivals.times[i])
+                for one in others[i]:
+                    if isinstance(one, _Key):
+                        self._encode(one, batch)
+                    else:
+                        self._store(i, one, batch)
 
-    def _stream(self, i: int, batch: pa.RecordBatch, times: Times | None, work: _Work) -> None:
-        modules, payload, source, rows = self._modules, self._payload, self._sources[i], len(batch)
-        columns = {k: batch.column(k) for k in source.columns}
-        first, mask = modules.following[i], modules.capacity[i] - 1
+    def _columns(self) -> _Columns:
+        """Return the columns in the present layout of the payload."""
+        payload, copies = self._payload, []
+        copied: list[tuple[int, _Key | int]] = []
+        others: list[list[_Key | int]] = [[] for _ in self._sources]
+        for i, source in enumerate(self._sources):
+            for key in source.keys:
+                if key.plain >= 0:
+                    copies.append((i, key.plain, 8, 0, self._modules.words_before[key.attribute], 0))
+                    copied.append((i, key))
+                else:
+                    others[i].append(key)
+            for k, (at, width) in enumerate(zip(source.payload, source.widths, strict=True)):
+                if width and not source.bools[k] and not payload.keeps_nulls(i, k):
+                    copies.append((i, at, width, payload.addresses[i, k], payload.room[i] - 1, 0))
+                    copied.append((i, k))
+                else:
+                    others[i].append(k)
+        return _Columns(np.array(copies, np.int64).reshape(-1, I_FIELDS), copied, others)
+
+    def _copy(self, copies: Int64s, batches: Sequence[pa.RecordBatch | None]) -> int:
+        """Copy the columns that one call copies; return the number of those that it left out."""
+        modules, fields, at = self._modules, self._fields, 0
+        if self._exported:
+            release_all(self._batches)
+        self._exported = True
+        for i, batch in enumerate(batches):
+            if batch is not None:
+                fields[at + G_FIRST], fields[at + G_WORDS] = modules.following[i], modules.input_of(i)
+                batch._export_to_c(self._address + 8 * at)
+            at += G_FIELDS
+        left: int = copy_batches(copies, self._batches)
+        self._exported = False
+        return left
+
+    def _values(self, i: int, batch: pa.RecordBatch, times: Times | None) -> None:
+        """Write what scans and comparisons of stream i read, and event times."""
+        modules, source, rows = self._modules, self._sources[i], len(batch)
         for ring, name, kind in source.compared:
             values = compared_values(source.name, name, batch, kind, modules.dead_rows(i))
             modules.set_values(i, ring, values, modules.ring_slices(i, rows))
         for c, side in source.scans:
             # Arrival numbers identify the tuples of one stream.
             np.copyto(modules.key_words(i, c), 2 * (modules.first_arrival(i) + np.arange(rows)) + side)
-        for key in source.keys:
-            column = columns.get(key.plain)
-            if column is not None and not column.null_count:
-                address = column.buffers()[1].address + 8 * column.offset
-                work.jobs.append((address, modules.address_of(key.attribute), 8, 0, _NO_RING, rows))
-            else:
-                words, dead = modules.words_of(key.attribute), modules.dead_of(key.attribute)
-                key.encoder.encode(batch, words, dead, modules.texts_of[key.by])
         if times is not None:
             modules.set_values(i, 0, times, modules.ring_slices(i, rows))
-        for k, column in enumerate(columns[at] for at in source.payload):
-            width = source.widths[k]
-            if not width:
-                try:
-                    payload.append_log(i, k, column, modules.first_arrival(i))
-                except TOO_LONG as error:
-                    raise InputError(
-                        f"stream {source.name}: column {batch.schema.names[source.payload[k]]!r} decodes to more than"
-                        f" one array of {payload.kinds[i][k]} can hold; push fewer rows at a time"
-                    ) from error
-                continue
-            if column.null_count or payload.keeps_nulls(i, k):
-                payload.append_marks(i, k, column, modules.ring_slices(i, rows))
-            if source.bools[k]:
-                column = value_buffer(column)
-            address = column.buffers()[1].address + width * column.offset
-            work.rings.append((len(work.jobs), (i, k)))
-            work.jobs.append((address, payload.addresses[i, k], width, first, mask, rows))
-            work.alive.append(column)
+
+    def _encode(self, key: _Key, batch: pa.RecordBatch) -> None:
+        """Write the words of a key."""
+        words, dead = self._modules.words_of(key.attribute), self._modules.dead_of(key.attribute)
+        key.encoder.encode(batch, words, dead, self._modules.texts_of[key.by])
+
+    def _store(self, i: int, k: int, batch: pa.RecordBatch) -> None:
+        """Store payload column k of stream i."""
+        modules, payload, source = self._modules, self._payload, self._sources[i]
+        column = batch.column(source.payload[k])
+        if source.widths[k]:
+            payload.append(i, k, column, modules.ring_slices(i, len(batch)))
+            return
+        try:
+            payload.append_log(i, k, column, modules.first_arrival(i))
+        except TOO_LONG as error:
+            raise InputError(
+                f"stream {source.name}: column {batch.schema.names[source.payload[k]]!r} decodes to more than one array"
+                f" of {payload.kinds[i][k]} can hold; push fewer rows at a time"
+            ) from error

@@ -40,8 +40,10 @@ def checked_order(order: object, rows: list[int], names: Sequence[str]) -> Order
         raise InputError(f"order has {len(given)} entries for {sum(rows)} rows; give the stream of each row")
     if given.dtype != np.uint8 and len(given) and (given.min() < 0 or given.max() > 255):
         raise _beyond(given.min() if given.min() < 0 else given.max(), names)
-    # Numba would compile the kernels again for read-only memory, such as that of an Arrow column.
-    narrow = np.require(given, np.uint8, ["C", "W"])
+    narrow, flags = given, given.flags
+    if given.dtype != np.uint8 or not (flags.c_contiguous and flags.writeable):
+        # Numba would compile the kernels again for read-only memory, such as that of an Arrow column.
+        narrow = np.require(given, np.uint8, ["C", "W"])
     counts = np.zeros(256, np.int64)
     count_streams(narrow, counts)
     if counts[: len(rows)].tolist() != rows:

@@ -122,7 +122,8 @@ def computed(engine: JoinEngine, arrivals: Arrivals) -> CommitRecord:
 
 
 def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitRecord:
-    rings, began, taken = engine.rings, thread_time(), len(arrivals.order)
+    rings, taken = engine.rings, len(arrivals.order)
+    began = 0.0 if rings is None else thread_time()
     inserted = deleted = 0
     groups = None
     if rings is not None and rings.choice.on and taken:

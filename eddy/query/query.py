@@ -353,6 +353,11 @@ class Query:
                     read[f"\0{column}"] = place
         return pa.schema(fields), read
 
+    @property
+    def computes(self) -> bool:
+        """Whether a column of results is the value of an expression."""
+        return any(isinstance(one, Computed) for one in self.outputs.values())
+
     def output(self, columns: Sequence[Column], count: int) -> list[Column]:
         """Return the columns of results, given those of `select`, of `count` rows each.
 

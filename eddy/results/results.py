@@ -33,6 +33,7 @@ class Combinations(NamedTuple):
     signs    uint8[size], INSERTED or DELETED; only needed in a changelog that is more than counted
     deleted  how many of them are deleted, if they are only counted
     columns  returns the kept columns of the combinations
+    rows     returns the columns of `Results.plain` as a table, or None where `columns` has to do it; None = likewise
     numbers  returns the arrival numbers of their components, int64[streams shown, size]; -1 = a null component
     """
 
@@ -41,6 +42,7 @@ class Combinations(NamedTuple):
     deleted: int
     columns: Callable[[], dict[Place, Column]]
     numbers: Callable[[], npt.NDArray[np.int64]]
+    rows: Callable[[], pa.Table | None] | None = None
 
 
 class PushResults(NamedTuple):
@@ -77,7 +79,7 @@ class Results:
             (stream.name, column): (i, k) for i, stream in enumerate(query.streams) for k, column in enumerate(kept[i])
         }
         self._where = [(f"{name}.{column}", places[name, column]) for name, column in query.where_columns]
-        self._output = query.output
+        self._output, self._computed = query.output, query.computes
         self._chosen = [] if count_only or ids_only else [places[place] for place in query.select.values()]
         if count_only:
             schema = pa.schema([pa.field("count", pa.int64())])
@@ -94,12 +96,20 @@ class Results:
         """The schema of the tables."""
 
     @property
+    def plain(self) -> list[Place] | None:
+        """The columns of the payload that a table has, in order; None if it is not made of such columns alone."""
+        made = self.accepts is not None or self.changelog or self.count_only or self.ids_only or self._computed
+        return None if made else self._chosen
+
+    @property
     def counted(self) -> bool:
         """Whether the kernel only needs to count combinations: no filter and no table reads them."""
         return self.count_only and self.accepts is None
 
     def make(self, found: Combinations) -> PushResults:
         """Return the results among the combinations of a push. Raises InputError, from `where`."""
+        if found.rows is not None and (table := found.rows()) is not None:
+            return PushResults(found.size, 0, table)
         keep, count = None, found.size
         signs = found.signs[: 0 if self.counted else count]
         columns = found.columns() if self._where or self._chosen else {}

@@ -22,10 +22,10 @@ import numpy as np
 
 from jisc.plan.states import Masks, StateId
 from jisc.plan.tree import Tree
-from stairs.descriptors import SCANS
+from stairs.descriptors import H_NEWER, H_STORE, SCANS
 from stairs.graph import Comparison
 from stairs.memory.arena import Routes
-from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route_tables, stem_hop
+from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route_tables
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ class HopTable:
             own = (wanted & -wanted).bit_length() - 1
             wanted &= wanted - 1
             found += [(one, own, 0) for one, _ in graph.compared_with(own, before)]
-        hop = HopRow(stream, by, ops0=first, ops1=len(self.ops), state=state)
+        column = offset = 0
         if state < 0:
-            hop = stem_hop(graph, stream, by, first, len(self.ops))
-        offset = SCANS if scan and state < 0 else hop.offset
-        self.hops.append(hop._replace(compare=add_compares(self.compares, found), offset=offset))
+            column, offset = graph.columns[by][stream], SCANS if scan else graph.offsets[stream][by]
+        compare = add_compares(self.compares, found)
+        self.hops.append(HopRow(stream, by, column, offset, first, len(self.ops), compare, state=state))
         added = [len(self.hops) - 1]
         if one_class:
             self._one_class[stream, by, state] = added
@@ -177,6 +177,8 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, P
         spans.append((len(numbers), len(numbers) + len(route), len(numbers) + len(route), len(numbers) + len(route)))
         numbers.extend(route)
 
+    storing: list[tuple[int, int, int]] = []
+    """Numbers of hops that store: the hop, the state into which it stores, the mark of a later plan."""
     all_sides = [masks.sides(plan.tree) for plan in plans]
     for number, (plan, own) in enumerate(zip(plans, all_sides, strict=True)):
         up: dict[int, list[int]] = {plan.tree.mask: []}
@@ -188,9 +190,9 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, P
             steps = list(table.expand(sibling, by, node.mask, bound, plan.rows, number, False)[0])
             store, newer = stored.get(parent.mask, -1), plan.newer.get(parent.mask, 0)
             if store >= 0 or newer:
-                last = table.hops[steps[-1]]._replace(store=store, leaf0=newer)
-                steps[-1] = len(table.hops)
-                table.hops.append(last)
+                storing.append((len(table.hops), store, newer))
+                table.hops.append(table.hops[steps[-1]])
+                steps[-1] = storing[-1][0]
             up[node.mask] = steps + up[parent.mask]
         for i in range(m):
             add(up[1 << i] if plan.streams >> i & 1 else [])
@@ -201,4 +203,7 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, P
                 add(over)
                 add(base)
     routes = route_tables(spans, table.hops, table.ops, compares=table.compares)
+    stored_by = np.array(storing, np.int64).reshape(-1, 3)
+    routes.hops[stored_by[:, 0], H_STORE] = stored_by[:, 1]
+    routes.hops[stored_by[:, 0], H_NEWER] = stored_by[:, 2]
     return routes._replace(hops=routes.hops[np.array(numbers, np.int64)]), promotions

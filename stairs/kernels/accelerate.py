@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core import config
+from numba.core import config, types
 from numpy import uint64 as u64
 
 from stairs.kernels.compiled import cache_directory
 from stairs.progress import show_progress
 
-__all__ = ["bundled", "inlined", "jit", "step", "u64"]
+__all__ = ["Bundle", "bundled", "inlined", "jit", "step", "u64"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=type)
@@ -40,11 +40,12 @@ TESTED = numba.version_info.short == (0, 68)
 """Whether this is a version of numba for which `pipeline` and `arguments` were tested; else kernels compile slower."""
 COMPILER: dict[str, Any] = {}
 if TESTED:
-    from stairs.kernels.arguments import bundled
+    from stairs.kernels.arguments import Bundle, bundled
     from stairs.kernels.pipeline import KernelCompiler
 
     COMPILER["pipeline_class"] = KernelCompiler
 else:
+    Bundle = types.NamedTuple  # type: ignore[misc,attr-defined]
 
     def bundled(cls: T) -> T:
         """Return the class as it is."""

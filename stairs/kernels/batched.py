@@ -48,6 +48,7 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, step, u64
+from stairs.kernels.by_address import opened
 from stairs.kernels.chunk import close_events, find_stay, insert_chunk, open_chunk
 from stairs.kernels.combinations import MOST_RESULTS, count_results, write_in_time, write_results
 from stairs.kernels.learning import learn
@@ -56,7 +57,7 @@ from stairs.kernels.marks import keep_marks, rest
 from stairs.kernels.opening import is_strict, open_push
 from stairs.kernels.scan import NO_BAND
 from stairs.kernels.windows import expire_ranges
-from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
+from stairs.memory.arena import Arena, Batch, Chunk, Routes, Walk
 
 MUCH = 1 << 18
 """int32s of partial results that a core's own cache holds. If they do not suffice, fewer events walk at once."""
@@ -178,16 +179,19 @@ def probe_chunks(
 
 @jit
 def push_batched(
-    arena: Arena,
-    entries: Entries,
-    routes: Routes,
-    batch: Batch,
-    walk: Walk,
-    chunk: Chunk,
+    arena_at: int,
+    entries_at: int,
+    routes_at: int,
+    input_at: int,
+    walk_at: int,
+    chunk_at: int,
+    order: np.ndarray,
     rows: np.ndarray,
     count_only: bool,
 ) -> int:
     """Do the work of `stairs.kernels.one_by_one.push_singly` for arrivals that probe SteMs, or none (LOADING)."""
+    arena, routes = opened(Arena, arena_at, ()), opened(Routes, routes_at, ())
+    batch, walk, chunk = opened(Batch, input_at, (order,)), opened(Walk, walk_at, ()), opened(Chunk, chunk_at, ())
     meta = arena.meta
     status = open_push(arena, batch, rows)
     if status != DONE:

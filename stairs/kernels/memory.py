@@ -22,6 +22,9 @@ Peek = Callable[[int], int]
 Poke = Callable[[int, int], None]
 Ask = Callable[[int], None]
 
+ARROW_NULLS, ARROW_OFFSET, ARROW_BUFFERS, ARROW_CHILDREN, ARROW_RELEASE = 8, 16, 40, 48, 64
+ARROW_WORDS = 10
+"""Fields of an ArrowArray of Arrow's C data interface, in bytes from its start, and its int64s; its length is first."""
 NEAR = 1 << 20
 """Bytes that fit in a core's own cache, for which a prefetch costs more than it saves."""
 
@@ -88,7 +91,31 @@ def _prefetch() -> Ask:
     return prefetch
 
 
+def _release_plain(array: int) -> None:
+    """Release an ArrowArray of Arrow's C data interface."""
+    function = ctypes.c_uint64.from_address(int(array) + ARROW_RELEASE).value
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(int(array))
+
+
+def _release() -> Ask:
+    """Return the function that releases an ArrowArray: it calls the function of which the array has the address."""
+
+    @intrinsic
+    def release(typing_context: Any, array: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
+            kind = ir.FunctionType(ir.VoidType(), [byte]).as_pointer()
+            at = builder.inttoptr(builder.add(arguments[0], word(ARROW_RELEASE)), kind.as_pointer())
+            builder.call(builder.load(at), [builder.inttoptr(arguments[0], byte)])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), generate
+
+    return release
+
+
 prefetch: Ask
+release: Ask
 if config.DISABLE_JIT:
     peek8, poke8 = _plain(ctypes.c_uint8)
     peek16, poke16 = _plain(ctypes.c_uint16)
@@ -96,7 +123,7 @@ if config.DISABLE_JIT:
     peek64, poke64 = _plain(ctypes.c_uint64)
     peek_int32, poke_int32 = _plain(ctypes.c_int32)
     peek_int64, poke_int64 = _plain(ctypes.c_int64)
-    prefetch = _nothing
+    prefetch, release = _nothing, _release_plain
 else:
     peek8, poke8 = _compiled(types.uint8)
     peek16, poke16 = _compiled(types.uint16)
@@ -104,4 +131,4 @@ else:
     peek64, poke64 = _compiled(types.uint64)
     peek_int32, poke_int32 = _compiled(types.int32)
     peek_int64, poke_int64 = _compiled(types.int64)
-    prefetch = _prefetch()
+    prefetch, release = _prefetch(), _release()

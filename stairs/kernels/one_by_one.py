@@ -52,12 +52,13 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, step, u64
+from stairs.kernels.by_address import opened
 from stairs.kernels.cacq import route
 from stairs.kernels.climb import climb, take_back
 from stairs.kernels.combinations import shortage
 from stairs.kernels.opening import is_strict, open_push
 from stairs.kernels.windows import RANGE, ROWS, expire_range, expire_ranges, set_low, sync_lows
-from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
+from stairs.memory.arena import Arena, Batch, Entries, Routes, Walk
 
 
 @inlined
@@ -199,19 +200,24 @@ def retire_all(
 
 @jit
 def push_singly(
-    arena: Arena,
-    entries: Entries,
-    routes: Routes,
-    batch: Batch,
-    walk: Walk,
-    chunk: Chunk,
+    arena_at: int,
+    entries_at: int,
+    routes_at: int,
+    input_at: int,
+    walk_at: int,
+    chunk_at: int,
+    order: np.ndarray,
     rows: np.ndarray,
     count_only: bool,
 ) -> int:
     """Process the arrivals of a push from M_ARRIVAL to M_STOP, or until room is needed; return the status.
 
-    rows    int64[streams], rows of the push per stream
+    arena_at …  addresses of descriptions of the Arena, Entries, Routes, Input, Walk and Chunk (`kernels.by_address`)
+    order       uint8[arrivals], the stream of each arrival
+    rows        int64[streams], rows of the push per stream
     """
+    arena, entries, routes = opened(Arena, arena_at, ()), opened(Entries, entries_at, ()), opened(Routes, routes_at, ())
+    batch, walk = opened(Batch, input_at, (order,)), opened(Walk, walk_at, ())
     streams, meta, recs = arena.streams, arena.meta, arena.recs
     status = open_push(arena, batch, rows)
     if status != DONE:

@@ -50,11 +50,12 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, step, u64
+from stairs.kernels.by_address import opened
 from stairs.kernels.combinations import MOST_RESULTS, shortage
 from stairs.kernels.memory import NEAR, prefetch
 from stairs.kernels.opening import open_push
 from stairs.kernels.windows import RANGE, ROWS, expire_range, expire_ranges
-from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
+from stairs.memory.arena import Arena, Batch, Routes, Walk
 
 RECORD = 2
 """int32s in a record of a stream with one attribute: link, key id."""
@@ -252,12 +253,13 @@ def fetch_partners(arena: Arena, batch: Batch, walk: Walk, first: int, last: int
 
 @jit
 def push_one_key(
-    arena: Arena,
-    entries: Entries,
-    routes: Routes,
-    batch: Batch,
-    walk: Walk,
-    chunk: Chunk,
+    arena_at: int,
+    entries_at: int,
+    routes_at: int,
+    input_at: int,
+    walk_at: int,
+    chunk_at: int,
+    order: np.ndarray,
     rows: np.ndarray,
     count_only: bool,
 ) -> int:
@@ -265,6 +267,8 @@ def push_one_key(
 
     Each stream has one attribute, all of them are in one class, and there is no changelog.
     """
+    arena, routes = opened(Arena, arena_at, ()), opened(Routes, routes_at, ())
+    batch, walk = opened(Batch, input_at, (order,)), opened(Walk, walk_at, ())
     status = open_push(arena, batch, rows)
     if status != DONE:
         return status

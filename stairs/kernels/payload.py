@@ -5,23 +5,45 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.kernels.accelerate import inlined, jit, u64
-from stairs.kernels.memory import peek8, peek16, peek32, peek64, poke8, poke16, poke32, poke64
+from stairs.kernels.memory import (
+    ARROW_BUFFERS,
+    ARROW_CHILDREN,
+    ARROW_NULLS,
+    ARROW_OFFSET,
+    ARROW_RELEASE,
+    ARROW_WORDS,
+    peek8,
+    peek16,
+    peek32,
+    peek64,
+    peek_int64,
+    poke8,
+    poke16,
+    poke32,
+    poke64,
+    release,
+)
 
-# jobs[k]: a column to copy into a ring
-J_SOURCE = 0  # address of its first value
-J_TARGET = 1  # address of the ring
-J_WIDTH = 2  # bytes of a value: 1, 2, 4, 8 or 16
-J_FIRST = 3  # the first value goes to slot FIRST & MASK, the others to the following slots
-J_MASK = 4  # slots of the ring - 1
-J_ROWS = 5  # values to copy
-J_FIELDS = 6
+# copies[k]: a column of pushed rows whose values stay as they are
+I_STREAM = 0
+I_COLUMN = 1  # its position in the batch
+I_WIDTH = 2  # bytes of a value: 1, 2, 4, 8 or 16
+I_RING = 3  # address of its ring, 0 = it is a key
+I_PLACE = 4  # slots of the ring - 1; of a key, the words of a row before it in the input of its stream
+I_LEFT = 5  # output: 1 = it has a null, so it was not copied
+I_FIELDS = 6
+
+# batches[i]: the rows of a stream, first an ArrowArray with a child for each column; a released one = there are none
+G_FIRST = ARROW_WORDS  # the first value goes to slot FIRST & mask of a ring
+G_WORDS = ARROW_WORDS + 1  # address of the input of the stream
+G_FIELDS = ARROW_WORDS + 2
 
 # columns[k]: a column to gather for results
 P_STREAM = 0  # stream it belongs to
 P_WIDTH = 1  # bytes of a value: 1, 2, 4, 8 or 16
 P_RING = 2  # address of its ring
 P_MASK = 3  # slots of the ring - 1
-P_OUT = 4  # address for the gathered values
+P_BEFORE = 4  # bytes of a value of each column before it
 P_FIELDS = 5
 
 GATHERED = 4096
@@ -46,15 +68,46 @@ def copy_run(source: int, target: int, width: int, n: int) -> None:
 
 
 @jit
-def copy_in(jobs: np.ndarray) -> None:
-    """Copy columns into rings: jobs int64[n, J_FIELDS]. A job has no more values than its ring has slots."""
-    for k in range(jobs.shape[0]):
-        n, width, mask = jobs[k, J_ROWS], jobs[k, J_WIDTH], jobs[k, J_MASK]
-        slot, source, target = jobs[k, J_FIRST] & mask, jobs[k, J_SOURCE], jobs[k, J_TARGET]
-        # One copy up to the end of the ring, and one from its start.
+def release_all(batches: np.ndarray) -> None:
+    """Release the batches of a push: int64[streams, G_FIELDS]. It may be repeated."""
+    for i in range(batches.shape[0]):
+        batch = np.int64(batches.ctypes.data) + 8 * G_FIELDS * i
+        if peek_int64(batch + ARROW_RELEASE) != 0:
+            release(batch)
+
+
+@jit
+def copy_batches(copies: np.ndarray, batches: np.ndarray) -> int:
+    """Copy columns of a push into rings and input, and release its batches; return the number of columns left out.
+
+    A column with a null is left out (I_LEFT). copies int64[columns, I_FIELDS], batches int64[streams, G_FIELDS].
+    """
+    left = 0
+    for k in range(copies.shape[0]):
+        i, width, ring = copies[k, I_STREAM], copies[k, I_WIDTH], copies[k, I_RING]
+        batch = np.int64(batches.ctypes.data) + 8 * G_FIELDS * i
+        copies[k, I_LEFT] = 0
+        if peek_int64(batch + ARROW_RELEASE) == 0:
+            continue
+        column, n = peek_int64(peek_int64(batch + ARROW_CHILDREN) + 8 * copies[k, I_COLUMN]), peek_int64(batch)
+        buffers = peek_int64(column + ARROW_BUFFERS)
+        # The number of nulls may be unknown, -1.
+        if peek_int64(column + ARROW_NULLS) != 0 and peek_int64(buffers) != 0:
+            copies[k, I_LEFT] = 1
+            left += 1
+            continue
+        source = peek_int64(buffers + 8) + width * peek_int64(column + ARROW_OFFSET)
+        if ring == 0:
+            copy_run(source, batches[i, G_WORDS] + 8 * n * copies[k, I_PLACE], width, n)
+            continue
+        # One copy up to the end of the ring, and one from its start. It has a slot for each row.
+        mask = copies[k, I_PLACE]
+        slot = batches[i, G_FIRST] & mask
         before = min(n, mask + 1 - slot)
-        copy_run(source, target + slot * width, width, before)
-        copy_run(source + before * width, target, width, n - before)
+        copy_run(source, ring + slot * width, width, before)
+        copy_run(source + before * width, ring, width, n - before)
+    release_all(batches)
+    return left
 
 
 @inlined
@@ -80,11 +133,12 @@ def gather_run(ring: int, out: int, width: int, mask: int, ids: np.ndarray, at: 
 
 
 @jit
-def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int) -> None:
+def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: int, room: int) -> None:
     """Copy the value of each component into the columns of the output.
 
     columns   int64[n_columns, P_FIELDS]
     ids       int32[n * n_streams], result by result
+    out       address of the output: column after column, each with room for `room` values
 
     The kernel gathers all columns of a block of results before the next block, so it reads each id from memory once.
     """
@@ -93,5 +147,5 @@ def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int) -> None
         count = min(some, n - first)
         for k in range(columns.shape[0]):
             j, width, mask = columns[k, P_STREAM], columns[k, P_WIDTH], columns[k, P_MASK]
-            out = columns[k, P_OUT] + first * width
-            gather_run(columns[k, P_RING], out, width, mask, ids, first * n_streams + j, n_streams, count)
+            to = out + room * columns[k, P_BEFORE] + first * width
+            gather_run(columns[k, P_RING], to, width, mask, ids, first * n_streams + j, n_streams, count)

@@ -33,6 +33,11 @@ import numpy.typing as npt
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Rows = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+"""int64 with two axes. Kernels get arrays by address, so the annotations here are their types
+(`stairs.kernels.by_address`)."""
+Cubes = np.ndarray[tuple[int, int, int], np.dtype[np.int64]]
+"""int64 with three axes."""
 
 
 class Arena(NamedTuple):
@@ -44,11 +49,11 @@ class Arena(NamedTuple):
     words: Int64s
     table: Int64s
     freed: Int32s
-    streams: Int64s
-    classes: Int64s
-    attrs: Int64s
-    links: Int64s
-    bands: Int64s
+    streams: Rows
+    classes: Rows
+    attrs: Rows
+    links: Rows
+    bands: Rows
     meta: Int64s
 
 
@@ -66,19 +71,29 @@ class Routes(NamedTuple):
                                     the bits of all classes of i
     """
 
-    span: Int64s
-    hops: Int64s
-    ops: Int64s
-    compares: Int64s
-    ready: Int64s
+    span: Rows
+    hops: Rows
+    ops: Rows
+    compares: Rows
+    ready: Rows
+
+
+class Input(NamedTuple):
+    """The rows of one push.
+
+    words  int64[]                  words of the keys, per attribute (A_INPUT), row by row
+    dead   uint8[]                  per attribute (A_DEAD), 1 = a key of the row is null, so the row cannot join
+    """
+
+    words: Int64s
+    dead: Bytes
 
 
 class Batch(NamedTuple):
     """One push.
 
-    order  uint8[arrivals]          the stream of each arrival
-    input  int64[]                  words of the keys, per attribute (A_INPUT), row by row
-    dead   uint8[]                  per attribute (A_DEAD), 1 = a key of the row is null, so the row cannot join
+    order        uint8[arrivals]    the stream of each arrival
+    input, dead  `words` and `dead` of its Input
     """
 
     order: Bytes
@@ -105,13 +120,13 @@ class Walk(NamedTuple):
     ids: Int32s
     signs: Bytes
     ahead: Int64s
-    levels: Int64s
+    levels: Rows
     turn: Int64s
     bound: Int64s
     kids: Int64s
     current: Int64s
     others: Int64s
-    frames: Int64s
+    frames: Rows
     lows: Int32s
 
 
@@ -134,7 +149,7 @@ class Chunk(NamedTuple):
                                                    list of each partial result of the last level, then sequence numbers
     """
 
-    streams: Int64s
+    streams: Rows
     places: Int32s
     departures: Int32s
     owners: Bytes
@@ -142,8 +157,8 @@ class Chunk(NamedTuple):
     tuples: Int32s
     clock: Int64s
     counts: Int64s
-    levels: Int64s
-    sources: Int64s
+    levels: Cubes
+    sources: Rows
     partials: Int32s
 
 
@@ -157,7 +172,7 @@ class Entries(NamedTuple):
     marks   int64[tracks * streams]   per track, the first tuple of each stream that the track knows
     """
 
-    states: Int64s
-    parts: Int64s
+    states: Rows
+    parts: Rows
     lows: Int64s
     marks: Int64s

@@ -8,9 +8,10 @@ import numpy as np
 
 from stairs.descriptors import K_FIELDS, L_FIELDS, T_FIELDS
 from stairs.errors import CapacityError
+from stairs.kernels.by_address import Descriptions
 from stairs.kernels.combinations import MOST_RESULTS
 from stairs.kernels.one_key import BLOCK
-from stairs.memory.arena import Bytes, Chunk, Int64s, Walk
+from stairs.memory.arena import Chunk, Input, Walk
 
 FIRST_RESULTS = 1024
 CHUNK = 1024
@@ -49,23 +50,23 @@ def _events(room: int) -> dict[str, Any]:
 class Scratch:
     """Scratch memory for the pushes of one engine.
 
-    words    int64[], the key words of a push, starting at `address`
-    dead     uint8[], a mark for each row of the push
+    input    room for the rows of a push, whose key words start at `address`
     walk     arrays in which kernels walk, with the results that they found
     chunk    arrays in which the events of a chunk probe
     most     the most events of a chunk
+    described   what kernels read to find these arrays
     """
 
     def __init__(
         self, n_streams: int, n_classes: int, n_comparisons: int, room: Room | None = None, most: int = CHUNK
     ) -> None:
         self.most = most
+        self.described = Descriptions()
         self._streams = m = n_streams
         self._classes = n = n_classes
         room = room or Room()
-        self.words: Int64s = np.empty(room.words, np.int64)
-        self.address = self.words.ctypes.data
-        self.dead: Bytes = np.empty(room.rows, np.uint8)
+        self.input = Input(np.empty(room.words, np.int64), np.empty(room.rows, np.uint8))
+        self.address = self.input.words.ctypes.data
         self.walk = Walk(
             ids=np.empty(room.results * m, np.int32),
             signs=np.empty(room.signs, np.uint8),
@@ -90,25 +91,25 @@ class Scratch:
     @property
     def room(self) -> Room:
         """The present sizes."""
-        walk, chunk, words, rows = self.walk, self.chunk, len(self.words), len(self.dead)
+        walk, chunk, words, rows = self.walk, self.chunk, len(self.input.words), len(self.input.dead)
         results, signs, frames = len(walk.ids) // self._streams, len(walk.signs), len(walk.frames)
         return Room(words, rows, results, signs, frames, len(chunk.places), len(chunk.partials))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(array.nbytes for array in (*self.walk, *self.chunk, self.words, self.dead))
+        return sum(array.nbytes for array in (*self.walk, *self.chunk, *self.input))
 
     def take_in(self, words: int, rows: int) -> None:
         """Make room for `words` key words and `rows` rows, and clear the marks of the rows."""
-        if len(self.words) < words:
+        if len(self.input.words) < words:
             room = np.empty(2 * words, np.int64)
-            address = room.ctypes.data
+            wider, address = self.input._replace(words=room), room.ctypes.data
             # No call between the two assignments: an exception there would leave the address of freed memory.
-            self.words, self.address = room, address
-        if len(self.dead) < rows:
-            self.dead = np.empty(2 * rows, np.uint8)
-        self.dead[:rows] = 0
+            self.input, self.address = wider, address
+        if len(self.input.dead) < rows:
+            self.input = self.input._replace(dead=np.empty(2 * rows, np.uint8))
+        self.input.dead[:rows] = 0
         if len(self.chunk.places) < min(rows, self.most):
             self.chunk = self.chunk._replace(**_events(min(2 * rows, self.most)))
 

@@ -1,4 +1,4 @@
-"""SQL: each construct gives the query that it stands for, and each refusal names the place and the remedy."""
+"""SQL: each construct gives the query that it stands for."""
 
 from __future__ import annotations
 
@@ -13,20 +13,7 @@ import eddy
 from eddy import Branch, Engine, Query, QueryError, Range, Rows, Runtime, SqlError, Stream, Unbounded, UnionAll, sql
 from eddy.dialect.printing import table_streams
 from eddy.query.text import query_text
-
-SCHEMA = pa.schema(
-    [
-        ("k", pa.int64()),
-        ("v", pa.int32()),
-        ("d", pa.decimal128(6, 2)),
-        ("x", pa.float32()),
-        ("s", pa.string()),
-        ("f", pa.bool_()),
-        ("at", pa.timestamp("s")),
-    ]
-)
-STREAMS = [Stream(name, SCHEMA, window=Unbounded(), time="at") for name in "abcd"]
-TIMED = [Stream(name, SCHEMA, time="at") for name in "abcd"]
+from tests.eddy.sql_streams import SCHEMA, STREAMS, TIMED, a_and_b
 
 
 def same(text: str, wanted: Query, streams: list[Stream] = STREAMS) -> None:
@@ -40,10 +27,6 @@ def same(text: str, wanted: Query, streams: list[Stream] = STREAMS) -> None:
 def full(tables: dict[str, list[dict[str, Any]]]) -> dict[str, pa.Table]:
     """Return rows by stream, with nulls in the columns that they leave out."""
     return {name: pa.Table.from_pylist(rows, schema=SCHEMA) for name, rows in tables.items()}
-
-
-def a_and_b(**more: Any) -> list[Stream]:
-    return [Stream(name, SCHEMA, window=Unbounded(), time="at", **more) for name in "ab"]
 
 
 # Joins
@@ -356,85 +339,6 @@ def test_explain_shows_the_streams_and_the_plan() -> None:
         "output k int64",
         "plan x y",
     ]
-
-
-# Refusals
-
-REFUSED = [
-    ("UPDATE a SET k = 1", 1, 8, "UPDATE is not supported; a statement is a SELECT"),
-    ("SELECT a.k FROM a JOIN b ON a.k =", 1, 33, "the expression of an operator or function is missing"),
-    ("SELECT a.k\nFROM a JOIN b ON a.k = b.kk", 2, 24, "b has no column 'kk' (the nearest is k)"),
-    ("SELECT k FROM a JOIN b ON a.k = b.k", 1, 8, "column 'k' is ambiguous; write a.k or b.k"),
-    ("SELECT z.k FROM a JOIN b ON a.k = b.k", 1, 8, "there is no relation 'z' here"),
-    ("SELECT a.k FROM a JOIN e ON a.k = e.k", 1, 24, "there is no stream 'e'; there are a, b, c, d"),
-    ("SELECT a.k FROM a JOIN a ON a.k = a.k", 1, 24, "two relations are named 'a'"),
-    ("SELECT a.k FROM a JOIN b ON a.k = b.k ORDER BY a.k", 1, 39, "ORDER is not supported; results come in the order"),
-    ("SELECT a.k FROM a JOIN b ON a.k = b.k LIMIT 5", 1, 39, "LIMIT is not supported"),
-    ("SELECT DISTINCT a.k FROM a JOIN b ON a.k = b.k", 1, 8, "DISTINCT is not supported; write GROUP BY"),
-    ("SELECT a.k FROM a NATURAL JOIN b", 1, 32, "NATURAL JOIN is not supported"),
-    ("SELECT a.k FROM a", 1, 17, "a SELECT over a alone is no join"),
-    ("SELECT a.k FROM a JOIN b ON UPPER(a.s) = b.s", 1, 24, "nothing connects b with the other streams"),
-    ("SELECT a.k FROM a LEFT JOIN b ON a.v > 3", 1, 29, "nothing in ON connects the two sides"),
-    ("SELECT a.k FROM a FULL JOIN b ON a.k = b.k LEFT JOIN c ON c.k = a.v", 1, 54, "a FULL OUTER JOIN has two streams"),
-    (
-        "SELECT a.k FROM a LEFT JOIN b ON a.k = b.k LEFT ANTI JOIN c ON c.k = b.k",
-        1,
-        59,
-        "may be missing because of an outer join",
-    ),
-    ("SELECT a.k FROM a WHERE a.k NOT IN (SELECT k FROM b)", 1, 25, "NOT IN (SELECT …) is not supported"),
-    ("SELECT (SELECT 1) FROM a JOIN b ON a.k = b.k", 1, 16, "a subquery is supported as [NOT] EXISTS"),
-    ("SELECT ROW_NUMBER() OVER (ORDER BY a.at) FROM a JOIN b ON a.k = b.k", 1, 8, "OVER (…) is not supported"),
-    ("SELECT FLOOOR(a.v) FROM a JOIN b ON a.k = b.k", 1, 8, "there is no function FLOOOR (the nearest is FLOOR)"),
-    ("SELECT a.k + a.s FROM a JOIN b ON a.k = b.k", 1, 14, "+ needs numbers, but a.s is STRING"),
-    ("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.s > 3", 1, 45, "the types do not fit together"),
-    ("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.v", 1, 45, "a condition is expected, but a.v is INTEGER"),
-    ("SELECT a.s LIKE b.s FROM a JOIN b ON a.k = b.k", 1, 17, "the pattern of LIKE must be a constant"),
-    ("SELECT SUBSTRING(a.s, a.v) FROM a JOIN b ON a.k = b.k", 1, 23, "the start of SUBSTRING must be a constant"),
-    ("SELECT TRY_CAST(a.s AS INT) FROM a JOIN b ON a.k = b.k", 1, 17, "TRY_CAST is not supported"),
-    ("SELECT a.at + INTERVAL '1' MONTH FROM a JOIN b ON a.k = b.k", 1, 15, "a month has no fixed length"),
-    (
-        "SELECT a.v FROM a JOIN b ON a.k = b.k GROUP BY a.k",
-        1,
-        8,
-        "a.v is neither in GROUP BY nor inside of an aggregate",
-    ),
-    ("SELECT SUM(MAX(a.v)) FROM a JOIN b ON a.k = b.k", 1, 12, "an aggregate of an aggregate needs a second query"),
-    (
-        "SELECT x.n FROM (SELECT k, COUNT(*) AS n FROM a GROUP BY k) AS x JOIN b ON x.k = b.k",
-        1,
-        49,
-        "does not flatten into a join",
-    ),
-    (
-        "SELECT a.k FROM a JOIN b ON a.k = b.k UNION SELECT c.k FROM c JOIN b ON c.k = b.k",
-        1,
-        8,
-        "UNION without duplicates is not supported; write UNION ALL",
-    ),
-    (
-        "SELECT a.k FROM a JOIN b ON a.k = b.k UNION ALL SELECT c.s FROM c JOIN b ON c.k = b.k",
-        1,
-        56,
-        "the SELECTs of UNION ALL have different types",
-    ),
-    ("INSERT INTO a VALUES (1)", 1, 13, "INSERT is not supported"),
-]
-
-
-@pytest.mark.parametrize(("text", "line", "column", "message"), REFUSED, ids=[text for text, *_ in REFUSED])
-def test_each_refusal_has_a_place_and_a_remedy(text: str, line: int, column: int, message: str) -> None:
-    with pytest.raises(SqlError) as found:
-        sql(text, STREAMS)
-    assert message in str(found.value)
-    assert str(found.value).startswith(f"SQL, line {found.value.line}, column {found.value.column}: ")
-    assert (found.value.line, found.value.column) == (line, column)
-
-
-def test_places_are_those_of_the_whole_text() -> None:
-    with pytest.raises(SqlError) as found:
-        sql("EXPLAIN\n  SELECT a.z FROM a JOIN b ON a.k = b.k", STREAMS)
-    assert (found.value.line, found.value.column) == (2, 10)
 
 
 def test_a_query_without_a_text_says_so() -> None:

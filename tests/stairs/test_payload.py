@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stairs.kernels.payload import J_FIELDS, copy_in
-from stairs.payload import Payload, fixed_width, value_buffer
+from stairs.payload import Payload, fixed_width
+from stairs.row_messages import FEW, RowMessages
 
 KINDS: dict[pa.DataType, tuple[Any, ...]] = {
     pa.int8(): (-128, 127, 0),
@@ -82,21 +82,14 @@ class Columns:
             room *= 2
         if room != payload.room[i]:
             payload.resize(i, room, self.low[i], first)
-        mask = room - 1
-        cut = min(n, room - (first & mask))
-        slices = [(slice(first & mask, (first & mask) + cut), slice(0, cut)), (slice(0, n - cut), slice(cut, n))]
+        start = first & (room - 1)
+        cut = min(n, room - start)
+        slices = [(slice(start, start + cut), slice(0, cut)), (slice(0, n - cut), slice(cut, n))]
         for k, column in enumerate(columns):
-            width = fixed_width(column.type)
-            if not width:
+            if fixed_width(column.type):
+                payload.append(i, k, column, slices)
+            else:
                 payload.append_log(i, k, column, first)
-                continue
-            if column.null_count or payload.keeps_nulls(i, k):
-                payload.append_marks(i, k, column, slices)
-            values = value_buffer(column)
-            job = np.zeros((1, J_FIELDS), np.int64)
-            source = values.buffers()[1].address + width * values.offset
-            job[0] = source, payload.addresses[i, k], width, first, mask, n
-            copy_in(job)
 
     def push(self, i: int, rows: list[list[Any]], kept: bool = True) -> None:
         """Push rows, column by column, and commit or undo the push."""
@@ -203,3 +196,43 @@ def test_no_results_and_no_columns() -> None:
     columns = Columns([[pa.int64(), pa.string()], [pa.bool_()]])
     columns.check([], [0, 0])
     assert Payload([[], []], [4, 4]).gather(np.zeros(0, np.int32), 0, np.zeros(2, np.int64)) == {}
+
+
+PLAIN = [kind for kind, width in RING_BYTES.items() if width and kind != pa.bool_()]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_few_rows_as_one_message_are_the_rows_gathered_column_by_column(data: st.DataObject) -> None:
+    kinds = [data.draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=3)) for _ in range(2)]
+    columns, rng = Columns(kinds), random.Random(data.draw(st.integers(0, 99)))
+    places = [(i, k) for i, own in enumerate(kinds) for k in range(len(own))]
+    chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=5))
+    schema = pa.schema([pa.field(f"c{n}", kinds[i][k], metadata={"n": str(n)}) for n, (i, k) in enumerate(chosen)])
+    messages = RowMessages(columns.payload, chosen, schema)
+    for _ in range(3):
+        for i, own in enumerate(kinds):
+            columns.push(i, [[rng.choice(KINDS[kind]) for _ in range(3)] for kind in own])
+        n = data.draw(st.sampled_from([0, 1, 63, 64, 65, 200]))
+        ids = np.array([rng.randrange(columns.rows(i)) for _ in range(n) for i in range(2)], np.int32)
+        found, wanted = messages.table(ids, n), columns.payload.gather(ids, n, np.zeros(2, np.int64))
+        assert found is not None
+        found.validate(full=True)
+        assert found.schema.equals(schema, check_metadata=True)
+        assert found.equals(pa.Table.from_arrays([wanted[place] for place in chosen], schema=schema))
+
+
+def test_a_message_is_left_to_others_when_rows_are_many_or_a_column_has_had_a_null() -> None:
+    columns = Columns([[pa.int64(), pa.int64(), pa.bool_(), pa.string()]])
+    columns.push(0, [[1], [2], [True], ["a"]])
+
+    def table(k: int, n: int = 1) -> pa.Table | None:
+        schema = pa.schema([("c", columns.kinds[0][k])])
+        return RowMessages(columns.payload, [(0, k)], schema).table(np.zeros(n, np.int32), n)
+
+    first = RowMessages(columns.payload, [(0, 0)], pa.schema([("c", pa.int64())]))
+    assert first.table(np.zeros(FEW, np.int32), FEW) is not None
+    assert [table(0, FEW + 1), table(2), table(3)] == [None] * 3
+    columns.push(0, [[None], [3], [None], [None]])
+    assert first.table(np.zeros(1, np.int32), 1) is None
+    assert table(1) == pa.table({"c": [2]})

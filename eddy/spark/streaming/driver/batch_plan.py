@@ -86,9 +86,7 @@ class BatchPlan:
         watermark = self.watermarks.engine
         if watermark is None:
             return groups
-        return {
-            group: replace(state, chain=prune(state.chain, watermark, spans)) for group, state in groups.items()
-        }
+        return {group: replace(state, chain=prune(state.chain, watermark, spans)) for group, state in groups.items()}
 
 
 def cost_of(metrics: Mapping[str, Any]) -> float:

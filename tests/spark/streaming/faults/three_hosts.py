@@ -5,9 +5,11 @@
     batch 1   the executor of host 2 was killed before, and runs again
     batch 2   host 0 is cut off in the middle: its connections hang
     batch 4   host 0 is connected again, and Spark starts an executor there
+    batch 5   the join runs in hops from now on
     batch 6   host 1 dies with its executor, in the middle
 
-Prints the number of tasks that ran each batch, and the number of engines that each loaded from the log.
+Prints the number of tasks that ran each batch, its placement, and the number of engines, or of nodes in hops, that it
+loaded from the log.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import pyspark
 
 from eddy.spark import session
 from eddy.spark.environment.java import java_home
+from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from eddy.spark.streaming.driver.workers import Workers
 from tests.spark.streaming.faults.network import DRIVER, Host, hosts
 from tests.spark.streaming.faults.processes import kill
@@ -79,7 +82,7 @@ def until_slots(spark: SparkSession, wanted: int) -> None:
 
 
 def run(root: Path, cluster: Cluster, spark: SparkSession) -> None:
-    def disturb(batch: int) -> None:
+    def disturb(batches: MicroBatches, batch: int) -> None:
         if batch == 1:
             cluster.kill_executor(2)
             time.sleep(0.5)
@@ -89,6 +92,8 @@ def run(root: Path, cluster: Cluster, spark: SparkSession) -> None:
         if batch == 4:
             cluster.hosts[0].connected(True)
             until_slots(spark, HOSTS)
+        if batch == 5:
+            batches.place("hops")
         if batch == 6:
             threading.Timer(0.1, cluster.stop, [1]).start()
 
@@ -104,7 +109,8 @@ def run(root: Path, cluster: Cluster, spark: SparkSession) -> None:
     until_slots(spark, HOSTS)
     running = start(root, spark, disturb, partitions=HOSTS, transport="packed", rebalance="off")
     print("tasks", *tasks)
-    print("loaded", *running.batches()["loaded"].to_pylist())
+    for column in ("placement", "loaded"):
+        print(column, *running.batches()[column].to_pylist())
 
 
 def main(root: Path) -> None:

@@ -78,14 +78,16 @@ def _settings(more: Mapping[str, str]) -> Any:
     return settings
 
 
-def start(root: Path, spark: SparkSession, disturb: Callable[[int], None], **how: Any) -> StreamingJoinQuery:
+def start(
+    root: Path, spark: SparkSession, disturb: Callable[[MicroBatches, int], None], **how: Any
+) -> StreamingJoinQuery:
     """Run the join to its end, with a call before each batch; return its handle."""
     traps = Traps(root)
     call = MicroBatches.__call__
 
     def wrapped(batches: MicroBatches, frame: object, batch: int) -> None:
         traps.at(batch)
-        disturb(batch)
+        disturb(batches, batch)
         call(batches, frame, batch)  # type: ignore[arg-type]
 
     MicroBatches.__call__ = wrapped  # type: ignore[method-assign,assignment]
@@ -123,7 +125,7 @@ def main(root: Path) -> None:
     # Wait for both executors before the join starts.
     hosts = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getpid()).collect()
     print("executors answer", hosts, flush=True)
-    start(root, spark, lambda batch: None, partitions=2, transport="rows")
+    start(root, spark, lambda batches, batch: None, partitions=2, transport="rows")
     spark.stop()
 
 

@@ -1,0 +1,102 @@
+"""Jobs of the tests of hubs: queries as the engine and as the reference have them, inputs, outputs."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import eddy
+from eddy.spark import Hub, Source
+from eddy.spark.streaming.sinks import ParquetSink
+from tests.spark.streaming.hub_reference import Asked, Batches, Owned
+from tests.spark.streaming.jobs import Inputs, published
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
+COLUMNS = {"k": "R.k", "r": "R.v", "s": "S.v"}
+OLD, NEW = {"R": 30, "S": 20}, {"R": 45, "S": 40}
+
+
+def asked(ranges: dict[str, int], least: int = 0) -> Asked:
+    keep = (lambda row: row["v"] >= least) if least else (lambda row: True)
+    return Asked(ranges, {name: tuple(place.split(".")) for name, place in COLUMNS.items()}, keep)  # type: ignore[misc]
+
+
+def query(ranges: dict[str, int], least: int = 0, **more: Any) -> eddy.Query:
+    """Return the query of `asked` with the same arguments."""
+    keep = pc.field("v") >= least if least else None
+    streams = [eddy.Stream(n, SCHEMA, window=eddy.Range(d), time="t", filter=keep) for n, d in ranges.items()]
+    names = list(ranges)
+    on = [f"{left}.k = {right}.k" for left, right in pairwise(names)]
+    return eddy.Query(streams, on, select=COLUMNS, **more)
+
+
+def hub_of(spark: SparkSession, inputs: Inputs, checkpoint: Path, keep: int | None = None, **how: Any) -> Hub:
+    window = None if keep is None else eddy.Range(keep)
+    sources = [
+        Source(eddy.Stream(name, SCHEMA, window=window, time="t"), inputs.frame(spark, name), key="k")
+        for name in inputs.schemas
+    ]
+    how.setdefault("key_groups", 4)
+    return Hub(spark, sources, checkpoint, lateness=60, **how)
+
+
+class Rows:
+    """Inputs that are drawn from a seed, with the rows of each micro-batch."""
+
+    def __init__(self, root: Path, seed: int, names: str = "RST") -> None:
+        self.inputs = Inputs(root, **dict.fromkeys(names, SCHEMA))
+        self.chance = random.Random(seed)
+        self.batches: dict[str, list[list[dict[str, int]]]] = {name: [] for name in names}
+
+    def add(self, rows: int = 30) -> None:
+        """Add a file to each stream: one micro-batch."""
+        for name, batches in self.batches.items():
+            begin = 20 * len(batches)
+            batches.append(
+                [
+                    {
+                        "k": self.chance.randrange(6),
+                        "t": begin + self.chance.randrange(30),
+                        "v": self.chance.randrange(99),
+                    }
+                    for _ in range(rows)
+                ]
+            )
+            self.inputs.add(name, batches[-1])
+
+
+def found(out: Path) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row.values()) for row in published(out).to_pylist())
+
+
+def expected(batches: Batches, *versions: Owned) -> Counter[tuple[Any, ...]]:
+    return sum((one.results(batches) for one in versions), Counter())
+
+
+def finished(running: StreamingJoinQuery) -> StreamingJoinQuery:
+    assert running.awaitTermination(120), "it did not end"
+    return running
+
+
+class Acting(ParquetSink):
+    """Calls a function after it has published a batch."""
+
+    def __init__(self, path: Path, act: Callable[[int], None]) -> None:
+        super().__init__(path)
+        self._act = act
+
+    def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
+        super().publish(batch, files, spark)
+        self._act(batch)

@@ -1,0 +1,43 @@
+"""Named tuples of arrays that kernels get by address: the kernel finds the same ones, and only the right kinds pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stairs.kernels.accelerate import jit
+from stairs.kernels.by_address import Description, Descriptions, opened
+from stairs.memory.arena import Batch, Chunk, Input
+from stairs.memory.scratch import Scratch
+
+
+@jit
+def add_up(chunk_at: int, input_at: int, order: np.ndarray) -> int:
+    """Return a sum over arrays of one to three axes, and increase an element of each."""
+    chunk, batch = opened(Chunk, chunk_at, ()), opened(Batch, input_at, (order,))
+    found = 1000 * chunk.levels.shape[1] + chunk.levels[1, 2, 3] + chunk.streams[2, 1] + chunk.owners[4]
+    found += 10_000 * len(batch.input) + batch.input[1] + batch.dead[0] + batch.order[2]
+    chunk.levels[1, 2, 3] += 1
+    batch.dead[0] += 1
+    return int(found)
+
+
+def test_a_kernel_finds_the_arrays_of_the_newest_tuple() -> None:
+    chunk, known, order = Scratch(3, 1, 0).chunk, Descriptions(), np.array([5, 6, 7], np.uint8)
+    chunk.levels[1, 2, 3], chunk.streams[2, 1], chunk.owners[4] = 40, 3, 2
+    one, other = Input(np.arange(2), np.ones(1, np.uint8)), Input(np.arange(8, 12), np.full(1, 9, np.uint8))
+    own = 3000 + 40 + 3 + 2
+    assert add_up(known.address(chunk), known.address(one), order) == own + 20_000 + 1 + 1 + 7
+    assert known.address(chunk) == known.address(chunk)
+    assert add_up(known.address(chunk), known.address(other), order) == own + 1 + 40_000 + 9 + 9 + 7
+    assert (one.dead[0], other.dead[0], chunk.levels[1, 2, 3]) == (2, 10, 42)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [np.zeros(2, np.int32), np.zeros((2, 2), np.int64), np.zeros(4, np.int64)[::2], np.frombuffer(bytes(8), np.int64)],
+    ids=["type", "axes", "strides", "read-only"],
+)
+def test_an_array_of_another_kind_has_no_address(words: np.ndarray) -> None:
+    with pytest.raises(TypeError, match="words of a Input is no writable array"):
+        Description(Input(words, np.zeros(1, np.uint8)))
