@@ -2,7 +2,9 @@
 
 A stream has two keys in common with its neighbours, and a value; windows hold the rows of several micro-batches. Four
 Python workers share the machine's cores. Seconds are CPU seconds per micro-batch of the JVM and of all workers, over
-the second half of the micro-batches: by then "auto" has chosen. Wall seconds depend on what else runs.
+the second half of the micro-batches: by then "auto" has chosen, and in full size the engines of the grid have grown:
+their key directories do so for the last time when about two windows of keys have come, in one micro-batch that takes as
+long as ten. Wall seconds depend on what else runs.
 """
 
 from __future__ import annotations
@@ -104,7 +106,7 @@ def points(full: bool) -> list[Point]:
     """Return a point for each length, kind of data and number of rows."""
     few, many = (4_000, 50_000) if full else (500, 2_000)
     kinds = ((4, "selective", few), (4, "selective", many), (4, "fan-out", many), (6, "selective", many))
-    sizes = {"batches": 16, "turns": 2} if full else {"batches": 6, "turns": 1}
+    sizes = {"batches": 32, "turns": 2} if full else {"batches": 6, "turns": 1}
     return [{"streams": m, "shape": shape, "rows": rows, **sizes, "seed": 1} for m, shape, rows in kinds]
 
 

@@ -8,7 +8,7 @@ the distribution d·p, normalised. Keys of different classes of a stream count a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ SLICES = 1 << 16
 MOST_KEYS = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Distribution:
     """The share of tuples that have each key, for the keys of a slice of the hash values.
 
@@ -33,6 +33,8 @@ class Distribution:
     keys: Ints
     shares: Floats
     slice: int = SLICES
+    _met: dict[Distribution, tuple[float, Distribution]] = field(default_factory=dict, init=False, repr=False)
+    """What `meet` returned: a planner tries many orders, and the same few pairs meet in all of them."""
 
     def sliced(self, most: int) -> Distribution:
         """Return the part of a smaller slice."""
@@ -47,7 +49,15 @@ class Distribution:
         return float((self.shares**2).sum()) * SLICES / self.slice
 
     def meet(self, other: Distribution) -> tuple[float, Distribution]:
-        """Return the chance that two tuples have the same key, and the distribution of the key that they share."""
+        """Return the chance that two tuples have the same key, and the distribution of the key that they share.
+
+        A pair that has met returns the same objects again. Cost of the first time: a merge of both key arrays.
+        """
+        if other not in self._met:
+            self._met[other] = other._met[self] = self._meeting(other)
+        return self._met[other]
+
+    def _meeting(self, other: Distribution) -> tuple[float, Distribution]:
         most = min(self.slice, other.slice)
         one, two = self.sliced(most), other.sliced(most)
         keys, left, right = np.intersect1d(one.keys, two.keys, assume_unique=True, return_indices=True)
@@ -66,12 +76,12 @@ class Distribution:
         return Distribution(keys, np.bincount(at, shares, len(keys)).astype(np.float64), most)
 
 
-def distribution(keys: Ints) -> Distribution:
-    """Return the distribution of the keys of rows; at most about MOST_KEYS keys are counted."""
+def distribution(keys: Ints, most_keys: int = MOST_KEYS) -> Distribution:
+    """Return the distribution of the keys of rows; at most about `most_keys` keys are counted."""
     found, counts = np.unique(keys, return_counts=True)
     whole = Distribution(found, counts / max(len(keys), 1))
     most = SLICES
-    while len(whole.sliced(most).keys) > MOST_KEYS and most > 1:
+    while len(whole.sliced(most).keys) > most_keys and most > 1:
         most //= 2
     return whole.sliced(most)
 

@@ -112,7 +112,8 @@ def join(
                 of the stream comes to them ("window"). One plan for each stream as head, or for one of them if no
                 window is `Range`. "hops": such plans, chosen from samples of the rows. "auto": the grid or hops,
                 whichever is predicted to take less time from samples. A batch join decides once; a streaming one anew
-                for each micro-batch, and it needs a plan for each head
+                for each micro-batch, and it needs a plan for each head. In a streaming join None is the placement that
+                the checkpoint stores, and "hops" and "auto" begin with the hops that it stores
 
     For batch DataFrames only:
     order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time

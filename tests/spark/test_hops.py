@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy import PlanError, Query
+from eddy.spark.batch.choice import Predicted, predicted
+from eddy.spark.batch.figures import StreamFigures, figures_of
 from eddy.spark.batch.hop_tasks import DealRows, JoinRound
 from eddy.spark.batch.measure import SampleRows, measured_job
-from eddy.spark.hops.figures import Figures, figures_of
 from eddy.spark.hops.hops import Hops, own_hops
-from eddy.spark.hops.placing import predicted
+from eddy.spark.hops.saved import restored, saved
 from eddy.spark.hops.windows import Bounds, SortedWindow, together
 from eddy.spark.partitioning.job import Job, make_job
 from stairs.errors import CapacityError
@@ -119,7 +121,24 @@ def test_a_sorted_window_finds_the_rows_that_precede(seed: int, span: int, head:
     )
 
 
-def measured(query: Query, given: Mapping[str, pa.RecordBatch], partitions: int) -> tuple[Job, list[Figures]]:
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_a_stored_placement_is_the_same_on_any_number_of_nodes(seed: int, nodes: int, later: int) -> None:
+    query = chain(4, 10)
+    plan = drawn_plan(query, random.Random(seed))
+    hops = own_hops(query, plan, nodes, timed=True)
+    stored = json.loads(json.dumps(saved(query, plan, hops)))
+    found = restored(query, stored, "placement")
+    assert found.asked == plan
+    assert found.hops(query, nodes) == hops
+    again = found.hops(query, later)
+    if nodes > 1:
+        assert again == own_hops(query, plan, later, timed=True)
+    assert again is not None
+    restored(query, saved(query, "auto", again), "placement")  # it is checked
+
+
+def measured(query: Query, given: Mapping[str, pa.RecordBatch], partitions: int) -> tuple[Job, list[StreamFigures]]:
     job = make_job(query, partitions=partitions)
     sample = SampleRows(measured_job(job))
     found = [sample(i, iter([given[stream.name]] * 2)) for i, stream in enumerate(job.query.streams)]
@@ -144,14 +163,17 @@ def test_samples_tell_rows_times_and_keys() -> None:
 
 
 def test_hops_are_chosen_where_the_grid_copies_too_much() -> None:
-    """On many partitions the ends of a chain are copied many times; with few there is nothing to gain by hops."""
-    query = chain(6, None)
-    draw, n = np.random.default_rng(1), 400_000
-    given = {
-        stream.name: pa.record_batch({name: draw.integers(0, 4 * n, n) for name in stream.schema.names})
-        for stream in query.streams
-    }
-    few, many = (predicted(*measured(query, given, p)) for p in (2, 256))
+    """On many partitions the ends of a chain are copied many times; few rows are not worth further rounds."""
+    query, draw = chain(6, None), np.random.default_rng(1)
+
+    def of(n: int, partitions: int) -> Predicted:
+        given = {
+            stream.name: pa.record_batch({name: draw.integers(0, 4 * n, n) for name in stream.schema.names})
+            for stream in query.streams
+        }
+        return predicted(*measured(query, given, partitions))
+
+    few, many = of(20_000, 2), of(400_000, 256)
     assert few.grid_s < few.hops_s
     assert many.hops_s < many.grid_s
     assert len(many.hops.routes) == 1

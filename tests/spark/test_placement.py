@@ -12,7 +12,8 @@ import pytest
 
 from eddy import Branch, PlanError, Query, Rows, Stream
 from eddy.spark import SparkJoinError, explain, join
-from eddy.spark.hops import placing
+from eddy.spark.batch import choice
+from eddy.spark.hops.costs import TaskCosts
 from tests.cases import Case, Condition, StreamCase
 from tests.placement.test_simulation import drawn_plan
 from tests.spark.test_join import check, files_of
@@ -67,7 +68,7 @@ def test_every_placement_gives_the_results_of_the_oracle(
     placement: str,
 ) -> None:
     if placement == "auto":  # few rows are never worth a second round
-        monkeypatch.setattr(placing, "HOPS", placing.TaskCosts(*[1e-15] * 8))
+        monkeypatch.setattr(choice, "HOPS", TaskCosts(*[1e-15] * 7))
     case = case_of(streams, window)
     plan = drawn_plan(case.query(), random.Random(window)) if placement == "own" else placement
     check(spark, tmp_path, case, drawn_rows(case, 40, len(streams)), "t", partitions=3, placement=plan)
@@ -93,7 +94,7 @@ def test_explain_names_the_rounds_and_the_operators(
     assert "operators of each partition" in explain(query, frames, partitions=2)
     assert "predicted from samples" in explain(query, frames, partitions=2, placement="hops")
     assert "cost less than a second round" in explain(query, frames, partitions=2, placement="auto")
-    monkeypatch.setattr(placing, "HOPS", placing.TaskCosts(*[1e-15] * 8))
+    monkeypatch.setattr(choice, "HOPS", TaskCosts(*[1e-15] * 7))
     assert "rounds of hops" in explain(query, frames, partitions=2, placement="auto")
     one = explain(query, frames, partitions=1, placement="auto")
     assert "in which no row is copied" in one

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from eddy.query.query import Query
 from eddy.spark.batch.blobs import BLOB_COLUMNS, SplitRows
+from eddy.spark.batch.choice import asked_hops, may_pay, predicted
 from eddy.spark.batch.hop_tasks import DealRows, JoinRound
 from eddy.spark.batch.measure import measure
 from eddy.spark.batch.partition_join import JoinPartition
@@ -24,14 +25,7 @@ from eddy.spark.environment.session import parallelism
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.hops import Hops
-from eddy.spark.hops.placing import (
-    Placement,
-    asked_hops,
-    check_placement,
-    may_pay,
-    predicted,
-    why_one_round,
-)
+from eddy.spark.hops.placing import Placement, check_placement, why_one_round
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
@@ -42,8 +36,6 @@ from eddy.spark.types import struct_type
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-WORTH = 1.1
-"""How many times as fast hops must be predicted to be to be chosen."""
 _UNKNOWN_BYTES = 1 << 60  # without an estimate Spark reports the largest long
 
 
@@ -202,7 +194,7 @@ def prepare_batch(
             job = made({stream.name: one.rows * one.row_bytes for stream, one in measured})
             found = predicted(job, figures)
             why = f"predicted from samples: {found.grid_s:.2g} CPU seconds in one round, {found.hops_s:.2g} in hops"
-            hops = found.hops if placement == "hops" or found.hops_s * WORTH < found.grid_s else None
+            hops = found.hops if placement == "hops" or found.hops_s < found.grid_s else None
     if hops is None:
         return BatchJoin(job, carry(transport, SplitRows(job), ordered), why)
     rounds = []

@@ -19,7 +19,7 @@ import pyarrow as pa
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.keys import key_hash
 from eddy.placement.keys import classes_of
-from eddy.spark.hops.figures import Figures, figures_of
+from eddy.spark.batch.figures import StreamFigures, figures_of
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split import conform
 from eddy.spark.transports.base import RowTask, UnsuitableError
@@ -86,7 +86,7 @@ class SampleRows(RowTask):
         yield pa.record_batch({**{k: [v] for k, v in values.items()}, "sample": [numbers.tobytes()]}, schema=SAMPLED)
 
 
-def measure(job: Job, transport: str, frames: Sequence[DataFrame]) -> list[Figures]:
+def measure(job: Job, transport: str, frames: Sequence[DataFrame]) -> list[StreamFigures]:
     """Return the figures of all streams. Reads some rows of each, or runs a job."""
     sample = SampleRows(measured_job(job))
     found = None

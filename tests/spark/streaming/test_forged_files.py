@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import eddy
 from eddy import Query, Range, Stream
 from eddy.spark.errors import SparkJoinError, StreamingStateError
+from eddy.spark.hops.saved import UNPLACED
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.fragments import Dealt
 from eddy.spark.partitioning.job import make_job
@@ -74,7 +75,7 @@ def test_names_of_files_stay_in_their_directory(name: str) -> None:
 def resumable(**changes: Any) -> Manifest:
     """Return a manifest that fits the join."""
     watermarks = Watermarks.none(2).after((5, 7), 1.0, WatermarkRules("slowest", (0, 0)))
-    extra = {"partitions": 2, "load": Load.none(4).to_json(), "options": "x", "taken": None}
+    extra = {"partitions": 2, "load": Load.none(4).to_json(), "options": "x", "taken": None, "placement": UNPLACED}
     segment = make_segment("000000000003-0", group=2, stream=1)
     groups = {2: GroupState(3, "token", (Link(3, (1, 2), (segment,)),), "R S")}
     given: dict[str, Any] = {"watermarks": watermarks.to_json(), "groups": groups, "extra": extra, **changes}
@@ -103,6 +104,10 @@ def extra(**changes: Any) -> dict[str, Any]:
     return {**resumable().extra, **changes}
 
 
+def steps(*heads: list[list[int]]) -> dict[str, Any]:
+    return {"asked": "auto", "steps": list(heads)}
+
+
 def test_a_manifest_that_fits_is_gone_on_from() -> None:
     found = resume(resumable(), JOB, Path("manifests"))
     assert (found.watermarks.greatest, found.partition_map.n, found.load.batches) == ((5, 7), 2, 0)
@@ -126,6 +131,13 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         ({"extra": extra(taken=[1, 2, 3])}, "positions .1, 2, 3. of inputs for 2 streams"),
         ({"extra": extra(taken=[1, -2])}, "extra.taken"),
         ({"extra": extra(taken=[1, {"0": -2}])}, "extra.taken"),
+        ({"extra": extra(placement=None)}, "extra.placement is None, not a mapping"),
+        ({"extra": extra(placement={"asked": "rounds", "steps": None})}, "extra.placement.asked is 'rounds'"),
+        ({"extra": extra(placement=steps([[1, 0]]))}, "1 heads for 2 streams"),
+        ({"extra": extra(placement=steps([[0, 0]], [[0, 0]]))}, "steps.0. does not join each other stream once"),
+        ({"extra": extra(placement=steps([[1, 0]], [[0, 5]]))}, "steps.1. joins R by class 5, which has no key there"),
+        ({"extra": extra(placement={**UNPLACED, "asked": [["R", [["X", "ship"]]]]})}, "there is no stream 'X'"),
+        ({"extra": extra(placement={**UNPLACED, "asked": [["R", [["S", "ship"]]]]})}, "stream S has no plan"),
         ({"groups": {9: resumable().groups[2]}}, "key group 9, but the join has 4"),
         ({"groups": group(plan="R R")}, "names stream R twice"),
         ({"groups": group(chain=(Link(3, (1,), ()),))}, "key group 2 has 1 late marks for 2 streams"),

@@ -13,7 +13,7 @@ import pytest
 
 from eddy import PlanError, Predicate, Query
 from eddy.spark import SparkJoinError, explain, join
-from eddy.spark.hops.placing import TaskCosts
+from eddy.spark.hops.costs import TaskCosts
 from eddy.spark.streaming.driver import forecast, placement
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from tests.cases import Case, assert_same, feed, predicate_text, sorted_by_time
@@ -135,6 +135,30 @@ def test_placements_change_while_the_join_runs_and_after_restarts(spark: SparkSe
     run.check()
 
 
+def test_a_start_that_asks_for_no_placement_goes_on_with_the_stored_one(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, "RST", 9, 6)
+    running = run.start()
+    assert run.batch(running)["placement"] == "grid"
+    running.place(run.plan())
+    assert run.batch(running)["placement"] == "hops"
+    placed = running.operators()[0]
+    running.stop()
+    running = run.start()
+    assert run.batch(running)["placement"] == "hops"
+    assert running.operators()[0] == placed
+    assert "a plan for each head is asked for" in running.explain()
+    running.stop()
+    how = {"checkpoint": tmp_path / "state", **run.options}
+    assert "begins with that of batch 2" in explain(run.query, run.inputs.frames(spark), **how)
+    with pytest.raises(SparkJoinError, match="memory= bounds engines"):
+        run.start(memory="1 GiB")
+    for asked in ("grid", None):
+        running = run.start(placement=asked)
+        assert run.batch(running)["placement"] == "grid"
+        running.stop()
+    run.check(50)
+
+
 def test_copies_of_windows_come_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
     run = Run(spark, tmp_path, "RSTU", 9, 8)
     for _ in range(2):
@@ -182,7 +206,7 @@ def test_workers_killed_while_they_join_change_no_result(spark: SparkSession, tm
     run.check(50)
 
 
-FREE, DEAR = TaskCosts(*[1e-15] * 8), TaskCosts(*[1.0] * 8)
+FREE, DEAR = TaskCosts(*[1e-15] * 7), TaskCosts(*[1.0] * 7)
 
 
 def test_auto_changes_by_the_figures_while_the_join_runs(
@@ -199,6 +223,10 @@ def test_auto_changes_by_the_figures_while_the_join_runs(
     placed = [one["placement"] for one in running.batches().to_pylist()]
     assert placed == ["grid", "grid", "hops", "hops"], "one forecast is not enough"
     assert "predicted per micro-batch" in running.explain()
+    running.stop()
+    running = run.start(placement="auto", partitions=3)
+    assert run.batch(running)["placement"] == "hops", "it begins with the hops that it had"
+    assert "rounds of hops over 3 nodes" in running.explain()
     monkeypatch.setattr(forecast, "HOPS", DEAR)
     monkeypatch.setattr(placement, "REST", 0)
     running.place("auto")  # it has no rest

@@ -26,6 +26,7 @@ from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.groups.sink import GroupsSink
 from eddy.spark.hops.placing import Placement
+from eddy.spark.hops.saved import UNPLACED
 from eddy.spark.job_description import described
 from eddy.spark.partitioning.fragments import why_undealt
 from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
@@ -95,16 +96,17 @@ class MicroBatches:
             self._watermarks = Watermarks.none(streams)
             tree = SplitTree(groups, len(job.shares.counts))
             mapped, load = PartitionMap.even(groups, settings.partitions), Load.none(groups)
+            placed = None
         else:
             found = resume(self.manifest, job, context.checkpoint.manifests, self.EXTRA)
             self._watermarks = found.watermarks.resumed(time.time())
-            tree, load = found.tree, found.load
+            tree, load, placed = found.tree, found.load, found.placement
             mapped = found.partition_map.with_partitions(settings.partitions)
         self.key_groups = KeyGroups(
             self.title, job.shares, tree, mapped, load, settings.rebalancer, self._why_undealt()
         )
         """The key groups, and the requests to change them."""
-        self.placing = Placing(job, settings.partitions, settings.placement, settings.memory)
+        self.placing = Placing(job, settings.partitions, settings.placement, settings.memory, placed)
         """Where the steps of the join run."""
         self._held: str | None = None
         """The state of the copies of windows after the newest batch; None if it ran in one round."""
@@ -146,8 +148,9 @@ class MicroBatches:
             return None
         fresh = any(one.how == "immediate" for one in due)
         groups = {} if fresh else {group: replace(one, plan=None) for group, one in manifest.groups.items()}
-        # The rows of another query may not be dealt in the same way.
-        self.manifest = replace(manifest, groups=groups, dealt=() if fresh else manifest.dealt)
+        # The rows of another query may not be dealt in the same way, and its steps have other places.
+        extra = {**manifest.extra, "placement": UNPLACED}
+        self.manifest = replace(manifest, groups=groups, dealt=() if fresh else manifest.dealt, extra=extra)
         return Change("immediate" if fresh else "handover", manifest.batch + 1)
 
     @property
@@ -467,6 +470,7 @@ class MicroBatches:
                 "load": load.to_json(),
                 "options": self._context.job.options.text,
                 "taken": plan.taken,
+                "placement": self.placing.saved(plan.hops),
                 **extra,
             },
         )

@@ -4,14 +4,21 @@ The placement may be another one in each micro-batch. All rows are in the log, a
 used only in the state that the newest manifest stands for. So a change needs no protocol: the tasks make engines or
 copies that are missing from the rows of the log, and the commit of the manifest is the switch.
 
+Each manifest stores the placement that was asked for and the hops that ran. A start that asks for none goes on with
+both; "hops" and "auto" begin with the hops.
+
 "hops" and "auto" decide by forecasts, "auto" also between hops and the grid. A change must be predicted to be worth it
 in several forecasts in a row, and to pay for what it reads from the log; then the new placement rests for a while.
+
+Samples and forecasts take time themselves. So every micro-batch is measured at the start, during that rest, and while
+a change is predicted to be worth it; otherwise one in several is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from threading import Lock
+from typing import Any
 
 from eddy.log import LOG
 from eddy.placement.keys import classes_of
@@ -19,14 +26,17 @@ from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.hops import Hops, own_hops
 from eddy.spark.hops.placing import Placement, check_placement, why_one_round
+from eddy.spark.hops.saved import SavedPlacement, saved
 from eddy.spark.partitioning.job import Job
-from eddy.spark.streaming.driver.forecast import Figures, Forecast
+from eddy.spark.streaming.driver.forecast import Forecast, Forecasts
 from eddy.spark.streaming.worker.samples import Sample
 
 WORTH = 1.1
 """How many times as fast another placement must be predicted to be."""
 PATIENCE, REST = 2, 6
 """In so many micro-batches in a row another placement must be better; after a change none is made for so many."""
+EVERY = 4
+"""Without any sign that another placement is better, one in so many micro-batches is measured."""
 HORIZON = 32
 """Micro-batches within which a change must pay."""
 
@@ -64,34 +74,48 @@ def nearest(query: Query) -> dict[str, list[tuple[str, str]]]:
 class Placing:
     """The placement of a running join. Thread-safe.
 
-    nodes   how many there are in hops
+    nodes       how many there are in hops
+    placement   None: the one that `before` asked for, "grid" without it
+    before      the placement of the newest manifest
     """
 
-    def __init__(self, job: Job, nodes: int, placement: Placement, memory: int | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        nodes: int,
+        placement: Placement | None,
+        memory: int | None,
+        before: SavedPlacement | None = None,
+    ) -> None:
         self._job, self._nodes, self._memory = job, nodes, memory
         self._lock = Lock()
         self._asked: Placement = "grid"
-        self._figures: Figures | None = None
+        self._forecasts: Forecasts | None = None
         self._live: Sequence[int] = [0] * len(job.query.streams)
-        self._better = self._rest = 0
+        self._better = self._rest = self._watched = self._unmeasured = 0
+        self._measures = self._fresh = False
+        """Whether the newest micro-batch is measured, and whether there are figures that no forecast has used."""
         self._forecast: Forecast | None = None
         self.hops: Hops | None = None
         """Of the newest micro-batch that was planned; None in one round."""
-        self.ask(placement)
+        asked = placement if placement is not None else "grid" if before is None else before.asked
+        self.ask(asked)
+        if before is not None and asked in ("hops", "auto") and _why_grid(job, memory) is None:
+            self.hops = before.hops(job.query, nodes)
 
     def ask(self, placement: Placement) -> None:
         """Place the steps in another way from the next micro-batch on."""
         check_streaming(self._job, placement, self._memory)
         with self._lock:
             self._asked = placement
-            self._better = self._rest = 0
+            self._better, self._rest, self._watched = 0, 0, REST
             follows = placement in ("hops", "auto") and _why_grid(self._job, self._memory) is None
-            self._figures = (self._figures or Figures(self._job, self._nodes)) if follows else None
+            self._forecasts = (self._forecasts or Forecasts(self._job, self._nodes)) if follows else None
 
     @property
     def measures(self) -> bool:
-        """Whether the next micro-batches are measured."""
-        return self._figures is not None
+        """Whether the newest micro-batch that was planned is measured."""
+        return self._measures
 
     def next(self) -> Hops | None:
         """Return the hops of the next micro-batch, None for one round."""
@@ -100,34 +124,46 @@ class Placing:
             if isinstance(asked, Mapping):
                 self.hops = own_hops(self._job.query, asked, self._nodes, timed=True)
             else:
-                self.hops = None if self._figures is None else self._decided(self._figures, asked)
+                self.hops = None if self._forecasts is None else self._decided(self._forecasts, asked)
+            watched = self._forecast is None or self._better or self._watched
+            self._measures = self._forecasts is not None and bool(watched or self._unmeasured + 1 >= EVERY)
+            self._unmeasured = 0 if self._measures else self._unmeasured + 1
+            self._watched -= self._watched > 0
+            self._rest -= self._rest > 0
             return self.hops
 
-    def _decided(self, figures: Figures, asked: str) -> Hops | None:
+    def _decided(self, forecasts: Forecasts, asked: str) -> Hops | None:
         now = self.hops
         if asked == "hops" and now is None:
             now = own_hops(self._job.query, nearest(self._job.query), self._nodes, timed=True)
-        found = self._forecast = figures.forecast(self._live, now)
+        if not self._fresh:
+            return now
+        found, self._fresh = forecasts.forecast(self._live, now), False
         if found is None:
             return now
+        self._forecast = found
         ways: list[tuple[float, Hops | None]] = [(found.hops_s, found.hops)]
         if asked == "auto":
             ways.append((found.grid_s, None))
         least, best = min(ways, key=lambda one: one[0])
         present = found.grid_s if found.present_s is None else found.present_s
         pays = least * WORTH < present and (present - least) * HORIZON > found.rebuilt_s
-        self._rest -= self._rest > 0
         self._better = self._better + 1 if pays and not self._rest else 0
         if self._better < PATIENCE:
             return now
         LOG.info("the join changes to %s: predicted %.3g s instead of %.3g s", _kind(best), least, present)
-        self._better, self._rest = 0, REST
+        self._better, self._rest, self._watched = 0, REST, REST
         return best
+
+    def saved(self, hops: Hops | None) -> dict[str, Any]:
+        """Return what a manifest stores: the placement that is asked for, and the hops that its micro-batch ran in."""
+        with self._lock:
+            return saved(self._job.query, self._asked, hops)
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...] | None:
         """Return every how manieth row of each stream the tasks sample; None: no row."""
-        figures = self._figures
-        return None if figures is None else figures.steps(rows)
+        forecasts = self._forecasts
+        return forecasts.steps(rows) if forecasts is not None and self._measures else None
 
     def saw(
         self,
@@ -142,11 +178,11 @@ class Placing:
         seconds      CPU seconds of its tasks; None if they say nothing on the placement
         """
         with self._lock:
-            if self._figures is not None:
-                self._figures.add(rows, samples)
+            if self._forecasts is not None:
+                self._forecasts.add(rows, samples)
                 if seconds is not None:
-                    self._figures.correct(self.hops, live, seconds)
-                self._live = live
+                    self._forecasts.took(self.hops, live, seconds)
+                self._live, self._fresh = live, True
 
     def explain(self) -> str:
         """Return a text on the placement."""
@@ -158,7 +194,7 @@ class Placing:
         if hops is not None:
             labels = [f"[{one}]" for one in self._job.shares.classes]
             lines += hops.lines(self._job.query.graph.names, labels)
-        if found is not None and self._figures is not None:
+        if found is not None and self._forecasts is not None:
             lines.append(f"  predicted per micro-batch: {found.grid_s:.3g} s in the grid, {found.hops_s:.3g} s in hops")
         return "\n".join(lines)
 

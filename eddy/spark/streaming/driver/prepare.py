@@ -120,9 +120,8 @@ def prepare(
         transport = saved.transport
     carried = carry(transport, LogRows(job, locations), ordered, root=checkpoint)
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
-    placed: Placement = "grid" if placement is None else placement
-    check_streaming(job, placed, bound)
-    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound, change, placed)
+    check_streaming(job, "grid" if placement is None else placement, bound)
+    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound, change, placement)
     if not carried.inputs:
         carried = carried._replace(frame=observed(job.query, carried.frame))
     return StreamingJoin(session, job, locations, carried, settings, checkpoint)

@@ -14,6 +14,7 @@ from pathlib import Path
 from eddy.branches.options import plans_in
 from eddy.query.branches import BranchedQuery
 from eddy.spark.errors import SparkJoinError, StreamingStateError
+from eddy.spark.hops.saved import SavedPlacement, restored
 from eddy.spark.partitioning.fragments import why_undealt
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split_tree import SplitTree
@@ -26,7 +27,13 @@ from eddy.storage.json_form import Form, FormError, fields, integer, list_of, ma
 from jisc.plan.tree import check_connected, parse
 from stairs.errors import PlanError
 
-_EXTRA = {"partitions": integer(1, 1 << 31), "load": mapping, "options": text, "taken": optional(list_of(position))}
+_EXTRA = {
+    "partitions": integer(1, 1 << 31),
+    "load": mapping,
+    "options": text,
+    "taken": optional(list_of(position)),
+    "placement": mapping,
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class Resumed:
     tree: SplitTree
     partition_map: PartitionMap
     load: Load
+    placement: SavedPlacement
 
 
 def resume(manifest: Manifest, job: Job, directory: Path, more: Mapping[str, Form] | None = None) -> Resumed:
@@ -52,6 +60,7 @@ def resume(manifest: Manifest, job: Job, directory: Path, more: Mapping[str, For
             SplitTree(job.shares.partitions, len(job.shares.counts), manifest.splits, manifest.dealt),
             PartitionMap(manifest.partition_map, manifest.extra["partitions"]),
             Load.from_json(manifest.extra["load"]),
+            restored(job.query, manifest.extra["placement"], "extra.placement"),
         )
         _check(manifest, found, job)
     except (FormError, SparkJoinError, PlanError) as problem:

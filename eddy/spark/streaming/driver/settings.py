@@ -22,7 +22,7 @@ class Settings:
     late        per stream, what happens to its late rows
     memory      bound on the bytes of the engines of each host, None = none
     change      how the query changes if it is another one than in the checkpoint
-    placement   where the join steps run
+    placement   where the join steps run; None: where they ran before, and in the grid in a new checkpoint
     """
 
     partitions: int
@@ -32,4 +32,4 @@ class Settings:
     late: tuple[Late, ...]
     memory: int | None = None
     change: How | None = None
-    placement: Placement = "grid"
+    placement: Placement | None = None

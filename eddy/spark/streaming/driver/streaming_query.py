@@ -366,8 +366,8 @@ class StreamingJoinQuery:
         """Place the join steps in another way from the next micro-batch on; see `placement` of `eddy.spark.join`.
 
         The engines of key groups, or the copies of windows, are made of the log in that micro-batch. The placement is
-        not stored: the next start begins with that of `join`. Raises SparkJoinError for a placement that does not fit
-        the join, PlanError for such a plan.
+        stored: a start of `join` without `placement` goes on with it. Raises SparkJoinError for a placement that does
+        not fit the join, PlanError for such a plan.
         """
         self._batches.place(placement)
 

@@ -144,11 +144,19 @@ class StreamingJoin:
         newest = max(committed_batches(self.checkpoint), default=None)
         state = "new" if newest is None else f"after batch {newest}"
         settings = self.settings
-        placing = Placing(self.job, settings.partitions, settings.placement, settings.memory)
-        placing.next()
-        progress = f"{state}, in {self.checkpoint}\n{placing.explain()}"
+        progress = f"{state}, in {self.checkpoint}\n{self._placed(newest)}"
         text = explain_job(self.job, settings, self.carried.remark, progress)
         return text if self.grouped is None else f"{text}\naggregates: of all results of a batch, on the driver"
+
+    def _placed(self, newest: int | None) -> str:
+        """Return a text on the placement with which the join would begin after its newest batch."""
+        placement = self.settings.placement
+        if newest is not None and placement in (None, "hops", "auto"):
+            asked = "" if placement is None else f"; {placement!r} is asked for"
+            return f"placement: begins with that of batch {newest}, which the checkpoint stores{asked}"
+        placing = Placing(self.job, self.settings.partitions, placement, self.settings.memory)
+        placing.next()
+        return placing.explain()
 
 
 def checked_trigger(trigger: dict[str, Any]) -> dict[str, Any]:

@@ -111,6 +111,7 @@ class Hub:
             rebalance=rebalance,
             keep=keep,
             memory=memory,
+            placement="grid",
         )
         self._sinks = QuerySinks()
         self._queries = Queries(self._streams, self._sinks)

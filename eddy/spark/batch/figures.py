@@ -1,4 +1,4 @@
-"""Figures of the streams of a join: rows, event times, and samples of keys, from which the planner predicts.
+"""Figures of the streams of a batch join: rows, event times, and samples of keys, from which its choice predicts.
 
 The share of pairs of rows with the same key is the same in samples of both streams, whatever their sizes, so no stream
 has to be read by key.
@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from eddy.placement.keys import classes_of
-from eddy.placement.synopses import Distribution, Synopsis
+from eddy.placement.synopses import SLICES, Distribution, Synopsis, distribution
 from eddy.query.query import Query
+from eddy.spark.hops.costs import bytes_of_row
 from eddy.spark.partitioning.job import Job
-
-TEXT_BYTES = 16
-"""The assumed bytes of a value without a fixed width."""
 
 
 @dataclass(frozen=True)
-class Figures:
-    """The known figures of one stream.
+class StreamFigures:
+    """The measured figures of one stream.
 
     rows         after its filter
     low, high    least and greatest event time, in ticks
@@ -38,8 +36,14 @@ class Figures:
     row_bytes: float
     hashes: dict[int, np.ndarray]
 
+    @cached_property
+    def keys(self) -> dict[int, Distribution]:
+        """By class, the distribution of the keys."""
+        return {c: distribution(hashes, most_keys=SLICES) for c, hashes in self.hashes.items()}
 
-def figures_of(job: Job, i: int, rows: list[dict[str, Any]]) -> Figures:
+
+def figures_of(job: Job, i: int, rows: list[dict[str, Any]]) -> StreamFigures:
+    """Return the figures of a stream by what the tasks that sampled it gave."""
     own = sorted(classes_of(job.query)[i])
     parts = []
     coarsest = max((row["step"] for row in rows), default=1)
@@ -47,25 +51,13 @@ def figures_of(job: Job, i: int, rows: list[dict[str, Any]]) -> Figures:
         numbers = np.frombuffer(row["sample"], np.int64).reshape(len(own), -1)
         parts.append(numbers[:, :: coarsest // row["step"]])
     hashes = np.concatenate(parts, axis=1) if parts else np.zeros((len(own), 0), np.int64)
-    return Figures(
+    return StreamFigures(
         sum(row["rows"] for row in rows),
         min((row["low"] for row in rows), default=0),
         max((row["high"] for row in rows), default=0),
         bytes_of_row(job.query.streams[i].schema),
         dict(zip(own, hashes, strict=True)),
     )
-
-
-def bytes_of_row(schema: pa.Schema) -> float:
-    """Return the bytes of a row, by the types of its columns."""
-    return sum(_width(field.type) for field in schema)
-
-
-def _width(kind: pa.DataType) -> float:
-    try:
-        return max(kind.bit_width, 1) / 8
-    except ValueError:
-        return TEXT_BYTES
 
 
 @dataclass(frozen=True)
@@ -78,7 +70,7 @@ class BatchSynopsis(Synopsis):
         return self.window
 
 
-def synopses(query: Query, figures: Sequence[Figures], single: bool) -> list[Synopsis]:
+def synopses(query: Query, figures: Sequence[StreamFigures], single: bool) -> list[Synopsis]:
     """Return what the planner knows of the streams; with `single`, one head finds all rows of each other stream."""
     first, last = min(one.low for one in figures), max(one.high for one in figures)
     found: list[Synopsis] = []
@@ -87,11 +79,5 @@ def synopses(query: Query, figures: Sequence[Figures], single: bool) -> list[Syn
         if not single:
             part = 1.0 if span is None or last == first else min(1.0, span / (last - first))
             live *= part - part * part / 2
-        keys = {c: _distribution(hashes) for c, hashes in one.hashes.items()}
-        found.append(BatchSynopsis(max(float(one.rows), 1.0), live, one.row_bytes, keys))
+        found.append(BatchSynopsis(max(float(one.rows), 1.0), live, one.row_bytes, one.keys))
     return found
-
-
-def _distribution(hashes: np.ndarray) -> Distribution:
-    keys, counts = np.unique(hashes, return_counts=True)
-    return Distribution(keys, counts / max(len(hashes), 1))

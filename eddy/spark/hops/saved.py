@@ -1,0 +1,110 @@
+"""The placement of a streaming join as its manifests store it.
+
+    asked   "grid", "hops", "auto", or the plan of each head as [[head, [[stream, "ship" or "window"], …]], …]
+    steps   of the hops that ran, by head [[stream, class by whose keys the nodes share the step], …], with streams and
+            classes as numbers; null if the micro-batch ran in one round
+
+The number of nodes is not stored: it may be another one at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eddy.placement.keys import classes_of
+from eddy.placement.places import by_class
+from eddy.placement.program import Steps
+from eddy.query.query import Query
+from eddy.spark.hops.hops import Hops, key_class, own_hops
+from eddy.spark.hops.placing import KINDS, Placement
+from eddy.spark.partitioning.operators import homes, why_unplaced
+from eddy.storage.json_form import FormError, either, fields, integer, list_of, one_of, optional, row_of, text
+
+_NUMBER = integer(0, 1 << 31)
+_PLAN = list_of(row_of(text, list_of(row_of(text, one_of(("ship", "window"))))))
+SAVED = fields(
+    {
+        "asked": either(_PLAN, one_of(KINDS)),
+        "steps": optional(list_of(list_of(row_of(_NUMBER, _NUMBER)))),
+    }
+)
+
+UNPLACED = {"asked": "grid", "steps": None}
+"""What is stored of a join whose steps were never placed."""
+
+
+@dataclass(frozen=True)
+class SavedPlacement:
+    """A placement that a manifest stores.
+
+    asked   by `placement=` of `join`, or by `place` after it
+    steps   of the hops that ran, None if there were none
+    """
+
+    asked: Placement
+    steps: tuple[tuple[tuple[int, int], ...], ...] | None
+
+    def hops(self, query: Query, nodes: int) -> Hops | None:
+        """Return the hops over so many nodes; None if there were none."""
+        if self.steps is None:
+            return None
+        routes: dict[int, Steps] = {
+            head: tuple((j, by_class(range(nodes), c)) for j, c in steps) for head, steps in enumerate(self.steps)
+        }
+        return Hops(nodes, homes(query, nodes), routes, True)
+
+
+def saved(query: Query, asked: Placement, hops: Hops | None) -> dict[str, Any]:
+    """Return a placement as JSON."""
+    plan: object = asked
+    if isinstance(asked, Mapping):
+        plan = [[head, [list(step) for step in steps]] for head, steps in asked.items()]
+    steps = None if hops is None else [_steps(query, hops, head) for head in sorted(hops.routes)]
+    return {"asked": plan, "steps": steps}
+
+
+def _steps(query: Query, hops: Hops, head: int) -> list[list[int]]:
+    own = classes_of(query)
+    bound, steps = own[head], []
+    for j, place in hops.routes[head]:
+        # A single node shares nothing; several ones may at the next start.
+        steps.append([j, key_class(place) if place.shares else min(bound & own[j])])
+        bound |= own[j]
+    return steps
+
+
+def restored(query: Query, stored: object, place: str) -> SavedPlacement:
+    """Return the placement that `saved` returned. Raises FormError, or PlanError, for any other value.
+
+    place   of the value, for messages
+    """
+    SAVED(stored, place)
+    assert isinstance(stored, dict)
+    asked, steps = stored["asked"], stored["steps"]
+    if isinstance(asked, list):
+        asked = {head: [(stream, how) for stream, how in own] for head, own in asked}
+    why = None if asked in ("grid", "auto") and steps is None else why_unplaced(query)
+    if why is not None:
+        raise FormError(f"{place} has hops, but {why}")
+    if isinstance(asked, Mapping):
+        own_hops(query, asked, 1, timed=True)
+    if steps is not None:
+        _check(query, steps, f"{place}.steps")
+    return SavedPlacement(asked, None if steps is None else tuple(tuple((j, c) for j, c in own) for own in steps))
+
+
+def _check(query: Query, routes: list[list[list[int]]], place: str) -> None:
+    """Raise FormError unless each head joins each other stream once, by a key of what it joined before."""
+    own, names = classes_of(query), query.graph.names
+    if len(routes) != len(own):
+        raise FormError(f"{place} has {len(routes)} heads for {len(own)} streams")
+    for head, steps in enumerate(routes):
+        if sorted(j for j, _ in steps) != [j for j in range(len(own)) if j != head]:
+            raise FormError(f"{place}[{head}] does not join each other stream once")
+        bound = own[head]
+        for j, c in steps:
+            if not bound & own[j] or c not in bound:
+                raise FormError(f"{place}[{head}] joins {names[j]} by class {c}, which has no key there")
+            bound |= own[j]

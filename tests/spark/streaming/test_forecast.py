@@ -1,0 +1,91 @@
+"""Forecasts of a streaming join: costs that are fitted to its own micro-batches, and when it is measured."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, replace
+
+import numpy as np
+import pytest
+
+from eddy.placement.keys import classes_of
+from eddy.placement.synopses import distribution
+from eddy.spark.hops.costs import TaskCosts, TaskWork
+from eddy.spark.partitioning.job import make_job
+from eddy.spark.streaming.driver.forecast import GRID, HOPS, Forecasts, MeasuredCosts
+from eddy.spark.streaming.driver.placement import EVERY, REST, Placing
+from tests.placement.chains import chain
+
+TRUE = replace(GRID, c_p=3 * GRID.c_p, c_m=GRID.c_m / 2)
+
+
+def works(n: int, seed: int) -> list[TaskWork]:
+    """Return the work of micro-batches of different sizes, with few or many matches."""
+    draw = np.random.default_rng(seed)
+    rows = draw.uniform(5_000, 200_000, n)
+    matches = rows * draw.uniform(0, 30, n)
+    return [TaskWork(1, 8, own, 3 * own, 80 * own, 4 * own, found) for own, found in zip(rows, matches, strict=True)]
+
+
+def worst(costs: TaskCosts) -> float:
+    """Return by which factor the worst prediction is off."""
+    ratios = [costs.seconds(work) / TRUE.seconds(work) for work in works(100, 7)]
+    return max(*ratios, *(1 / one for one in ratios))
+
+
+@pytest.mark.parametrize("outliers", [0, 1])
+def test_costs_are_fitted_to_the_micro_batches_that_ran(outliers: int) -> None:
+    draw, kept = np.random.default_rng(2), MeasuredCosts()
+    assert kept.factor(GRID) is None
+    assert kept.costs(GRID, 1.0) == GRID
+    for k, work in enumerate(works(12, 1)):
+        times = 12 if k >= 12 - outliers else 1
+        kept.add(work, times * TRUE.seconds(work) * draw.uniform(0.9, 1.1))
+    factor = kept.factor(GRID)
+    assert factor is not None
+    scaled = TaskCosts(*(factor * one for one in astuple(GRID)))
+    assert worst(kept.costs(GRID, factor)) < 1.3 < 1.7 < worst(scaled)
+
+
+def test_a_placement_that_never_ran_is_off_by_the_factor_of_the_other() -> None:
+    query, draw = chain(4, 10), np.random.default_rng(3)
+    forecasts, live = Forecasts(make_job(query, partitions=4), 2), [500] * 4
+    assert forecasts.costs() == (GRID, HOPS)
+    assert forecasts.forecast(live, None) is None
+    samples = {i: {c: draw.integers(0, 50, 100) for c in own} for i, own in enumerate(classes_of(query))}
+    forecasts.add([100] * 4, [samples])
+    before = forecasts.forecast(live, None)
+    assert before is not None
+    forecasts.took(None, live, 3 * before.grid_s)
+    after = forecasts.forecast(live, None)
+    assert after is not None
+    assert (after.grid_s, after.hops_s) == pytest.approx((3 * before.grid_s, 3 * before.hops_s))
+
+
+def test_a_settled_join_is_measured_in_one_of_several_micro_batches() -> None:
+    query, draw, measured = chain(4, 10), np.random.default_rng(3), []
+    placing = Placing(make_job(query, partitions=4), 2, "auto", None)
+    for _ in range(REST + 4 * EVERY):
+        assert placing.next() is None
+        measured.append(placing.measures)
+        assert (placing.steps([100] * 4) is None) != placing.measures
+        if placing.measures:
+            samples = {i: {c: draw.integers(0, 5000, 100) for c in own} for i, own in enumerate(classes_of(query))}
+            placing.saw([100] * 4, [500] * 4, [samples], 0.02)
+    assert all(measured[:REST])
+    assert sum(measured[REST:]) == 4
+    placing.ask("auto")
+    placing.next()
+    assert placing.measures
+    placing.ask("grid")
+    placing.next()
+    assert not placing.measures
+
+
+def test_samples_that_meet_again_give_what_they_gave() -> None:
+    draw = np.random.default_rng(4)
+    own, other = draw.integers(0, 40, 300), draw.integers(20, 60, 200)
+    one, two = distribution(own), distribution(other)
+    chance, shared = one.meet(two)
+    assert chance == pytest.approx((own[:, None] == other[None, :]).mean())
+    assert set(shared.keys.tolist()) == set(own.tolist()) & set(other.tolist())
+    assert two.meet(one) is one.meet(two)
