@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +34,22 @@ class Inputs:
 
     def add(self, name: str, rows: Sequence[dict[str, Any]] | pa.Table) -> None:
         """Add a file to a stream."""
-        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=self.schemas[name])
-        number = len(self.tables[name])
-        # Spark orders files by modification time, and ignores names that begin with a dot.
-        begun, path = self.root / name / f".{number}", self.root / name / f"{number:04d}.parquet"
-        pq.write_table(table, begun)
-        os.utime(begun, (_FIRST_FILE_S + number,) * 2)
-        os.rename(begun, path)
-        self.tables[name].append(table)
+        self.add_together({name: rows})
+
+    def add_together(self, rows: Mapping[str, Sequence[dict[str, Any]] | pa.Table]) -> None:
+        """Add a file to each of these streams, at nearly the same moment, so that one micro-batch takes them all."""
+        made = []
+        for name, own in rows.items():
+            table = own if isinstance(own, pa.Table) else pa.Table.from_pylist(list(own), schema=self.schemas[name])
+            number = len(self.tables[name])
+            # Spark orders files by modification time, and ignores names that begin with a dot.
+            begun, path = self.root / name / f".{number}", self.root / name / f"{number:04d}.parquet"
+            pq.write_table(table, begun)
+            os.utime(begun, (_FIRST_FILE_S + number,) * 2)
+            made.append((begun, path))
+            self.tables[name].append(table)
+        for begun, path in made:
+            os.rename(begun, path)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return all rows of a stream."""

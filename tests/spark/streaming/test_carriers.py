@@ -112,8 +112,7 @@ class OnSpark:
 
     def chunk(self, number: int) -> None:
         rows = rows_of(number)
-        for name in STREAMS:
-            self.inputs.add(name, rows[name])
+        self.inputs.add_together(rows)
         self.seen += sum(map(len, rows.values()))
         while self.running.isActive and sum(self.running.batches()["rows"].to_pylist()) < self.seen:
             self.running.processAllAvailable()

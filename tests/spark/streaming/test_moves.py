@@ -53,8 +53,7 @@ class Run:
         draw = self.chance.randrange
         rows = [{"k": draw(40), "t": 40 * number + draw(50), "n": draw(10**9)} for _ in range(80)]
         self.before = before = running.batches().num_rows
-        self.inputs.add("R", rows[:40])
-        self.inputs.add("S", rows[40:])
+        self.inputs.add_together({"R": rows[:40], "S": rows[40:]})
         while running.batches().num_rows == before or sum(running.batches()["rows"].to_pylist()[before:]) < len(rows):
             running.processAllAvailable()
         newest = figures_since(running, before)

@@ -59,11 +59,11 @@ class Run:
         """Add a file with some of the keys to each stream, and wait for it."""
         number, draw = len(self.inputs.tables["R"]), self.chance.randrange
         self.before = running.batches().num_rows
+        made: dict[str, list[dict[str, int]]] = {}
         for name in "RST":
             keys = self.chance.choices(self.keys, k=rows)
-            self.inputs.add(
-                name, [{"k": k, "j": draw(12), "t": 40 * number + draw(50), "n": draw(10**9)} for k in keys]
-            )
+            made[name] = [{"k": k, "j": draw(12), "t": 40 * number + draw(50), "n": draw(10**9)} for k in keys]
+        self.inputs.add_together(made)
         self.wait(running, 3 * rows)
 
     def wait(self, running: StreamingJoinQuery, rows: int) -> None:
