@@ -2,9 +2,9 @@
 
 A stream has two keys in common with its neighbours, and a value; windows hold the rows of several micro-batches. Four
 Python workers share the machine's cores. Seconds are CPU seconds per micro-batch of the JVM and of all workers, over
-the second half of the micro-batches: by then "auto" has chosen, and in full size the engines of the grid have grown:
-their key directories do so for the last time when about two windows of keys have come, in one micro-batch that takes as
-long as ten. Wall seconds depend on what else runs.
+the second half of the micro-batches: by then "auto" has chosen. In full size one micro-batch of the grid takes as long
+as ten when about two windows of keys have come, probably because the engines grow for the last time; it is in the first
+half. Wall seconds depend on what else runs.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import pytest
 from tests.examples import NOTEBOOKS, PROGRAMS, SPARK, cells, execute, run, same
 
 VARIES = re.compile(r"state [\d.]+ \w+$|(?<=  plan )[^,]+|\d+ changes?$", re.MULTILINE)
-"""What a runtime says and need not be equal: bytes of state, which differ between versions of numpy and pyarrow, and
-the plan and its changes, because the policy decides as often as the measured times of its decisions allow."""
+"""The parts of a runtime's text that may differ between runs: the bytes of state depend on the versions of numpy and
+pyarrow; the plan and the number of its changes depend on how long the decisions of the policy take."""
 
 
 @pytest.mark.parametrize("program", [one for one in PROGRAMS if one not in SPARK], ids=lambda path: path.name)

@@ -1,4 +1,4 @@
-"""A copy of a window as a node holds it: with what was requested for its base, and the tuples that wait for it.
+"""A copy of a window at a node, with the requests for its base and the tuples that wait for it.
 
 After a change of program the base of a new copy comes just in time, key by key: tuples that probe the copy wait until
 the rows with their keys are there. Keys are requested once, from the origins whose base has them.
@@ -67,7 +67,7 @@ class HeldCopy:
 
 
 def taken(copies: Iterable[HeldCopy]) -> list[Piece]:
-    """Return what waits for these copies, which then waits no more."""
+    """Remove the tuples that wait for these copies, and return them."""
     pieces: list[Piece] = []
     for held in copies:
         pieces += held.waiting

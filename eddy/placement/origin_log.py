@@ -1,7 +1,8 @@
 """The log of an origin: the rows of the streams that arrive at a node, and from when on it ships them to each copy.
 
-The log of a stream has the rows of its window, by epoch. When a copy of the window is announced, the epochs that have
-come are its *base*: the node of the copy is told its keys, and requests the rows. Later ones are shipped.
+The log of a stream has the rows of its window, by epoch. When a copy of the window is announced, the epochs that the
+log has are the *base* of the copy. The log sends the keys of the base to the node of the copy, and the node requests
+the rows that it needs. The log ships the rows of later epochs.
 
     log of S    epochs 3 4 5 | 6 7        a copy announced when 6 was due: base 3 4 5, shipped 6 7 …
 

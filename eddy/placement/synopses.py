@@ -34,7 +34,7 @@ class Distribution:
     shares: Floats
     slice: int = SLICES
     _met: dict[Distribution, tuple[float, Distribution]] = field(default_factory=dict, init=False, repr=False)
-    """What `meet` returned: a planner tries many orders, and the same few pairs meet in all of them."""
+    """Earlier return values of `meet`. A planner tries many orders, and the same few pairs meet in all of them."""
 
     def sliced(self, most: int) -> Distribution:
         """Return the part of a smaller slice."""

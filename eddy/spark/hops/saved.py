@@ -32,7 +32,7 @@ SAVED = fields(
 )
 
 UNPLACED = {"asked": "grid", "steps": None}
-"""What is stored of a join whose steps were never placed."""
+"""The stored form of the placement of a join that always ran in one round."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ HOPS = TaskCosts(0.0, 0.004, 1.5e-8, 1.7e-7, 7e-10, 1e-7, 3.8e-8)
 
 Fitted by least squares of relative errors to the CPU seconds that the tasks of 126 micro-batches took: the points of
 `eddy bench placement-stream --full`, on two cores beside other work. The predictions are off by 11 % in the median.
-Micro-batches in which the key directories of engines grew were left out."""
+The fit leaves out micro-batches in which all engines took several times as long, probably because they grew."""
 SAMPLE_ROWS = 4096
 """About so many rows of a stream are sampled in a micro-batch."""
 SAMPLES = 4
@@ -80,7 +80,7 @@ class MeasuredCosts:
         if not self._points:
             return None
         newest = list(self._points)[-HALF_LIFE:]
-        # An engine that grows can make one micro-batch ten times as long.
+        # A single micro-batch may take ten times as long, probably because engines grow.
         ratio = float(np.median([seconds / max(usual.seconds(work), 1e-9) for work, seconds in newest]))
         return min(MOST_FACTOR, max(1 / MOST_FACTOR, ratio))
 
