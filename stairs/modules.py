@@ -85,8 +85,9 @@ class Modules(Stems):
         self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
         self._no_entries, self._described = no_entries(), Descriptions()
         self._owners = [i for i, classes in enumerate(graph.attributes) for _ in classes]
+        """Per attribute, its stream."""
         self._attribute_widths = [graph.widths[c] for classes in graph.attributes for c in classes]
-        """Per attribute, its stream and the words of its keys."""
+        """Per attribute, the words of its keys."""
         self.words_before = [
             sum(graph.widths[c] for c in classes[:k]) for classes in graph.attributes for k in range(len(classes))
         ]
