@@ -11,7 +11,8 @@ is there: in whole, or for the keys of the tuple. The origins have told which ke
 requested are *attempted*, as in just-in-time completion. The tuple joins the rows that precede its head in (epoch,
 event time, stream); two rows of one stream never meet.
 
-Invariants (check()): the rows of a copy differ; an epoch counts once, however often its rows come.
+Invariants (check()): the rows of a copy differ; an epoch counts once, however often its rows come; what is noted of
+`ready` is true.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class WindowCopy:
         self._parts: list[tuple[Ints, Tuples]] = []
         self._sorted: dict[int, tuple[Ints, Ints]] = {}
         self._held: dict[int, Ints] = {}
+        self._ready: tuple[int, bool] | None = None
+        """`ready`, None = to be found again."""
 
     @property
     def size(self) -> int:
@@ -87,22 +90,36 @@ class WindowCopy:
         return all(one is not None and one.whole for one in self.origins.values())
 
     @property
-    def knows_base(self) -> bool:
-        """Whether the base is there in whole, or its keys are."""
-        return all(one is not None and (one.whole or node in self.base_keys) for node, one in self.origins.items())
+    def ready(self) -> tuple[int, bool]:
+        """The epoch up to which all rows have been shipped or are part of the base, and whether the base is known.
+
+        The base is known if it is there in whole, or its keys are. Tuples that wait for neither wait for its rows.
+        O(1), after a change of either O(origins).
+        """
+        if self._ready is None:
+            upto = min(-1 if one is None else one.upto for one in self.origins.values())
+            known = all(one is not None and (one.whole or node in self.base_keys) for node, one in self.origins.items())
+            self._ready = upto, known
+        return self._ready
 
     def origin(self, node: int, first: int, newest: int | None) -> Origin:
         """Return what is known of an origin, which ships from epoch `first` on (`Origin`)."""
         one = self.origins.get(node)
         if one is None:
             one = self.origins[node] = Origin(first, newest)
+            self._ready = None
         return one
 
     def insert(self, node: int, epoch: int, tuples: Tuples) -> int:
         """Take in the rows that a known origin shipped in one epoch; return how many entered."""
         one = self.origins[node]
-        if one is None or not one.came(epoch):
+        if one is None:
             return 0
+        before = one.upto
+        if not one.came(epoch):
+            return 0
+        if before < one.upto and self._ready is not None and self._ready[0] == before:
+            self._ready = None
         return self._enter(np.full(tuples.size, epoch, np.int64), tuples)
 
     def fill(self, node: int, epochs: Ints, tuples: Tuples, whole: bool) -> int:
@@ -120,10 +137,6 @@ class WindowCopy:
         """Note that the base is there for these keys of a class, from every origin."""
         self.attempted[c] = np.union1d(self.attempted.get(c, keys[:0]), keys)
 
-    def has_epoch(self, epoch: int) -> bool:
-        """Return whether the rows of all epochs up to this one have been shipped or are part of the base."""
-        return all(one is not None and (epoch < one.first or epoch <= one.upto) for one in self.origins.values())
-
     def missing(self, c: int, keys: Ints) -> Ints:
         """Return the keys of a class, ascending, of which the base has rows that are not there."""
         if not self.base_keys:
@@ -134,6 +147,7 @@ class WindowCopy:
 
     def _whole(self, node: int, one: Origin) -> None:
         one.whole = True
+        self._ready = None
         if self.base_keys.pop(node, None) is not None:
             self._held = {}
 
@@ -142,7 +156,7 @@ class WindowCopy:
         one = self.origins[node]
         if one is not None and not one.whole:
             self.base_keys[node] = keys
-            self._held = {}
+            self._held, self._ready = {}, None
 
     def expire(self, horizon: int) -> None:
         """Drop the rows that no tuple to come can join: those due before `horizon`, in ticks."""
@@ -204,6 +218,8 @@ class WindowCopy:
         """Raise AssertionError if an invariant is broken."""
         rows = self._rows()
         assert len(np.unique(rows)) == len(rows), f"stream {self.stream}: a row is held twice"
+        noted, self._ready = self._ready, None
+        assert noted is None or noted == self.ready, f"stream {self.stream}: {noted} is noted, {self.ready} is true"
 
     def _rows(self) -> Ints:
         if not self._parts:
