@@ -185,7 +185,7 @@ class JoiningNode:
             state = self.copies[copy]
             c = self._probed_class(place, tuples, join.stream)
             upto, known = state.window.ready
-            missing = state.window.missing(c, tuples.keys[c]) if known else tuples.keys[c][:0]
+            missing = state.window.missing(c, tuples) if known else tuples.keys[c][:0]
             if missing.size or not known or upto < piece.epoch:
                 state.waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
                 if missing.size:

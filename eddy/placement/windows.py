@@ -17,12 +17,13 @@ Invariants (check()): the rows of a copy differ; an epoch counts once, however o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from eddy.placement.tuples import Ints, Tuples, common, merged, without
+from eddy.placement.tuples import Ints, Tuples, merged, without
 from stairs.graph import FOREVER
 
 
@@ -58,6 +59,21 @@ class Origin:
         return True
 
 
+class KeysDue(NamedTuple):
+    """Keys of a base, ascending, and for each the last tick at which a tuple may join one of its rows."""
+
+    keys: Ints
+    due: Ints
+
+
+def _latest(keys: Ints, due: Ints) -> KeysDue:
+    """Return each key once, with the latest of its ticks."""
+    order = np.lexsort((due, keys))
+    keys, due = keys[order], due[order]
+    last = np.append(keys[1:] != keys[:-1], np.ones(min(len(keys), 1), bool))
+    return KeysDue(keys[last], due[last])
+
+
 class WindowCopy:
     """A copy of the window of one stream.
 
@@ -71,11 +87,11 @@ class WindowCopy:
         self.origins: dict[int, Origin | None] = dict.fromkeys(origins)
         self.attempted: dict[int, Ints] = {}
         """By class the requested keys for which the base is there, ascending."""
-        self.base_keys: dict[int, Mapping[int, Ints]] = {}
-        """By origin whose base is not there in whole, the keys of the base by class, ascending."""
+        self.base_keys: dict[int, dict[int, KeysDue]] = {}
+        """By origin whose base is not there in whole, the keys of the base by class."""
         self._parts: list[tuple[Ints, Tuples]] = []
         self._sorted: dict[int, tuple[Ints, Ints]] = {}
-        self._held: dict[int, Ints] = {}
+        self._held: dict[int, KeysDue] = {}
         self._ready: tuple[int, bool] | None = None
         """`ready`, None = to be found again."""
 
@@ -137,13 +153,22 @@ class WindowCopy:
         """Note that the base is there for these keys of a class, from every origin."""
         self.attempted[c] = np.union1d(self.attempted.get(c, keys[:0]), keys)
 
-    def missing(self, c: int, keys: Ints) -> Ints:
-        """Return the keys of a class, ascending, of which the base has rows that are not there."""
-        if not self.base_keys:
-            return keys[:0]
+    def missing(self, c: int, tuples: Tuples) -> Ints:
+        """Return the keys of a class, ascending, of which rows of the base are missing that tuples may join.
+
+        The newest component of a tuple must not be younger than a row is due (`Tuples`).
+        """
+        keys = tuples.keys[c]
         if c not in self._held:
-            self._held[c] = np.unique(np.concatenate([own.get(c, keys[:0]) for own in self.base_keys.values()]))
-        return common(without(keys, self.attempted.get(c, keys[:0])), self._held[c])
+            told = [own[c] for own in self.base_keys.values() if c in own]
+            none = keys[:0]
+            self._held[c] = _latest(*map(np.concatenate, zip(*told, strict=True))) if told else KeysDue(none, none)
+        held = self._held[c]
+        if not len(held.keys):
+            return keys[:0]
+        at = np.minimum(np.searchsorted(held.keys, keys), len(held.keys) - 1)
+        joined = keys[(held.keys[at] == keys) & (held.due[at] >= tuples.newest)]
+        return without(joined, self.attempted.get(c, keys[:0]))
 
     def _whole(self, node: int, one: Origin) -> None:
         one.whole = True
@@ -151,11 +176,17 @@ class WindowCopy:
         if self.base_keys.pop(node, None) is not None:
             self._held = {}
 
-    def tell(self, node: int, keys: Mapping[int, Ints]) -> None:
-        """Note the keys of the base of a known origin, by class."""
+    def tell(self, node: int, keys: Sequence[tuple[int, Mapping[int, Ints]]]) -> None:
+        """Note the keys of the base of a known origin, as in `BaseKeys`."""
         one = self.origins[node]
         if one is not None and not one.whole:
-            self.base_keys[node] = keys
+            by_class: dict[int, list[KeysDue]] = {}
+            for due, epoch in keys:
+                for c, own in epoch.items():
+                    by_class.setdefault(c, []).append(KeysDue(own, np.full(len(own), due)))
+            self.base_keys[node] = {
+                c: _latest(*map(np.concatenate, zip(*parts, strict=True))) for c, parts in by_class.items()
+            }
             self._held, self._ready = {}, None
 
     def expire(self, horizon: int) -> None:
@@ -163,6 +194,9 @@ class WindowCopy:
         for node, one in self.origins.items():
             if one is not None and one.newest is not None and one.newest + self.span < horizon:
                 self._whole(node, one)
+        for node, own in self.base_keys.items():
+            self.base_keys[node] = {c: KeysDue(*(x[one.due >= horizon] for x in one)) for c, one in own.items()}
+        self._held = {}
         if self.span < FOREVER and self._parts:
             self._fold()
             epochs, rows = self._parts[0]
