@@ -77,7 +77,8 @@ def test_an_outcome_under_other_data_corrects_no_prediction() -> None:
     # While few come again, the outcome of the hops counts again.
     chosen = choice.choose("grid", runs, few, few, 17.0, False)  # type: ignore[arg-type]
     assert chosen is not None
-    assert (chosen.kind, chosen.after) == ("hops", pytest.approx(8.0))
+    assert chosen.kind == "hops"
+    assert chosen.after == pytest.approx(8.0)
 
 
 def test_one_node_needs_no_shipping() -> None:

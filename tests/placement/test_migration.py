@@ -134,6 +134,7 @@ def test_rows_that_are_due_before_a_tuple_are_not_requested() -> None:
         cluster = Simulation(query, placement=PLAN)
         assert cluster.push(early).num_rows == 1
         cluster.change(OTHER)
+        cluster.push({})  # the nodes change
         assert cluster.push(rows_).num_rows == 1
         assert ("Request" in cluster.messages()["name"].to_pylist()) == requested
 
