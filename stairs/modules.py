@@ -180,7 +180,7 @@ class Modules(Stems):
     @property
     def given(self) -> int | None:
         """Watermark that the caller gave last; None if the watermark follows from the arrivals."""
-        given = int(self.meta[M_GIVEN])
+        given = self.figures[M_GIVEN]
         return given if given >= -FOREVER else None
 
     def give(self, watermark: int, rising: bool) -> None:
@@ -294,8 +294,7 @@ class Modules(Stems):
         tables = self._no_entries if entries is None else entries
         meta[M_STOP] = len(order) if stop is None else stop
         try:
-            for cache in self.caches:
-                cache.follow()
+            self.caches.follow()
             while (status := self._push(tables, routes, order, count_only)) != DONE:
                 if status == NEED_OUTPUT:
                     scratch.grow_results(meta[M_OUT], meta[M_NEED], bool(meta[M_CHANGELOG]))
@@ -306,8 +305,7 @@ class Modules(Stems):
                     self.bands.make_room(b, self.capacity[self.bands.streams[b]])
                 elif status == NEED_KEYS:
                     self._grow_keys(meta[M_NEED])
-                    for cache in self.caches:
-                        cache.follow()
+                    self.caches.follow()
                 else:
                     assert status == NEED_ENTRIES, status
                     for cache in self.caches:

@@ -52,10 +52,10 @@ class Arrivals:
     sorted: bool = False
     watermark: int | None = None
     ends: bool = False
-    rows: list[int] = field(init=False)
+    rows: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rows = counts(self.batches)
+        self.rows = self.rows or counts(self.batches)
 
     @property
     def by_time(self) -> bool:

@@ -60,11 +60,14 @@ class Gate:
         """
         batches = self._batches(pushed)
         sequence = None
+        rows: list[int] = []
         if order is not None:
-            sequence = checked_order(order, counts(batches), self.names, self._seen)
+            rows = counts(batches)
+            sequence = checked_order(order, rows, self.names, self._seen)
         if self.filters:
             # Filters come first: a rejected row never arrives, so its event time may be null.
             batches, sequence = self._filtered(batches, sequence)
+            rows = []
         times = self._untimed
         if sequence is None:
             batches, sequence, by_time = self._in_order(batches, past)
@@ -80,7 +83,8 @@ class Gate:
                 marks = {i: ticks < oldest for i, ticks in enumerate(times) if ticks is not None}
                 newest = [oldest] * len(times)
             batches, sequence, times, late = self._without_late(batches, sequence, times, marks, newest)
-        return Arrivals(batches, sequence, times, late, self.ranged and order is None)
+            rows = []
+        return Arrivals(batches, sequence, times, late, self.ranged and order is None, rows=rows)
 
     def _batches(self, pushed: Mapping[str, object]) -> list[pa.RecordBatch | None]:
         # Few objects are mappings without being a dict, and the general test takes longer.

@@ -133,7 +133,22 @@ def gather_run(ring: int, out: int, width: int, mask: int, ids: np.ndarray, at: 
 
 
 @jit
+def gather_message(
+    columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, header: int, header_bytes: int, out: int, room: int
+) -> None:
+    """Copy a header from its address, and after it the columns of the output, as `gather` does."""
+    copy_run(header, out, 1, header_bytes)
+    gather_columns(columns, ids, n_streams, n, out + header_bytes, room)
+
+
+@jit
 def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: int, room: int) -> None:
+    """Copy the value of each component into the columns of the output; see `gather_columns`."""
+    gather_columns(columns, ids, n_streams, n, out, room)
+
+
+@inlined
+def gather_columns(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: int, room: int) -> None:
     """Copy the value of each component into the columns of the output.
 
     columns   int64[n_columns, P_FIELDS]
