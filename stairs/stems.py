@@ -354,7 +354,7 @@ class Stems:
             for k, c in enumerate(self.graph.attributes[i]):
                 x = int(self.streams[i, S_ATTR0]) + k
                 column = heads.view(c).reshape(-1, self._strides[c])[:, self.attrs[x, A_COLUMN]]
-                np.maximum(column - shift, -1, out=column)
+                np.maximum(column - shift, np.minimum(column, -1), out=column)
                 np.maximum(records[:, 2 * k] - shift, -1, out=records[:, 2 * k])
             streams[i, [S_NEXT, S_LO]] -= shift
             streams[i, S_BASE] += shift

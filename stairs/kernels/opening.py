@@ -11,13 +11,19 @@ from stairs.descriptors import (
     A_INPUT,
     A_OFFSET,
     A_STREAM,
+    C_CAPACITY,
+    C_DEBT,
     C_FREE,
     C_FREE0,
+    C_FREELIST,
+    C_HEADS,
     C_NEXT,
     C_NEXT0,
     C_SHIFT,
+    C_STRIDE,
     C_TABLE,
     C_WIDTH,
+    C_WORDS,
     DONE,
     J_DEAD,
     J_FIRST,
@@ -108,50 +114,100 @@ def start(arena: Arena) -> None:
 
 
 @inlined
+def null_of(arena: Arena, x: int) -> int:
+    """Return the key id of a null in attribute x: negative; with M_APART, another one in each attribute of a class."""
+    return -1 - arena.attrs[x, A_COLUMN] * arena.meta[M_APART]
+
+
+@inlined
+def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> int:
+    """Do the work of `intern_keys` for keys of one word, with the descriptors of stream and class in registers."""
+    streams, classes, recs, table, words = arena.streams, arena.classes, arena.recs, arena.table, arena.words
+    i, c = arena.attrs[x, A_STREAM], arena.attrs[x, A_CLASS]
+    source, dead, null = arena.attrs[x, A_INPUT], arena.attrs[x, A_DEAD], null_of(arena, x)
+    ring, mask, width = streams[i, S_RECS] + arena.attrs[x, A_OFFSET] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
+    base, shift, home = classes[c, C_TABLE], classes[c, C_SHIFT], classes[c, C_WORDS]
+    last = (np.int64(1) << (64 - shift)) - 1
+    heads, stride = classes[c, C_HEADS], classes[c, C_STRIDE]
+    stack, free = classes[c, C_FREELIST], classes[c, C_FREE]
+    following, room = classes[c, C_NEXT], classes[c, C_CAPACITY]
+    first, far, r = streams[i, S_NEXT], is_far(arena, c), np.int64(start)
+    while r < rows:
+        if far and r + AHEAD < rows:
+            ask_for(arena, c, batch.input[u64(source + r + AHEAD)])
+        kid = null
+        if batch.dead[u64(dead + r)] == 0:
+            word = batch.input[u64(source + r)]
+            slot = spread(word, shift)
+            p = base + 2 * slot
+            kid = table[u64(p + 1)]
+            while kid >= 0 and table[u64(p)] != word:
+                slot = (slot + 1) & last
+                p = base + 2 * slot
+                kid = table[u64(p + 1)]
+            if kid < 0:
+                if free > 0:
+                    free -= 1
+                    kid = np.int64(arena.freed[u64(stack + free)])
+                elif following < room:
+                    kid = following
+                    following += 1
+                else:
+                    break
+                table[u64(p)] = word
+                table[u64(p + 1)] = kid
+                words[u64(home + kid)] = word
+                arena.heads[u64(heads + kid * stride)] = -1
+        recs[u64(ring + ((first + r) & mask) * width)] = kid
+        r += 1
+    classes[c, C_DEBT] += 2 * (classes[c, C_FREE] - free + following - classes[c, C_NEXT])
+    classes[c, C_FREE], classes[c, C_NEXT] = free, following
+    return r
+
+
+@inlined
+def intern_keys(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> int:
+    """Write the key ids of rows start .. rows - 1, by attribute x, into their future records.
+
+    Return `rows`, or the row whose key has no room for an id.
+    """
+    streams, recs = arena.streams, arena.recs
+    i, c = arena.attrs[x, A_STREAM], arena.attrs[x, A_CLASS]
+    source, dead = arena.attrs[x, A_INPUT], arena.attrs[x, A_DEAD]
+    ring, mask, width = streams[i, S_RECS] + arena.attrs[x, A_OFFSET] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
+    for r in range(start, rows):
+        kid = null_of(arena, x)
+        if batch.dead[u64(dead + r)] == 0:
+            at = source + r * arena.classes[c, C_WIDTH]
+            p = find_slot(arena, c, batch.input, at)
+            kid = arena.table[u64(p + 1)]
+            if kid < 0:
+                kid = adopt(arena, c, batch.input, at, p)
+                if kid < 0:
+                    return r
+        recs[u64(ring + ((streams[i, S_NEXT] + r) & mask) * width)] = kid
+    return np.int64(rows)
+
+
+@inlined
 def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
     """Write the key ids of all rows of the push into their future records. A later call resumes where this one stopped.
 
     In a separate pass, the look-ups of neighbouring rows do not wait for each other. `Modules.begin` made room in the
-    rings for all rows in addition to the live windows. A null has a negative id; with M_APART, another one in each
-    attribute of a class, so that two nulls differ.
+    rings for all rows in addition to the live windows.
     """
-    attrs, streams, classes, recs, meta = arena.attrs, arena.streams, arena.classes, arena.recs, arena.meta
-    table = arena.table
+    attrs, meta = arena.attrs, arena.meta
     while meta[M_INTERN_ATTR] < attrs.shape[0]:
         x = meta[M_INTERN_ATTR]
         i, c = attrs[x, A_STREAM], attrs[x, A_CLASS]
-        ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
-        first, dead = streams[i, S_NEXT], attrs[x, A_DEAD]
-        field, source, words = attrs[x, A_OFFSET] + 1, attrs[x, A_INPUT], classes[c, C_WIDTH]
-        base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
-        last = (np.int64(1) << (64 - shift)) - 1
-        far, null = is_far(arena, c), -1 - attrs[x, A_COLUMN] * meta[M_APART]
-        for r in range(meta[M_INTERN_ROW], rows[i]):
-            if far and r + AHEAD < rows[i]:
-                ask_for(arena, c, batch.input[u64(source + r + AHEAD)])
-            kid = null
-            if batch.dead[u64(dead + r)] == 0:
-                at = source + r * words
-                if words == 1:
-                    # As find_slot does, with the descriptors of the class in registers.
-                    tag = batch.input[u64(at)]
-                    slot = spread(tag, shift)
-                    p = base + 2 * slot
-                    kid = table[u64(p + 1)]
-                    while kid >= 0 and table[u64(p)] != tag:
-                        slot = (slot + 1) & last
-                        p = base + 2 * slot
-                        kid = table[u64(p + 1)]
-                else:
-                    p = find_slot(arena, c, batch.input, at)
-                    kid = table[u64(p + 1)]
-                if kid < 0:
-                    kid = adopt(arena, c, batch.input, at, p)
-                    if kid < 0:
-                        meta[M_INTERN_ROW] = r
-                        meta[M_NEED] = c
-                        return NEED_KEYS
-            recs[u64(ring + ((first + r) & mask) * width + field)] = kid
+        if arena.classes[c, C_WIDTH] == 1:
+            r = intern_words(arena, batch, x, meta[M_INTERN_ROW], rows[i])
+        else:
+            r = intern_keys(arena, batch, x, meta[M_INTERN_ROW], rows[i])
+        if r < rows[i]:
+            meta[M_INTERN_ROW] = r
+            meta[M_NEED] = c
+            return NEED_KEYS
         meta[M_INTERN_ATTR] = x + 1
         meta[M_INTERN_ROW] = 0
     return DONE
