@@ -35,6 +35,10 @@ DEFECTS = (
         (Edit("stairs/kernels/payload.py", "if peek_int64(column + ARROW_NULLS) != 0 and", "if False and"),),
     ),
     Defect(
+        "the nulls of one push are those of the next as well",
+        (Edit("stairs/kernels/opening.py", "given.dead[u64(mark)] = 0", "pass"),),
+    ),
+    Defect(
         "what is present is taken for complete: a composite is stored under a key that is not attempted",
         (Edit("stairs/kernels/climb.py", "if peek_int32(p) < row[E_BIRTH]:", "if peek_int32(p) < -2:"),),
         seed=1,
