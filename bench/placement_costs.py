@@ -6,8 +6,8 @@ fitted to the CPU seconds of the JVM and the workers by least squares of relativ
 input of the fit; they only choose the plan of the hops. So the errors of the code are those on joins that it never saw;
 those of the fit are on each join by the costs that the other joins give.
 
-In quick size most of the time is rounds and tasks, so the fit tells copies, bytes and matches apart poorly, and some get
-a cost of 0; a full run is needed to replace costs in the code.
+In quick size most of the time is rounds and tasks, so the fit tells copies, bytes and matches apart poorly, and some
+get a cost of 0; a full run is needed to replace costs in the code.
 """
 
 from __future__ import annotations
