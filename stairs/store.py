@@ -66,10 +66,10 @@ class StairStore(StairTables, Cache):
 
         Raises StateError for a state that cannot be (see `Stair`); then none is added.
         """
-        # A state contains combinations without a result, so it is computed and probed without marks.
-        self.modules.clear_marks()
         if not states:
             return []
+        # A state contains combinations without a result, so it is computed and probed without marks.
+        self.modules.clear_marks()
         while len(self._free) < len(states):
             room = len(self.entries.states)
             self.double()
