@@ -82,7 +82,8 @@ def _pause(point: Point, say: Say) -> list[Row]:
     """Return how long output pauses under each strategy."""
     window, times = point["window"], point["transitions"]
     turnover = permutations(point["streams"], window)
-    pushes, warm = turnover.cut(PUSH).arrow, permutations(3, 10)
+    # A turnover of `warm` takes several pushes, so a state is incomplete after the first one, and completion runs.
+    pushes, warm = turnover.cut(PUSH).arrow, permutations(3, PUSH)
     found: dict[str, list[Pause]] = {}
     counts: dict[str, list[int]] = {}
     for strategy in CHANGING:

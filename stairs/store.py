@@ -83,10 +83,9 @@ class StairStore(StairTables, Cache):
 
     def _describe(self, stairs: Sequence[Stair], complete: Sequence[bool]) -> None:
         """Give new states memory, and write their descriptors and their streams."""
-        fields = []
-        for stair, whole in zip(stairs, complete, strict=True):
-            spare = self._spare.get(stair.by)
-            fields.append(stair.begin(spare.pop() if spare else None, whole))
+        fields = [
+            stair.begin(spare, whole) for stair, spare, whole in zip(stairs, self._dealt(stairs), complete, strict=True)
+        ]
         rows, m = np.array([stair.row for stair in stairs]), self.modules.graph.n_streams
         made = np.zeros((len(stairs), E_FIELDS), np.int64)
         made[:, FIRST_FIELDS] = fields
@@ -103,6 +102,19 @@ class StairStore(StairTables, Cache):
         for stair in stairs:
             if len(stair.heads) < rooms[stair.by]:
                 stair.follow()
+
+    def _dealt(self, stairs: Sequence[Stair]) -> list[Spare | None]:
+        """Return for each new state the memory of a dropped one, as long as there is some.
+
+        States of more streams get larger rings, so a state in the place of one of as many streams gets its ring.
+        """
+        dealt: list[Spare | None] = [None] * len(stairs)
+        for waiting in self._spare.values():
+            waiting.sort(key=lambda spare: len(spare.ring))
+        for k in sorted(range(len(stairs)), key=lambda k: -len(stairs[k].streams)):
+            if spares := self._spare.get(stairs[k].by):
+                dealt[k] = spares.pop()
+        return dealt
 
     def remove(self, stairs: Sequence[Stair]) -> None:
         """Drop states and their contents. O(states). Their memory waits for new states until `release`."""

@@ -127,7 +127,7 @@ def raced(
 def started(turnover: Turnover, pushes: Pushes, strategies: Iterable[str]) -> dict[str, Run]:
     """Return a run for each strategy; kernels that only a transition calls are compiled before."""
     names = list(strategies)
-    small = permutations(3, 10)
+    small = permutations(3, PUSH)
     for name in names:
         run = Run(small, small.cut(PUSH).arrow, name)
         run.take(2)

@@ -76,6 +76,16 @@ def test_a_mark_is_cleared_on_demote() -> None:
     pair.check()
 
 
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_new_state_takes_the_ring_of_a_dropped_one_of_as_many_streams(step: int) -> None:
+    pair = Pair(one_class([rows_window(2)] * 5))
+    dropped = pair.store.add([NewState(tuple(range(k)), 0) for k in (2, 3, 4)])
+    rings = {len(stair.streams): stair.ring for stair in dropped}
+    pair.store.remove(dropped)
+    for stair in pair.store.add([NewState(tuple(range(5 - k, 5)), 0) for k in (2, 3, 4)][::step]):
+        assert stair.ring is rings[len(stair.streams)]
+
+
 def test_a_component_that_left_its_window_is_not_returned() -> None:
     pair = Pair(one_class([rows_window(2), rows_window(3)]))
     stair = pair.stair([0, 1], 0, complete=True)
