@@ -154,13 +154,13 @@ DEFECTS = (
     ),
     Defect(
         "where all streams join on one key, partners that are too old for each other join",
-        (Edit("stairs/kernels/one_key.py", "ALL if greatest <= deadline else", "ALL if greatest <= FOREVER else"),),
+        (Edit("stairs/kernels/one_key_results.py", "ALL if greatest <= deadline else", "ALL if greatest <= FOREVER else"),),
         "mjoin",
         seed=3,
     ),
     Defect(
         "where all streams join on one key, a partner at the end of its range is too old",
-        (Edit("stairs/kernels/one_key.py", "timely += end >= own", "timely += end > own"),),
+        (Edit("stairs/kernels/one_key_results.py", "timely += end >= own", "timely += end > own"),),
         "mjoin",
         seed=8,
     ),
@@ -168,7 +168,7 @@ DEFECTS = (
         "where all streams join on one key, older partners are forgotten",
         (
             Edit(
-                "stairs/kernels/one_key.py",
+                "stairs/kernels/one_key_results.py",
                 "while partner >= low:\n            partners",
                 "while partner > low:\n            partners",
             ),
@@ -178,9 +178,27 @@ DEFECTS = (
     ),
     Defect(
         "where all streams join on one key and only some combinations are in time, a partner is forgotten",
-        (Edit("stairs/kernels/one_key.py", "if partner < walk.lows[u64(j)]:", "if partner <= walk.lows[u64(j)]:"),),
+        (
+            Edit(
+                "stairs/kernels/one_key_results.py",
+                "if partner < met[u64(at + NEWEST + m + j)]:",
+                "if partner <= met[u64(at + NEWEST + m + j)]:",
+            ),
+        ),
         "mjoin",
         seed=1,
+    ),
+    Defect(
+        "where all streams join on one key, marks of event times forget that arrivals may be late",
+        (Edit("stairs/kernels/one_key_times.py", "greatest + meta[M_LATENESS] - size", "greatest - size"),),
+        "mjoin",
+        seed=3,
+    ),
+    Defect(
+        "where all streams join on one key, tuples that are too old for new arrivals are so for late ones",
+        (Edit("stairs/kernels/one_key_times.py", "gone if least >= before else low", "gone"),),
+        "mjoin",
+        seed=3,
     ),
     Defect(
         "a push that fails leaves the plan it changed to",
