@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.chains import SHAPES, WAYS, auto_bars, auto_ratios, auto_titles, chain
-from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table
+from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table, number
 from bench.harness.turns import Mismatch
 from eddy import Query, Runtime, Stream
 from eddy.placement.costs import UnitCosts
@@ -108,7 +108,8 @@ def chains(point: Point, say: Say) -> list[Row]:
         )
     if len({row["results"] for row in rows}) > 1:
         raise Mismatch(f"{dict(point)}: grid, hops and auto give different results")
-    return [*rows, *auto_ratios(_name(point), rows), *fitted_rows()]
+    seconds = {str(row["way"]): [number(row, "seconds")] for row in rows}
+    return [*rows, *auto_ratios(_name(point), seconds), *fitted_rows()]
 
 
 def points(full: bool) -> list[Point]:

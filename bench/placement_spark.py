@@ -29,15 +29,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WORKERS = 4
+TURNS, TURNS_QUICK = 5, 2
+"""The number of turns. A join of few rows takes a second, and two of them in the same way differ by up to a fifth."""
 
 
-def _frames(spark: SparkSession, made: Query, folder: Path, point: Point) -> dict[str, DataFrame]:
+def frames_of(spark: SparkSession, made: Query, folder: Path, point: Point) -> dict[str, DataFrame]:
+    """Write the rows of a chain into files, one for each stream, and return their DataFrames."""
     rng, n, partners = np.random.default_rng(point["seed"]), point["rows"], SHAPES[point["shape"]]
     found = {}
     for stream in made.streams:
         columns: dict[str, Any] = {}
         for name in stream.schema.names:
-            keys = 1 << 40 if name == "v" else max(1, round(n / partners[int(name[1:]) % 2]))
+            keys = 1 << 40 if name[0] == "v" else max(1, round(n / partners[int(name[1:]) % 2]))
             columns[name] = rng.integers(0, keys, n)
         place = folder / stream.name
         place.mkdir()
@@ -76,7 +79,7 @@ def chains(point: Point, say: Say) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="eddy-placement-") as folder:
         scratch = Path(folder, "scratch")
         with bench_session(f"local[{WORKERS}]", **{"spark.local.dir": scratch}) as spark:
-            frames = _frames(spark, made, Path(folder), point)
+            frames = frames_of(spark, made, Path(folder), point)
             run = partial(_run, made, frames, partitions=point["partitions"])
             return in_turns(_name(point), point["turns"], WAYS, run, say)
 
@@ -85,8 +88,9 @@ def points(full: bool) -> list[Point]:
     """Return a point for each length, number of partitions, kind of data and number of rows."""
     few, many = (400_000, 1_600_000) if full else (100_000, 400_000)
     kinds = ((4, "selective", few), (4, "fan-out", few), (16, "selective", few), (16, "selective", many))
+    turns = TURNS if full else TURNS_QUICK
     return [
-        {"streams": m, "partitions": n, "shape": shape, "rows": rows, "turns": 5 if full else 2, "seed": 1}
+        {"streams": m, "partitions": n, "shape": shape, "rows": rows, "turns": turns, "seed": 1}
         for m in (4, 6, 8)
         for n, shape, rows in kinds
     ]

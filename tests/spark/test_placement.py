@@ -14,6 +14,7 @@ from eddy import Branch, PlanError, Query, Rows, Stream
 from eddy.spark import SparkJoinError, explain, join
 from eddy.spark.batch import choice
 from eddy.spark.hops.costs import TaskCosts
+from eddy.spark.transports import parquet_source
 from tests.cases import Case, Condition, StreamCase
 from tests.placement.test_simulation import drawn_plan
 from tests.spark.test_join import check, files_of
@@ -98,6 +99,23 @@ def test_explain_names_the_rounds_and_the_operators(
     assert "rounds of hops" in explain(query, frames, partitions=2, placement="auto")
     one = explain(query, frames, partitions=1, placement="auto")
     assert "in which no row is copied" in one
+
+
+def test_a_footer_is_read_once_whatever_measures_and_reads_the_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    footer = parquet_source._footer
+    monkeypatch.setattr(parquet_source, "_footer", lambda uri: read.append(uri) or footer(uri))
+    case = case_of("RST", 4)
+    tables = {
+        stream.name: pa.Table.from_pylist(drawn_rows(case, 40, 1)[stream.name], schema=stream.schema)
+        for stream in case.streams
+    }
+    frames = files_of(spark, tables, tmp_path)
+    files = [uri for frame in frames.values() for uri in frame.inputFiles()]
+    explain(case.query(), frames, partitions=2, placement="hops")
+    assert sorted(read) == sorted(files)
 
 
 def test_what_cannot_run_in_hops_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eddy.spark.batch.figures import StreamFigures, synopses
-from eddy.spark.hops.costs import TaskCosts, bytes_of_row, grid_work, hops_work, planner_of
+from eddy.spark.hops.costs import TaskCosts, TaskWork, bytes_of_row, grid_work, hops_work, planner_of
 from eddy.spark.hops.hops import Hops, own_hops
 from eddy.spark.partitioning.job import Job
 
@@ -34,15 +34,25 @@ def asked_hops(job: Job, plan: Mapping[str, Sequence[tuple[str, str]]]) -> Hops:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The best hops, and the CPU seconds that the grid and they are predicted to take."""
+    """The best hops, and the predicted work of the grid and of them."""
 
     hops: Hops
-    grid_s: float
-    hops_s: float
+    in_grid: TaskWork
+    in_hops: TaskWork
+
+    @property
+    def grid_s(self) -> float:
+        """The CPU seconds that the grid is predicted to take."""
+        return GRID.seconds(self.in_grid)
+
+    @property
+    def hops_s(self) -> float:
+        """The CPU seconds that the hops are predicted to take."""
+        return HOPS.seconds(self.in_hops)
 
 
 def predicted(job: Job, figures: Sequence[StreamFigures]) -> Predicted:
-    """Return the best hops by the measured figures, and the predicted cost of these and of the grid of the job."""
+    """Return the best hops by the measured figures, and the predicted work of these and of the grid of the job."""
     query, n = job.query, job.shares.partitions
     planner = planner_of(query, n, HOPS)
     streams = synopses(query, figures, single=not timed(job))
@@ -50,10 +60,10 @@ def predicted(job: Job, figures: Sequence[StreamFigures]) -> Predicted:
     heads = [{head: steps} for head, steps in enumerate(routes)]
     candidates = [dict(enumerate(routes))] if timed(job) else heads
     ways = [Hops(n, planner.starts, own, timed(job)) for own in candidates]
-    seconds = [HOPS.seconds(hops_work(planner, one, streams, map(one.dealt, range(one.rounds)))) for one in ways]
-    best = min(range(len(ways)), key=seconds.__getitem__)
+    works = [hops_work(planner, one, streams, map(one.dealt, range(one.rounds))) for one in ways]
+    best = min(range(len(ways)), key=lambda k: HOPS.seconds(works[k]))
     every = synopses(query, figures, single=False)
-    return Predicted(ways[best], GRID.seconds(grid_work(planner, job.shares, every)), seconds[best])
+    return Predicted(ways[best], grid_work(planner, job.shares, every), works[best])
 
 
 def may_pay(job: Job, sizes: Mapping[str, float] | None) -> bool:

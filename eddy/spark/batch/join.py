@@ -10,7 +10,7 @@ See `blobs.py` for the blobs, `partitioning/shares.py` for the partitions, `part
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
 from eddy.spark.transports.base import Carried
 from eddy.spark.transports.choice import carry, check_transport
+from eddy.spark.transports.parquet_source import BatchInput
 from eddy.spark.types import struct_type
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ def prepare_batch(
     check_transport(transport)
     check_placement("grid" if placement is None else placement)
     ordered = in_query_order(query, frames)
+    inputs = [BatchInput(frame) for frame in ordered]
 
     def made(weights: Mapping[str, float] | None) -> Job:
         return make_job(
@@ -189,16 +191,26 @@ def prepare_batch(
             )
         else:
             check_workers(ordered[0].sparkSession)
-            figures = measure(job, transport, ordered)
+            figures = measure(job, transport, inputs)
             measured = zip(query.streams, figures, strict=True)
             job = made({stream.name: one.rows * one.row_bytes for stream, one in measured})
             found = predicted(job, figures)
             why = f"predicted from samples: {found.grid_s:.2g} CPU seconds in one round, {found.hops_s:.2g} in hops"
             hops = found.hops if placement == "hops" or found.hops_s < found.grid_s else None
     if hops is None:
-        return BatchJoin(job, carry(transport, SplitRows(job), ordered), why)
+        return in_one_round(job, transport, inputs, why)
+    return in_hops(job, hops, transport, inputs, why)
+
+
+def in_one_round(job: Job, transport: str, inputs: Sequence[BatchInput], why: str) -> BatchJoin:
+    """Return the join over the grid of the job."""
+    return BatchJoin(job, carry(transport, SplitRows(job), inputs), why)
+
+
+def in_hops(job: Job, hops: Hops, transport: str, inputs: Sequence[BatchInput], why: str) -> HopJoin:
+    """Return the join in hops over the partitions of the job."""
     rounds = []
     for number in range(hops.rounds):
         dealt = hops.dealt(number)
-        rounds.append(carry(transport, DealRows(job, dealt), [ordered[i] for i in dealt]))
+        rounds.append(carry(transport, DealRows(job, dealt), [inputs[i] for i in dealt]))
     return HopJoin(job, hops, tuple(rounds), why)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,7 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split import conform
 from eddy.spark.transports.base import RowTask, UnsuitableError
 from eddy.spark.transports.choice import carry
-from eddy.spark.transports.parquet_source import read_group, row_groups
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from eddy.spark.transports.parquet_source import BatchInput, read_group
 
 SAMPLE_ROWS = 1 << 15
 """At least half as many rows of a stream, if it has them, make the sample of a task, and at most so many."""
@@ -86,24 +83,24 @@ class SampleRows(RowTask):
         yield pa.record_batch({**{k: [v] for k, v in values.items()}, "sample": [numbers.tobytes()]}, schema=SAMPLED)
 
 
-def measure(job: Job, transport: str, frames: Sequence[DataFrame]) -> list[StreamFigures]:
+def measure(job: Job, transport: str, inputs: Sequence[BatchInput]) -> list[StreamFigures]:
     """Return the figures of all streams. Reads some rows of each, or runs a job."""
     sample = SampleRows(measured_job(job))
     found = None
     if transport in ("auto", "packed"):
         with suppress(UnsuitableError):
-            found = [row for i, frame in enumerate(frames) for row in _read_here(sample, i, frame)]
+            found = [row for i, one in enumerate(inputs) for row in _read_here(sample, i, one)]
     if found is None:
-        found = carry(transport, sample, frames).frame.toArrow().to_pylist()
-    return [figures_of(job, i, [row for row in found if row["stream"] == i]) for i in range(len(frames))]
+        found = carry(transport, sample, inputs).frame.toArrow().to_pylist()
+    return [figures_of(job, i, [row for row in found if row["stream"] == i]) for i in range(len(inputs))]
 
 
-def _read_here(sample: SampleRows, stream: int, frame: DataFrame) -> list[dict[str, Any]]:
+def _read_here(sample: SampleRows, stream: int, given: BatchInput) -> list[dict[str, Any]]:
     """Return what the task gives for a part of the files of a stream, with the number of all rows.
 
     Raises UnsuitableError unless the DataFrame is a plain scan of Parquet files.
     """
-    groups = row_groups(frame, stream, sample.job.inputs[stream].names)
+    groups = given.row_groups(stream, sample.job.inputs[stream].names)
     chosen = [groups[k] for k in sorted({round(k) for k in np.linspace(0, len(groups) - 1, GROUPS)})] if groups else []
     batches = [next(read_group(group, GROUP_ROWS, sample.job.inputs[stream].names)) for group in chosen]
     rows = [row for batch in sample(stream, iter(batches)) for row in batch.to_pylist()]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from eddy.spark.transports.inputs import Input
+    from eddy.spark.transports.parquet_source import BatchInput
 
 
 class UnsuitableError(Exception):
@@ -69,7 +70,7 @@ class Transport(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def carry_batch(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
+    def carry_batch(self, task: RowTask, inputs: Sequence[BatchInput]) -> Carried:
         """Return a DataFrame that runs `task` on the rows of batch DataFrames, one for each of `task.streams`.
 
         Raises UnsuitableError, which names the stream, if the transport cannot carry one of them.

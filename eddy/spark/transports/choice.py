@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.transports import TRANSPORTS
-from eddy.spark.transports.base import Carried, RowTask, UnsuitableError
+from eddy.spark.transports.base import Carried, RowTask, Transport, UnsuitableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from eddy.spark.transports.parquet_source import BatchInput
 
 AUTO = "auto"
 
@@ -23,20 +25,28 @@ def check_transport(transport: str) -> None:
         raise SparkJoinError(f"transport={transport!r}: pass {', '.join(names[:-1])} or {names[-1]}")
 
 
-def carry(transport: str, task: RowTask, frames: Sequence[DataFrame], *, root: Path | None = None) -> Carried:
+def carry(transport: str, task: RowTask, inputs: Sequence[BatchInput]) -> Carried:
     """Return a DataFrame that runs `task` on its streams; its remark names the transport and the reason for it.
 
     transport   a name, or "auto" for the first transport that can carry every DataFrame
-    frames      one for each of `task.streams`
-    root        of a streaming join: the directory of its checkpoint
+    inputs      batch DataFrames, one for each of `task.streams`
 
     Raises SparkJoinError if the transport that was asked for cannot carry one of the DataFrames.
     """
+    return _carried(transport, lambda one: one.carry_batch(task, inputs))
+
+
+def carry_streams(transport: str, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
+    """Do as `carry` with streaming DataFrames; `root` is the directory of the checkpoint."""
+    return _carried(transport, lambda one: one.carry_stream(task, frames, root))
+
+
+def _carried(transport: str, carry_by: Callable[[Transport], Carried]) -> Carried:
     reason = "as asked"
     for name in TRANSPORTS if transport == AUTO else [transport]:
         one = TRANSPORTS[name]
         try:
-            carried = one.carry_batch(task, frames) if root is None else one.carry_stream(task, frames, root)
+            carried = carry_by(one)
         except UnsuitableError as problem:
             reason = str(problem)
             if transport != AUTO:

@@ -20,7 +20,7 @@ from eddy.spark.environment.session import parallelism
 from eddy.spark.partitioning.split import PIECE_ROWS
 from eddy.spark.transports.base import Carried, RowTask, Transport, UnsuitableError
 from eddy.spark.transports.inputs import Input
-from eddy.spark.transports.parquet_source import FileInput, RowGroup, file_input, read_group, row_groups
+from eddy.spark.transports.parquet_source import BatchInput, FileInput, RowGroup, file_input, read_group
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,17 +34,17 @@ class PackedTransport(Transport):
 
     name = "packed"
 
-    def carry_batch(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
+    def carry_batch(self, task: RowTask, inputs: Sequence[BatchInput]) -> Carried:
         groups: list[RowGroup] = []
-        for i, frame in zip(task.streams, frames, strict=True):
+        for i, one in zip(task.streams, inputs, strict=True):
             stream = task.job.query.streams[i]
             try:
-                groups += row_groups(frame, i, task.job.inputs[i].names)
+                groups += one.row_groups(i, task.job.inputs[i].names)
             except UnsuitableError as why:
                 raise UnsuitableError(
                     f"the DataFrame of stream {stream.name!r} is not a plain scan of Parquet files: {why}"
                 ) from why
-        session = frames[0].sparkSession
+        session = inputs[0].frame.sparkSession
         dealt = deal(groups, 2 * parallelism(session))
         numbers = session.range(0, len(dealt), 1, max(1, len(dealt)))
         files = len({one.uri for one in groups})

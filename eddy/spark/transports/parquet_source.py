@@ -7,7 +7,7 @@ UnsuitableError, which says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,31 +72,52 @@ class FileInput(Input):
                 yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in self.columns], names=list(names))
 
 
-def row_groups(frame: DataFrame, stream: int, names: Sequence[str]) -> list[RowGroup]:
-    """Return the row groups behind the columns `names` of a batch DataFrame, in file order, without empty ones.
+class BatchInput:
+    """A batch DataFrame, and the Parquet files behind it. Measuring and each round of a join use the same footers.
 
-    Raises UnsuitableError if the DataFrame is anything but a scan. Reads the footer of every file, eight at a time.
+    frame  the DataFrame
     """
-    columns, types, scan = stored_columns(frame, logical_plan(frame, "optimizedPlan"), "LogicalRelation", names)
-    _require_parquet(scan)
-    uris = sorted(frame.inputFiles())
 
-    def footer(uri: str) -> pq.FileMetaData:
-        try:
-            return open_file(uri).metadata
-        except (OSError, pa.ArrowException, ValueError) as problem:
-            raise UnsuitableError(f"{uri} cannot be read on the driver ({problem})") from problem
+    def __init__(self, frame: DataFrame) -> None:
+        self.frame = frame
+        self._scan: tuple[dict[str, str], dict[str, pq.FileMetaData]] | None = None
+        """The stored names of its columns, and the footers by address."""
 
-    found = []
-    with ThreadPoolExecutor(_FOOTER_READERS) as pool:
-        for uri, metadata in zip(uris, pool.map(footer, uris), strict=True):
+    def row_groups(self, stream: int, names: Sequence[str]) -> list[RowGroup]:
+        """Return the row groups behind the columns `names`, in file order, without empty ones.
+
+        Raises UnsuitableError if the DataFrame is anything but a scan. The first call reads the footer of every file,
+        eight at a time.
+        """
+        if self._scan is None:
+            stored, scan = _stored_names(logical_plan(self.frame, "optimizedPlan"), "LogicalRelation")
+            _require_parquet(scan)
+            self._scan = stored, _footers(sorted(self.frame.inputFiles()))
+        stored, footers = self._scan
+        columns, types = _picked(self.frame, stored, names)
+        found = []
+        for uri, metadata in footers.items():
             check_file(uri, metadata, types)
             for group in range(metadata.num_row_groups):
                 content = metadata.row_group(group)
                 if content.num_rows:
                     size = _stored_bytes(content, columns)
                     found.append(RowGroup(stream, uri, group, columns, content.num_rows, size))
-    return found
+        return found
+
+
+def _footers(uris: Sequence[str]) -> dict[str, pq.FileMetaData]:
+    if len(uris) <= 1:  # a thread would take longer than a footer
+        return {uri: _footer(uri) for uri in uris}
+    with ThreadPoolExecutor(_FOOTER_READERS) as pool:
+        return dict(zip(uris, pool.map(_footer, uris), strict=True))
+
+
+def _footer(uri: str) -> pq.FileMetaData:
+    try:
+        return open_file(uri).metadata
+    except (OSError, pa.ArrowException, ValueError) as problem:
+        raise UnsuitableError(f"{uri} cannot be read on the driver ({problem})") from problem
 
 
 def read_group(group: RowGroup, rows: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -223,16 +244,28 @@ def stored_columns(
 
     Raises UnsuitableError if a column is computed, or if the plan does more than `_columns_of` allows.
     """
-    from pyspark.sql.pandas.types import to_arrow_type
+    stored, source = _stored_names(plan, leaf)
+    return (*_picked(frame, stored, names), source)
 
+
+def _stored_names(plan: Any, leaf: str) -> tuple[dict[str, str], Any]:
+    """Return the stored names of a plan's output columns by their names, without computed ones, and its leaf."""
     read, source = _columns_of(plan, leaf)
     ids = {column.name(): column.exprId().id() for column in _sequence(plan.output())}
+    return {name: read[own] for name, own in ids.items() if own in read}, source
+
+
+def _picked(
+    frame: DataFrame, stored: Mapping[str, str], names: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
+    from pyspark.sql.pandas.types import to_arrow_type
+
     for name in names:
-        if ids.get(name) not in read:
+        if name not in stored:
             raise UnsuitableError(f"column {name!r} is computed")
-    columns = tuple(read[ids[name]] for name in names)
+    columns = tuple(stored[name] for name in names)
     types = [to_arrow_type(frame.schema[name].dataType, timezone="UTC") for name in names]
-    return columns, dict(zip(columns, types, strict=True)), source
+    return columns, dict(zip(columns, types, strict=True))
 
 
 def _require_parquet(scan: Any) -> None:

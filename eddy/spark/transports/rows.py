@@ -19,6 +19,8 @@ from eddy.spark.transports.base import Carried, RowTask, Transport
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from eddy.spark.transports.parquet_source import BatchInput
+
 
 class _RunOnStream:
     """The function that Spark runs on the rows of one stream. Its columns arrive as c0, c1, …"""
@@ -39,12 +41,15 @@ class RowsTransport(Transport):
 
     name = "rows"
 
-    def carry_batch(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
+    def carry_batch(self, task: RowTask, inputs: Sequence[BatchInput]) -> Carried:
+        return self._carried(task, [one.frame for one in inputs])
+
+    def carry_stream(self, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
+        return self._carried(task, frames)
+
+    def _carried(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
         carried = [
             numbered(frame, task.job.inputs[i].names).mapInArrow(_RunOnStream(task, i), task.columns)
             for i, frame in zip(task.streams, frames, strict=True)
         ]
         return Carried(reduce(lambda left, right: left.unionAll(right), carried))
-
-    def carry_stream(self, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
-        return self.carry_batch(task, frames)

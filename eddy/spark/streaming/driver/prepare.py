@@ -28,7 +28,7 @@ from eddy.spark.streaming.driver.writer import StreamingJoin
 from eddy.spark.streaming.state.identity import CHANGES, How, saved_choices
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.log_stage import LogRows
-from eddy.spark.transports.choice import AUTO, carry, check_transport
+from eddy.spark.transports.choice import AUTO, carry_streams, check_transport
 from eddy.spark.types import struct_type
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def prepare(
                 f" progress in it fits no other; pass 'auto' or {saved.transport!r}, or start with a new checkpoint"
             )
         transport = saved.transport
-    carried = carry(transport, LogRows(job, locations), ordered, root=checkpoint)
+    carried = carry_streams(transport, LogRows(job, locations), ordered, checkpoint)
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
     check_streaming(job, "grid" if placement is None else placement, bound)
     settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound, change, placement)
