@@ -77,7 +77,26 @@ _FRAGMENT_DEFECTS = {
     "a late row counts in each fragment that has a copy": Edit(_TREE, " and self.is_place(group))", " and False)"),
 }
 
+_TIMES = "stairs/kernels/one_key_times.py"
+_ONE_KEY_DEFECTS = {
+    "marks of event times forget that arrivals may be late": Edit(
+        _TIMES, "greatest + meta[M_LATENESS] - size", "greatest - size"
+    ),
+    "tuples that are too old for new arrivals are so for late ones": Edit(
+        _TIMES, "gone if least >= before else low", "gone"
+    ),
+    "arrivals of one block are never too old for each other": Edit(
+        _TIMES, "hold &= least >= greatest - size", "hold &= True"
+    ),
+}
+
 MODELS = {
+    "joins on one key": Model(
+        ("tests/stairs/test_one_key.py", "tests/stairs/driver.py", "tests/stairs/steps.py"),
+        "test_event_times_decide_as_in_the_model",
+        60,
+        _ONE_KEY_DEFECTS,
+    ),
     "ledgers": Model(
         ("tests/stairs/test_ledger.py", "tests/stairs/held.py"),
         "test_rows_are_those_of_the_model",

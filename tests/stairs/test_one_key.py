@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stairs.memory.scratch
 from jisc.plan.tree import default_plan, parse
@@ -110,8 +112,8 @@ def test_results_order_and_counters_are_those_of_the_model(case: str, size: int)
     compare(one_class(CASES[case]), arrivals(len(CASES[case]), 300, 3, seed=4), size)
 
 
-def compare(graph: JoinGraph, rows: list[Row], size: int) -> int:
-    """Push rows, `size` at a time, compare results, order and counters with the model, and return the results."""
+def compare(graph: JoinGraph, rows: list[Row], size: int, least: int = 100) -> int:
+    """Push rows, `size` at a time, compare with the model, and return the number of results."""
     driver, found = Driver(graph), 0
     assert driver.modules.kernel is push_one_key
     model = PlainJoin(driver)
@@ -121,7 +123,7 @@ def compare(graph: JoinGraph, rows: list[Row], size: int) -> int:
         found += len(expected)
         model.compare_counters(driver)
         driver.modules.check()
-    assert found > 100
+    assert found >= least
     return found
 
 
@@ -240,13 +242,20 @@ def test_rows_out_of_order_give_the_results_and_counters_of_the_model(case: str,
     assert len(Driver(graph).walk(rows, count_only=True)) == found
 
 
-@pytest.mark.parametrize("late", [0, LATE, 60])
-@pytest.mark.parametrize("size", [1, 9, 1000])
-@pytest.mark.parametrize("others", [[], [UNBOUNDED], [rows_window(40)]])
-def test_windows_longer_than_a_block_of_arrivals(others: list[Window], size: int, late: int) -> None:
+@given(
+    st.lists(st.integers(1, 500).map(range_window), min_size=1, max_size=3),
+    st.lists(st.one_of(st.just(UNBOUNDED), st.integers(1, 60).map(rows_window)), max_size=1),
+    st.sampled_from([0, 2, LATE, 60]),
+    st.sampled_from([5, 25, 60]),
+    st.sampled_from([1, 9, 70, 1000]),
+    st.integers(0, 2**16),
+)
+def test_event_times_decide_as_in_the_model(
+    ranges: list[Window], others: list[Window], late: int, kinds: int, size: int, seed: int
+) -> None:
     """Tuples before a mark are too old, tuples after another one are in time, those between them are compared."""
-    graph = replace(one_class([*LONG, *others]), lateness=late)
-    compare(graph, arrivals(graph.n_streams, 1000, 40, seed=7, late=late), size)
+    graph = replace(one_class([*ranges, *others, range_window(150)]), lateness=late)
+    compare(graph, arrivals(graph.n_streams, 400, kinds, seed, late), size, least=0)
 
 
 @pytest.mark.parametrize("late", [0, LATE])
