@@ -124,10 +124,11 @@ class EntryRing:
 
     # Room
 
-    def spare(self) -> Spare:
-        """Return the memory for another state; this state must not be used any more."""
-        state = self.state
-        following, heads, ring = int(state[E_NEXT]), int(state[E_HEADS]), int(state[E_RING])
+    def spare(self, following: int, heads: int, ring: int) -> Spare:
+        """Return the memory for another state; this state must not be used any more.
+
+        following, heads, ring   its E_NEXT, E_HEADS and E_RING
+        """
         if self._old is not None:
             ring = self.ring.ctypes.data
         return Spare(self.heads, self.ring, max(following, 0), heads, ring)

@@ -54,7 +54,7 @@ addition to the SteMs, which are always complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,6 @@ from stairs.descriptors import (
     E_COMPUTED,
     E_COUNT,
     E_DEBT,
-    E_FIELDS,
     E_HAND,
     E_HEADS,
     E_KEY_OFFSET,
@@ -77,8 +76,6 @@ from stairs.descriptors import (
     E_NEXT,
     E_OLD,
     E_OLD_MASK,
-    E_PARTS0,
-    E_PARTS1,
     E_PASSED,
     E_PROMOTED,
     E_RING,
@@ -88,8 +85,6 @@ from stairs.descriptors import (
     E_TAIL,
     E_UNMARKED,
     E_WIDTH,
-    P_COLUMN,
-    P_STREAM,
     S_LO,
     S_NEXT,
 )
@@ -113,60 +108,55 @@ KEPT_STATE = [
 ]
 """Fields of the descriptor that do not follow from the rest of the state."""
 
+FIRST_FIELDS = [E_MASK, E_WIDTH, E_CLASS, E_LOWS, E_KEY_PART, E_KEY_OFFSET, E_BIRTH, E_HEADS, E_RING]
+"""Fields of the descriptor that a new state decides; in E_LOWS its track, in E_BIRTH the last number before it."""
+
+
+class NewState(NamedTuple):
+    """A state to be added (see `Stair`): its streams, ascending, and the class it is indexed on.
+
+    complete   all keys count as attempted from the start; refused unless there is no combination yet
+    track      the track whose low marks apply
+    """
+
+    streams: tuple[int, ...]
+    by: int
+    complete: bool = False
+    track: int = 0
+
 
 class Stair(EntryRing):
     """The join of `streams` (two or more) indexed on class `by` (see the module).
 
-    row         the row of its descriptor in `tables`
-    complete    all keys count as attempted from the start; refused unless there is no combination yet
-    track       the track whose low marks apply
-    spare       memory of a dropped state to take over
+    row   the row of its descriptor in `tables`
 
-    `StairStore.add` makes states. Memory: O(live entries + key ids of the class). Raises StateError for a set that
-    does not fit the class, or that cannot be born complete.
+    `StairStore.add` makes states: it gives them memory (`begin`), and writes their descriptors. Memory: O(live entries
+    + key ids of the class). Raises StateError for a set that does not fit the class, or that cannot be born complete.
     """
 
-    def __init__(
-        self,
-        tables: StairTables,
-        row: int,
-        streams: Iterable[int],
-        by: int,
-        complete: bool = False,
-        track: int = 0,
-        spare: Spare | None = None,
-    ) -> None:
+    def __init__(self, tables: StairTables, row: int, new: NewState) -> None:
         self.tables, self.row = tables, row
         self.modules = modules = tables.modules
-        self.streams = tuple(sorted(set(streams)))
-        self.by, self.track = by, track
-        graph = modules.graph
-        columns = [graph.columns[by].get(j, -1) for j in self.streams]
-        keyed = next((k for k, column in enumerate(columns) if column >= 0), -1)
-        if len(self.streams) < 2 or keyed < 0:
+        self.streams, self.by, complete, self.track = new
+        columns = modules.graph.columns[self.by]
+        self._keyed = next((k for k, j in enumerate(self.streams) if j in columns), -1)
+        if len(self.streams) < 2 or self._keyed < 0:
             raise StateError(f"{self.what}: the set needs two or more streams, one of which has the class")
         if complete and all((modules.streams[list(self.streams), S_NEXT] > self.lows).tolist()):
             raise StateError(f"{self.what} cannot be born complete: each of its streams has tuples; promote its keys")
+
+    def begin(self, spare: Spare | None, complete: bool = False) -> tuple[int, ...]:
+        """Take over the memory of a dropped state, or new memory; return the descriptor's FIRST_FIELDS."""
         width = 1 + len(self.streams)
         if spare is None or complete or len(spare.ring) < FIRST_ROOM * width:
-            heads: Int32s = np.full(int(modules.classes[by, C_CAPACITY]), -1, np.int32)
+            heads: Int32s = np.full(int(self.modules.classes[self.by, C_CAPACITY]), -1, np.int32)
             ring: Int32s = np.full(FIRST_ROOM * width, -1, np.int32)
             spare = Spare(heads, ring, -1 if complete else 0, heads.ctypes.data, ring.ctypes.data)
-        self.heads, self.ring, birth = spare.heads, spare.ring, spare.birth
+        self.heads, self.ring, birth, heads_address, ring_address = spare
         self._heads_room = len(self.heads)
-        fields = [0] * E_FIELDS
-        fields[E_MASK] = (1 << ((len(self.ring) // width).bit_length() - 1)) - 1
-        fields[E_WIDTH], fields[E_CLASS] = width, by
-        fields[E_PARTS0] = first = row * graph.n_streams
-        fields[E_PARTS1], fields[E_LOWS] = first + len(self.streams), track * graph.n_streams
-        fields[E_KEY_PART] = keyed
-        fields[E_KEY_OFFSET] = graph.offsets[self.streams[keyed]][by]
-        fields[E_BIRTH], fields[E_TAIL], fields[E_NEXT] = birth, birth + 1, birth + 1
-        fields[E_HEADS], fields[E_RING] = spare.heads_address, spare.ring_address
-        self.state[:] = fields
-        parts = tables.entries.parts[first : first + len(self.streams)]
-        parts[:, P_STREAM], parts[:, P_COLUMN] = self.streams, columns
-        self.follow()
+        mask = (1 << ((len(self.ring) // width).bit_length() - 1)) - 1
+        offset = self.modules.graph.offsets[self.streams[self._keyed]][self.by]
+        return mask, width, self.by, self.track, self._keyed, offset, birth, heads_address, ring_address
 
     @property
     def lows(self) -> Int64s:

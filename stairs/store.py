@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -13,17 +14,28 @@ from stairs.descriptors import (
     E_BIRTH,
     E_CLASS,
     E_COMPUTED,
+    E_FIELDS,
+    E_HEADS,
+    E_LOWS,
     E_MARKED,
+    E_NEXT,
+    E_PARTS0,
+    E_PARTS1,
+    E_RING,
     E_SHORT,
     E_STORED,
+    E_TAIL,
     E_UNMARKED,
+    E_WIDTH,
+    P_COLUMN,
+    P_STREAM,
 )
 from stairs.entry_ring import FIRST_ROOM, Spare
 from stairs.graph import FOREVER
 from stairs.kernels.promotion import advance_all, promote_keys
 from stairs.memory.arena import Int64s
 from stairs.modules import Modules
-from stairs.stair import Stair
+from stairs.stair import FIRST_FIELDS, NewState, Stair
 from stairs.storage.parts import Parts, Plain
 from stairs.tables import FIRST_STATES, StairTables
 
@@ -42,27 +54,64 @@ class StairStore(StairTables, Cache):
         self._spare: dict[int, list[Spare]] = {}
         """Memory of dropped states, by class, for new states to take over."""
         self._free = list(range(FIRST_STATES))[::-1]
+        graph = modules.graph
+        self._columns: Int64s = np.array(
+            [[own.get(j, -1) for j in range(graph.n_streams)] for own in graph.columns], np.int64
+        )
+        """Per class, the column of each stream in its head rows, -1 = the stream has no attribute in the class."""
         modules.caches.add(self)
 
-    def add(self, streams: Iterable[int], by: int, complete: bool = False, track: int = 0) -> Stair:
-        """Add the join of a set of streams indexed on class `by` (see `Stair`). O(key ids of the class)."""
+    def add(self, states: Sequence[NewState]) -> list[Stair]:
+        """Add states. O(streams of the states), plus the key ids of the class of each that no dropped state makes room.
+
+        Raises StateError for a state that cannot be (see `Stair`); then none is added.
+        """
+        if not states:
+            return []
         # A state contains combinations without a result, so it is computed and probed without marks.
         self.modules.clear_marks()
-        if not self._free:
-            rows = len(self.entries.states)
+        while len(self._free) < len(states):
+            room = len(self.entries.states)
             self.double()
-            self._free = list(range(rows, 2 * rows))[::-1]
-        row = self._free[-1]
-        spare = self._spare.get(by)
-        stair = Stair(self, row, streams, by, complete, track, spare.pop() if spare else None)
-        self.stairs[self._free.pop()] = stair
-        return stair
+            self._free = [*range(room, 2 * room)][::-1] + self._free
+        rows = self._free[: -len(states) - 1 : -1]
+        made = [Stair(self, row, new) for row, new in zip(rows, states, strict=True)]
+        self._describe(made, [new.complete for new in states])
+        self.stairs.update(zip(rows, made, strict=True))
+        del self._free[len(self._free) - len(rows) :]
+        return made
 
-    def remove(self, stair: Stair) -> None:
-        """Drop a state and its contents. O(1). Its memory waits for a new state until `release`."""
-        del self.stairs[stair.row]
-        self._free.append(stair.row)
-        self._spare.setdefault(stair.by, []).append(stair.spare())
+    def _describe(self, stairs: Sequence[Stair], complete: Sequence[bool]) -> None:
+        """Give new states memory, and write their descriptors and their streams."""
+        fields = []
+        for stair, whole in zip(stairs, complete, strict=True):
+            spare = self._spare.get(stair.by)
+            fields.append(stair.begin(spare.pop() if spare else None, whole))
+        rows, m = np.array([stair.row for stair in stairs]), self.modules.graph.n_streams
+        made = np.zeros((len(stairs), E_FIELDS), np.int64)
+        made[:, FIRST_FIELDS] = fields
+        counts = made[:, E_WIDTH] - 1
+        made[:, E_LOWS] *= m
+        made[:, E_PARTS0], made[:, E_PARTS1] = rows * m, rows * m + counts
+        made[:, E_TAIL] = made[:, E_NEXT] = made[:, E_BIRTH] + 1
+        self.entries.states[rows] = made
+        streams = np.array(list(chain.from_iterable(stair.streams for stair in stairs)))
+        at = np.arange(len(streams)) + np.repeat(rows * m - np.cumsum(counts) + counts, counts)
+        self.entries.parts[at, P_STREAM] = streams
+        self.entries.parts[at, P_COLUMN] = self._columns[np.repeat(made[:, E_CLASS], counts), streams]
+        rooms = self.modules.classes[:, C_CAPACITY].tolist()
+        for stair in stairs:
+            if len(stair.heads) < rooms[stair.by]:
+                stair.follow()
+
+    def remove(self, stairs: Sequence[Stair]) -> None:
+        """Drop states and their contents. O(states). Their memory waits for new states until `release`."""
+        rows = [stair.row for stair in stairs]
+        fields = self.entries.states[rows][:, [E_NEXT, E_HEADS, E_RING]].tolist()
+        for stair, (following, heads, ring) in zip(stairs, fields, strict=True):
+            del self.stairs[stair.row]
+            self._free.append(stair.row)
+            self._spare.setdefault(stair.by, []).append(stair.spare(following, heads, ring))
 
     def release(self) -> None:
         """Release the memory of dropped states that no new state took over. O(1)."""
@@ -100,8 +149,9 @@ class StairStore(StairTables, Cache):
             heads, ring = own.array("heads", np.int32, (-1,)), own.array("ring", np.int32, (-1,))
             own.require(0 < len(heads) <= classes[by, C_CAPACITY], f"{len(heads)} heads")
             own.require(len(ring) >= FIRST_ROOM * (1 + len(streams)), f"a ring of {len(ring)} numbers")
-            spare = Spare(heads, ring, 0, heads.ctypes.data, ring.ctypes.data)
-            stair = Stair(self, row, streams, by, track=own.integer("track", high=n_tracks - 1), spare=spare)
+            self._spare[by] = [Spare(heads, ring, 0, heads.ctypes.data, ring.ctypes.data)]
+            stair = Stair(self, row, NewState(tuple(streams), by, track=own.integer("track", high=n_tracks - 1)))
+            self._describe([stair], [False])
             stair.load_parts(own)
             self.stairs[row] = stair
         self._free = [row for row in range(rows) if row not in self.stairs][::-1]

@@ -345,7 +345,7 @@ DEFECTS = (
     ),
     Defect(
         "a hop with a comparison is shared by routes that bind other streams before it",
-        (Edit("jisc/plan/stored_routes.py", " and not graph.compared & tree.mask", ""),),
+        (Edit("jisc/plan/states.py", " & ~graph.compared", ""),),
         streams=4,
         seed=3,
     ),

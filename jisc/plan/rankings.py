@@ -150,6 +150,7 @@ def compile_stair_rankings(plans: Sequence[StoredPlan], masks: Masks) -> tuple[R
     ranked = _rank(masks.graph, duals(plan, masks), table.ops, table.compares)
     promotions: Promotions = {}
     numbers: list[int] = []
+    table.add_plan(plan, 0)
     for row, routes in table.promotions(plan, 0):
         promotions[row] = len(ranked.span), len(ranked.span) + 1
         for route in routes:

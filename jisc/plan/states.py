@@ -9,13 +9,16 @@ identify a state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from jisc.plan.tree import Tree
-from stairs.graph import JoinGraph
+from stairs.graph import MAX_STREAMS, JoinGraph
 from stairs.storage.parts import Parts
 
 RECENT_PLANS = 16
@@ -45,17 +48,23 @@ class StateId(NamedTuple):
         return f"{' '.join(graph.names[j] for j in self.streams)} [{self.by + 1}]"
 
 
+NO_STATE = StateId(0, -1)
+"""Stands for the state of a leaf."""
+
+
 class Masks:
     """Sets of streams and classes as bits, for fast compilation of plans. Caches what it computes of trees.
 
     classes   per stream, a bit for each of its classes
     members   per class, a bit for each of its streams
+    plain     the streams with one class and no comparison
     """
 
     def __init__(self, graph: JoinGraph) -> None:
         self.graph = graph
         self.classes = graph.class_bits
         self.members = [sum(1 << j for j in own) for own in graph.members]
+        self.plain = sum(1 << j for j, own in enumerate(graph.attributes) if len(own) == 1) & ~graph.compared
         self._classes: dict[int, int] = {}
         """The classes of trees, by their streams."""
         self._sides: dict[int, tuple[Tree, list[Side]]] = {}
@@ -90,32 +99,31 @@ class Masks:
 
 
 class Side(NamedTuple):
-    """One side of a join: a node, its sibling, the class by which the two probe each other, and their parent."""
+    """One side of a join: a node, its sibling, the class by which the two probe each other, and their parent.
+
+    state    the state of the node; NO_STATE = the node is a leaf
+    classes  the classes of all streams of the node
+    """
 
     node: Tree
     sibling: Tree
     by: int
     parent: Tree
-
-    @property
-    def state(self) -> StateId:
-        """The state of the node, if the node is not a leaf."""
-        return StateId(self.node.mask, self.by)
+    state: StateId
+    classes: int
 
 
 def _sides(tree: Tree, masks: Masks) -> list[Side]:
     found: list[Side] = []
-    waiting = [tree]
-    while waiting:
-        parent = waiting.pop()
-        if parent.left is None or parent.right is None:
-            continue
-        left, right = parent.left, parent.right
-        by = masks.by(left, right)
-        found.append(Side(right, left, by, parent))
-        found.append(Side(left, right, by, parent))
-        waiting += (left, right)
-    found.reverse()
+    classes = {1 << j: own for j, own in enumerate(masks.classes)}
+    for parent in tree.inner():
+        left, right = parent.children
+        near, far = classes[left.mask], classes[right.mask]
+        classes[parent.mask] = near | far
+        by = (near & far & -(near & far)).bit_length() - 1
+        for node, sibling, own in ((left, right, near), (right, left, far)):
+            state = NO_STATE if node.left is None else StateId(node.mask, by)
+            found.append(Side(node, sibling, by, parent, state, own))
     return found
 
 
@@ -129,7 +137,16 @@ def read_states(parts: Parts, name: str, graph: JoinGraph) -> tuple[StateId, ...
 
 def states_of(tree: Tree, masks: Masks) -> list[StateId]:
     """Return the states of a plan, children before parents."""
-    return [side.state for side in masks.sides(tree) if side.node.left is not None]
+    return [side.state for side in masks.sides(tree) if side.state is not NO_STATE]
+
+
+def streams_of(states: Sequence[StateId]) -> list[tuple[int, ...]]:
+    """Return the streams of each state, ascending. O(streams), in one piece."""
+    bits = np.frombuffer(b"".join(state.mask.to_bytes(MAX_STREAMS // 8, "little") for state in states), np.uint8)
+    which, streams = np.nonzero(np.unpackbits(bits, bitorder="little").reshape(-1, MAX_STREAMS))
+    ends = np.searchsorted(which, np.arange(len(states) + 1)).tolist()
+    flat = streams.tolist()
+    return [tuple(flat[first:end]) for first, end in pairwise(ends)]
 
 
 @dataclass(frozen=True)
@@ -146,33 +163,38 @@ class Difference:
     incomplete_before: frozenset[StateId] = frozenset()
 
     @cached_property
+    def _kept(self) -> frozenset[StateId]:
+        return frozenset(self.old).intersection(self.new)
+
+    @cached_property
     def kept(self) -> tuple[StateId, ...]:
         """States of both plans."""
-        old = frozenset(self.old)
-        return tuple(state for state in self.new if state in old)
+        return tuple(state for state in self.new if state in self._kept)
 
     @cached_property
     def missing(self) -> tuple[StateId, ...]:
         """States of the new plan only."""
-        old = frozenset(self.old)
-        return tuple(state for state in self.new if state not in old)
+        return _without(self.new, self._kept)
 
     @cached_property
     def dropped(self) -> tuple[StateId, ...]:
         """States of the old plan only."""
-        new = frozenset(self.new)
-        return tuple(state for state in self.old if state not in new)
+        return _without(self.old, self._kept)
 
     @cached_property
     def complete(self) -> tuple[StateId, ...]:
         """States of the new plan that are complete from the start."""
-        return tuple(state for state in self.kept if state not in self.incomplete_before)
+        return _without(self.kept, self.incomplete_before)
 
     @cached_property
     def incomplete(self) -> tuple[StateId, ...]:
         """States of the new plan that are not complete yet."""
-        complete = frozenset(self.complete)
-        return tuple(state for state in self.new if state not in complete)
+        return _without(self.new, frozenset(self.complete))
+
+
+def _without(states: tuple[StateId, ...], others: frozenset[StateId]) -> tuple[StateId, ...]:
+    """Return the states that are not among others, which are few or none more often than not."""
+    return tuple(state for state in states if state not in others) if others else states
 
 
 def difference(

@@ -5,6 +5,10 @@ state of the sibling is not stored, the SteMs and STAIRs below it. The combinati
 join, if that state is stored. The hops of a join depend on its two sides only, not on the leaf that the tuple came
 from, so the hops of each side of each join are compiled once, and a route is a list of their numbers.
 
+A tree is *plain* if each of its streams has one class and no comparison. Its joins are all on that class, so the hops
+to it check nothing and bind nothing: they do not even depend on what was visited before. They are found node by node,
+from the leaves up, and the others by descent. Joins on one key have plain trees only.
+
 A hop that crosses a scan class scans the SteM of the one stream on the other side that has the class. If the sibling
 is stored, a look-up of each tuple found follows, since its STAIR is indexed by these tuples.
 
@@ -17,15 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
+from typing import NamedTuple
 
 import numpy as np
 
 from jisc.plan.states import Masks, StateId
 from jisc.plan.tree import Tree
-from stairs.descriptors import H_NEWER, H_STORE, SCANS
+from stairs.descriptors import H_NEWER, H_STORE, R_FIELDS, R_TRUNK, SCANS
 from stairs.graph import Comparison
-from stairs.memory.arena import Routes
-from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route_tables
+from stairs.memory.arena import Int64s, Routes
+from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route_tables, stem_hop
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,25 @@ Step = tuple[list[int], int, int]
 """Numbers of hops, and the streams visited and the classes bound after them, as bits."""
 Promotions = dict[int, tuple[int, int]]
 """Per row of a state, the rows of `span` with its two routes of promotion (E_ROUTE, E_BASE)."""
+OVER_STEMS = -1
+"""The number, in place of that of a plan, of routes over SteMs only."""
+
+
+class _Ways(NamedTuple):
+    """The hops to plain trees under one plan.
+
+    rows    the rows of its stored states
+    probe   by the streams of a tree, its hops
+    whole   by the streams of a join, its hops from its children, although its own state may be stored
+    """
+
+    rows: Mapping[StateId, int]
+    probe: dict[int, list[int]]
+    whole: dict[int, list[int]]
 
 
 class HopTable:
-    """The hops of all routes, each once; a route is a list of their numbers."""
+    """The hops of all routes; a route is a list of their numbers."""
 
     def __init__(self, masks: Masks) -> None:
         self.masks = masks
@@ -66,23 +87,48 @@ class HopTable:
         self.ops: list[OpRow] = []
         self.compares: list[CompareRow] = []
         self._steps: dict[tuple[int, ...], Step] = {}
-        self._one_class: dict[tuple[int, int, int], list[int]] = {}
-        """Hops to targets with one class, by stream, class and state."""
+        stems = dict[int, list[int]]()
+        self._ways = {OVER_STEMS: _Ways({}, stems, stems)}
+
+    def add_plan(self, plan: StoredPlan, number: int) -> dict[int, list[int]]:
+        """Add the hops to the plain trees of a plan, and return them by the streams of the tree. O(streams^2).
+
+        To be called before `expand` with this number.
+        """
+        graph, hops, special = self.masks.graph, self.hops, ~self.masks.plain
+        stems, rows = self._ways[OVER_STEMS].probe, plan.rows
+        _, probe, whole = self._ways[number] = _Ways(rows, {}, {})
+        stored = set[int]()
+        for node, _, by, _, state, _ in self.masks.sides(plan.tree):
+            mask, left, right = node.mask, node.left, node.right
+            if mask & special:
+                continue
+            if left is None or right is None:
+                probe[mask] = stems[mask] = [len(hops)]
+                hops.append(stem_hop(graph, node.stream, by))
+                continue
+            first, second = left.mask, right.mask
+            stems.setdefault(mask, stems[first] + stems[second])
+            # Begin with a child that has a stored state.
+            if second in stored and first not in stored:
+                first, second = second, first
+            probe[mask] = whole[mask] = probe[first] + probe[second]
+            if (row := rows.get(state, -1)) >= 0:
+                stored.add(mask)
+                probe[mask] = [len(hops)]
+                hops.append(HopRow((mask & -mask).bit_length() - 1, by, state=row))
+        return probe
 
     def crosses(self, by: int, visited: int) -> bool:
         """Return whether a hop by this class comes from the other stream of a scan class."""
         return bool(self.scans >> by & 1 and self.masks.members[by] & visited)
 
     def probe(self, tree: Tree, by: int, state: int, visited: int, bound: int) -> Step:
-        """Add the hop to a leaf (state -1) or to a stored state, unless it is there already."""
+        """Add the hop to a leaf (state -1) or to a stored state."""
         masks, graph = self.masks, self.masks.graph
         classes = masks.classes_of(tree)
         stream = (tree.mask & -tree.mask).bit_length() - 1
         before, visited = visited, visited | tree.mask
-        # With one class there is nothing to check or to bind, so the hop is the same in all routes.
-        one_class = classes == 1 << by and not graph.compared & tree.mask
-        if one_class and (known := self._one_class.get((stream, by, state))) is not None:
-            return known, visited, bound
         first = len(self.ops)
         scan = self.crosses(by, before)
         # The keys of scan classes are never equal. A scan binds that of its match, by which a state may be indexed.
@@ -105,24 +151,23 @@ class HopTable:
             column, offset = graph.columns[by][stream], SCANS if scan else graph.offsets[stream][by]
         compare = add_compares(self.compares, found)
         self.hops.append(HopRow(stream, by, column, offset, first, len(self.ops), compare, state=state))
-        added = [len(self.hops) - 1]
-        if one_class:
-            self._one_class[stream, by, state] = added
-        return added, visited, bound | classes
+        return [len(self.hops) - 1], visited, bound | classes
 
-    def expand(
-        self, tree: Tree, index: int, visited: int, bound: int, rows: Mapping[StateId, int], plan: int, whole: bool
-    ) -> Step:
+    def expand(self, tree: Tree, index: int, visited: int, bound: int, plan: int, whole: bool = False) -> Step:
         """Return the hops that compute the combinations of a tree, given the bound classes.
 
         index   the class by which the sibling of the tree probes it
-        rows    rows of the stored states of plan number `plan`; plan -1 = over SteMs only
+        plan    number of a plan, or OVER_STEMS
         whole   whether to compute the tree from its children although its own state may be stored
         """
+        rows, probe, from_children = self._ways[plan]
+        if not tree.mask & ~self.masks.plain:
+            return (from_children if whole else probe)[tree.mask], visited | tree.mask, bound
         if tree.left is None or tree.right is None:
             classes = self.masks.classes[tree.stream] & bound
             return self.probe(tree, (classes & -classes).bit_length() - 1, -1, visited, bound)
-        key = (tree.mask, index if plan >= 0 else -1, visited, bound, plan, whole and plan >= 0)
+        over_stems = plan == OVER_STEMS
+        key = (tree.mask, -1 if over_stems else index, visited, bound, plan, whole and not over_stems)
         known = self._steps.get(key)
         if known is not None:
             return known
@@ -136,22 +181,21 @@ class HopTable:
             by = self.masks.by(left, right)
             # Begin with a child that has a stored state and a bound key, else with any child that has a bound key.
             first = left if self.masks.classes_of(left) & bound else right
-            if first is left and plan >= 0 and bound >> by & 1 and StateId(right.mask, by) in rows:
+            if first is left and bound >> by & 1 and StateId(right.mask, by) in rows:
                 first = left if StateId(left.mask, by) in rows else right
-            one, visited, bound = self.expand(first, by, visited, bound, rows, plan, False)
+            one, visited, bound = self.expand(first, by, visited, bound, plan)
             other = right if first is left else left
-            two, visited, bound = self.expand(other, by, visited, bound, rows, plan, False)
+            two, visited, bound = self.expand(other, by, visited, bound, plan)
             step = one + two, visited, bound
         self._steps[key] = step
         return step
 
     def promotions(self, plan: StoredPlan, number: int) -> Iterator[tuple[int, tuple[list[int], list[int]]]]:
         """Yield the row of each stored state of plan number `number`, and its routes: over STAIRs, over SteMs alone."""
-        for side in self.masks.sides(plan.tree):
-            if side.node.children and (row := plan.rows.get(side.state, -1)) >= 0:
-                node, by = side.node, side.by
-                over = self.expand(node, by, 0, 1 << by, plan.rows, number, True)[0]
-                yield row, (over, self.expand(node, by, 0, 1 << by, {}, -1, True)[0])
+        for node, _, by, _, state, _ in self.masks.sides(plan.tree):
+            if node.left is not None and (row := plan.rows.get(state, -1)) >= 0:
+                over = self.expand(node, by, 0, 1 << by, number, True)[0]
+                yield row, (over, self.expand(node, by, 0, 1 << by, OVER_STEMS)[0])
 
 
 def leaf_among(tree: Tree, streams: int) -> Tree:
@@ -167,43 +211,46 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, P
     Row t * streams + i of `span` is the route of stream i in plan t. A state that several plans have is promoted as the
     first of them computes it. O(hops of all routes).
     """
-    m = masks.graph.n_streams
     table = HopTable(masks)
-    spans: list[tuple[int, int, int, int]] = []
-    numbers: list[int] = []
-    promotions: Promotions = {}
-
-    def add(route: list[int]) -> None:
-        spans.append((len(numbers), len(numbers) + len(route), len(numbers) + len(route), len(numbers) + len(route)))
-        numbers.extend(route)
-
+    routes: list[list[int]] = []
     storing: list[tuple[int, int, int]] = []
-    """Numbers of hops that store: the hop, the state into which it stores, the mark of a later plan."""
-    all_sides = [masks.sides(plan.tree) for plan in plans]
-    for number, (plan, own) in enumerate(zip(plans, all_sides, strict=True)):
+    """Hops that store: number of the hop, the state into which it stores, the mark of a later plan. Number k is ~k in
+    routes."""
+    for number, plan in enumerate(plans):
+        plain = table.add_plan(plan, number)
+        into = {state.mask: (row, 0) for state, row in plan.rows.items() if state not in plan.filled}
+        """By the streams of a join, the state into which it stores and the mark of a later plan."""
+        into.update({mask: (into.get(mask, (-1, 0))[0], mark) for mask, mark in plan.newer.items()})
         up: dict[int, list[int]] = {plan.tree.mask: []}
         """By the streams of a node, the hops of a tuple from that node up to the root."""
-        stored = {side.node.mask: -1 if side.state in plan.filled else plan.rows.get(side.state, -1) for side in own}
-        for node, sibling, by, parent in reversed(own):
-            bound = masks.classes_of(node)
-            # A copy: the state that the last hop stores into depends on the node that the tuple came from.
-            steps = list(table.expand(sibling, by, node.mask, bound, plan.rows, number, False)[0])
-            store, newer = stored.get(parent.mask, -1), plan.newer.get(parent.mask, 0)
-            if store >= 0 or newer:
-                storing.append((len(table.hops), store, newer))
-                table.hops.append(table.hops[steps[-1]])
-                steps[-1] = storing[-1][0]
+        for node, sibling, by, parent, _, bound in reversed(masks.sides(plan.tree)):
+            steps = plain.get(sibling.mask) or table.expand(sibling, by, node.mask, bound, number)[0]
+            stores = into.get(parent.mask)
+            if stores is not None:
+                # The state that the last hop stores into depends on the node that the tuple came from.
+                storing.append((steps[-1], *stores))
+                steps = [*steps[:-1], -len(storing)]
             up[node.mask] = steps + up[parent.mask]
-        for i in range(m):
-            add(up[1 << i] if plan.streams >> i & 1 else [])
+        routes += [up[1 << i] if plan.streams >> i & 1 else [] for i in range(masks.graph.n_streams)]
+    promotions: Promotions = {}
     for number, plan in enumerate(plans):
-        for row, (over, base) in table.promotions(plan, number):
+        for row, both in table.promotions(plan, number):
             if row not in promotions:
-                promotions[row] = len(spans), len(spans) + 1
-                add(over)
-                add(base)
-    routes = route_tables(spans, table.hops, table.ops, compares=table.compares)
-    stored_by = np.array(storing, np.int64).reshape(-1, 3)
-    routes.hops[stored_by[:, 0], H_STORE] = stored_by[:, 1]
-    routes.hops[stored_by[:, 0], H_NEWER] = stored_by[:, 2]
-    return routes._replace(hops=routes.hops[np.array(numbers, np.int64)]), promotions
+                promotions[row] = len(routes), len(routes) + 1
+                routes += both
+    tables = route_tables(spans_of(routes), table.hops, table.ops, compares=table.compares)
+    numbers = np.array(list(chain.from_iterable(routes)), np.int64)
+    last = np.flatnonzero(numbers < 0)
+    stored = np.array(storing, np.int64).reshape(-1, 3)[~numbers[last]]
+    numbers[last] = stored[:, 0]
+    hops = tables.hops[numbers]
+    hops[last, H_STORE], hops[last, H_NEWER] = stored[:, 1], stored[:, 2]
+    return tables._replace(hops=hops), promotions
+
+
+def spans_of(routes: Sequence[Sequence[int]]) -> Int64s:
+    """Return the rows of `span` for routes that follow each other in `hops`: all hops are trunk hops."""
+    ends = np.array(list(accumulate(map(len, routes), initial=0)), np.int64)
+    spans: Int64s = np.empty((len(routes), R_FIELDS), np.int64)
+    spans[:, R_TRUNK], spans[:, 1:] = ends[:-1], ends[1:, None]
+    return spans

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from jisc.plan.box import smallest_box
-from jisc.plan.states import StateId, states_of
+from jisc.plan.states import StateId, states_of, streams_of
 from jisc.plan.stored_routes import StoredPlan
 from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies.stored import StoredStrategy
@@ -42,7 +42,7 @@ from stairs.descriptors import E_LOWS, S_BASE, S_LO, S_NEXT
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from stairs.memory.arena import Int64s
-from stairs.stair import Stair
+from stairs.stair import NewState, Stair
 from stairs.storage.parts import Parts, Plain
 
 NO_MARK = -FOREVER
@@ -93,7 +93,7 @@ class ParallelTrack(StoredStrategy):
 
         twice   the track shares no state within its box
         """
-        number, states = len(self.tracks), dict[StateId, Stair]()
+        number, own = len(self.tracks), list[StateId]()
         box = self._box_of(number)
         lows, following = self.store.entries.lows.reshape(-1, len(self.masks.classes))[number], self.modules.streams
         before = self.tracks[-1].every if self.tracks else {}
@@ -103,8 +103,13 @@ class ParallelTrack(StoredStrategy):
             if known is not None and not (twice and _within(state, box)):
                 shared[state] = known
                 continue
-            empty = any(following[j, S_NEXT] <= lows[j] for j in state.streams)
-            states[state] = self.store.add(state.streams, state.by, complete=empty, track=number)
+            own.append(state)
+        empty = (following[:, S_NEXT] <= lows).tolist()
+        new = [
+            NewState(streams, state.by, any(empty[j] for j in streams), number)
+            for state, streams in zip(own, streams_of(own), strict=True)
+        ]
+        states = dict(zip(own, self.store.add(new), strict=True))
         self.tracks.append(Track(tree, states, shared, box, twice, self._not_passed()))
 
     def _not_passed(self) -> Int64s:

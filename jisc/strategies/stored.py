@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from jisc.plan.states import Difference, StateId, states_of
-from jisc.plan.stored_routes import Promotions, StoredPlan, compile_stored
+from jisc.plan.states import Difference, StateId, states_of, streams_of
+from jisc.plan.stored_routes import StoredPlan, compile_stored
 from jisc.plan.tree import Tree
 from jisc.strategies.base import Strategy
 from jisc.strategies.transition import Transition
 from stairs.descriptors import E_BASE, E_ROUTE, S_LO, S_NEXT, STORED
 from stairs.errors import CapacityError
 from stairs.memory.arena import Entries, Int64s, Routes
-from stairs.stair import Stair
+from stairs.stair import NewState, Stair
 from stairs.storage.parts import Parts, Plain
 from stairs.store import StairStore
 
@@ -36,8 +36,8 @@ class StoredStrategy(Strategy):
         """The STAIRs of the plan."""
         self._gone: Int64s = np.zeros(4, np.int64)
         """Counters of dropped states."""
-        self._tables: dict[tuple[Hashable, ...], tuple[Routes, Promotions]] = {}
-        """Cached tables, by plans and the rows of their states."""
+        self._tables: dict[tuple[Hashable, ...], tuple[Routes, Int64s]] = {}
+        """Cached tables by plans and the rows of their states: the routes; for each state its row and promotions."""
         self._install(tree, self._states(tree))
 
     # Saved for another process (`eddy.live.engine_file`)
@@ -73,8 +73,10 @@ class StoredStrategy(Strategy):
         """Add states, and make the tables of the plan. A state with an empty window below it is complete at once."""
         streams = self.modules.streams
         empty = sum(1 << j for j in np.flatnonzero(streams[:, S_NEXT] == streams[:, S_LO]).tolist())
-        for state in missing:
-            self.states[state] = self.store.add(state.streams, state.by, complete=bool(state.mask & empty))
+        new = [
+            NewState(own, by, bool(mask & empty)) for (mask, by), own in zip(missing, streams_of(missing), strict=True)
+        ]
+        self.states.update(zip(missing, self.store.add(new), strict=True))
         self._compile(tree)
 
     def _compile(self, tree: Tree) -> None:
@@ -87,21 +89,20 @@ class StoredStrategy(Strategy):
         if known is None:
             if len(self._tables) >= PLANS:
                 self._tables.clear()
-            known = self._tables[key] = self.compile(plans, self.masks)
+            routes, found = self.compile(plans, self.masks)
+            rows = np.array([(row, *both) for row, both in found.items()], np.int64).reshape(-1, 3)
+            known = self._tables[key] = routes, rows
         tables, promotions = known
         self.routes = self.store.routes = tables._replace(hops=tables.hops.copy())
         self.store.release()
-        states = self.store.entries.states
-        for stair in self.stairs:
-            states[stair.row, E_ROUTE : E_BASE + 1] = promotions[stair.row]
+        self.store.entries.states[promotions[:, 0], E_ROUTE : E_BASE + 1] = promotions[:, 1:]
 
     def _drop(self, states: Iterable[StateId]) -> None:
         self._remove([self.states.pop(state) for state in states])
 
     def _remove(self, stairs: list[Stair]) -> None:
         self._gone += self.store.counters(stairs)
-        for stair in stairs:
-            self.store.remove(stair)
+        self.store.remove(stairs)
 
     def _difference(self, tree: Tree) -> Difference:
         proven = self.store.proven

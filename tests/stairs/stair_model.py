@@ -27,7 +27,7 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.kernels.promotion import promote as promote_key
-from stairs.stair import Stair
+from stairs.stair import NewState, Stair
 from stairs.store import StairStore
 from tests.stairs.driver import Driver, Key, Row, key_ids
 from tests.stairs.promotion import compile_states
@@ -100,7 +100,7 @@ class Pair:
 
     def stair(self, streams: Iterable[int], by: int, complete: bool = False) -> Stair:
         """Add a STAIR, which later pushes feed."""
-        found = self.store.add(streams, by, complete)
+        (found,) = self.store.add([NewState(tuple(sorted(streams)), by, complete)])
         self.stairs.append(found)
         self._compile()
         return found
@@ -108,7 +108,7 @@ class Pair:
     def drop(self, stair: Stair) -> None:
         """Remove a STAIR; a later one may take over its memory."""
         self.stairs.remove(stair)
-        self.store.remove(stair)
+        self.store.remove([stair])
         self._compile()
 
     def _compile(self) -> None:

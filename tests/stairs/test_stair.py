@@ -17,6 +17,7 @@ from stairs.errors import CapacityError, StateError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels import one_by_one, promotion
 from stairs.kernels import stair as stair_kernels
+from stairs.stair import NewState
 from stairs.storage.parts import Parts
 from stairs.store import StairStore
 from tests.stairs.driver import Driver, Row, chain, key_ids, one_class, rows_window
@@ -92,7 +93,7 @@ def test_dead_entries_are_skipped_wherever_they_stand() -> None:
     masks, tree = Masks(graph), parse("(R S) T", graph.names)
     driver = Driver(graph)
     driver.store = store = StairStore(driver.modules)
-    stair = store.add([0, 1], 0, complete=True)
+    (stair,) = store.add([NewState((0, 1), 0, complete=True)])
     store.routes, promotions = compile_stored([StoredPlan(tree, {states_of(tree, masks)[0]: stair.row})], masks)
     stair.state[[E_ROUTE, E_BASE]] = promotions[stair.row]
     driver.modules.meta[M_MODE] = STORED
@@ -394,13 +395,14 @@ def test_refused_calls() -> None:
     modules = pair.driver.modules
     store = StairStore(modules)
     with pytest.raises(StateError, match="two or more"):
-        store.add([0], 0)
+        store.add([NewState((0,), 0)])
     with pytest.raises(StateError, match="has the class"):
-        store.add([0], 1)
+        store.add([NewState((0, 1), 0), NewState((0,), 1)])
     pair.push([Row(0, ((7,),)), Row(1, ((7,), (1, 2)))])
     with pytest.raises(StateError, match="born complete"):
-        store.add([0, 1], 0, complete=True)
-    stair = store.add([1, 0], 0)
+        store.add([NewState((0, 1), 0, complete=True)])
+    assert not store.stairs
+    (stair,) = store.add([NewState((0, 1), 0)])
     for kid in (-1, 1):
         with pytest.raises(StateError, match="no key id"):
             stair.demote(kid)
