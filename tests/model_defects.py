@@ -90,6 +90,15 @@ _ONE_KEY_DEFECTS = {
     ),
 }
 
+_MARK_DEFECTS = {
+    "lists too long to be marked count for what a mark is worth": Edit(
+        "stairs/kernels/learning.py", "min(caused // size, listed * caused // (marks * found))", "caused // size"
+    ),
+    "what followed lists too long to be marked counts for what a mark is worth": Edit(
+        "stairs/kernels/learning.py", "listed * caused // (marks * found)", "listed // marks + (caused - found) // size"
+    ),
+}
+
 MODELS = {
     "joins on one key": Model(
         ("tests/stairs/test_one_key.py", "tests/stairs/driver.py", "tests/stairs/steps.py"),
@@ -112,6 +121,12 @@ MODELS = {
         "test_groups_are_those_of_the_oracle_through_switches",
         80,
         _RING_DEFECTS,
+    ),
+    "no-good marks": Model(
+        ("tests/eddy/test_marks.py", "tests/eddy/lives.py", "tests/cases.py", "tests/key_types.py"),
+        "test_a_list_too_long_to_be_marked_does_not_count_for_what_a_mark_is_worth",
+        1,
+        _MARK_DEFECTS,
     ),
     "key groups on spark": Model(
         ("tests/spark/test_split_tree.py",),
