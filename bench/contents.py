@@ -126,6 +126,11 @@ CHAPTERS = (
         {"placement-spark": "Batch joins of chains on Spark: one round, several hops, and the choice"},
     ),
     Chapter(
+        "Costs of placement on Spark",
+        "bench.placement_costs",
+        {"placement-spark-costs": "Costs of the parts of a batch join on Spark: fitted, and in the code"},
+    ),
+    Chapter(
         "Placement of streams on Spark",
         "bench.placement_stream",
         {"placement-stream": "Streaming joins of chains on Spark: one round, several hops, and the choice"},

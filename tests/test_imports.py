@@ -22,6 +22,7 @@ SPARK_MODULES = (
     "bench.balancing",
     "bench.hot_key",
     "bench.hub",
+    "bench.placement_costs",
     "bench.placement_spark",
     "bench.placement_stream",
     "bench.soak",

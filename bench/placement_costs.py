@@ -1,0 +1,247 @@
+"""`eddy bench placement-spark-costs`: what the parts of a batch join on Spark cost, in one round and in hops.
+
+The costs in `eddy/spark/batch/choice.py` decide between the two. Here chains of drawn sizes, none of them a point of
+`placement-spark`, join in both ways. Their work is counted from samples, as the choice counts it, and the costs are
+fitted to the CPU seconds of the JVM and the workers by least squares of relative errors. The costs in the code are no
+input of the fit; they only choose the plan of the hops. So the errors of the code are those on joins that it never saw;
+those of the fit are on each join by the costs that the other joins give.
+
+In quick size most of the time is rounds and tasks, so the fit tells copies, bytes and matches apart poorly, and some
+get a cost of 0; a full run is needed to replace costs in the code.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from bench.chains import SHAPES, chain
+from bench.harness.figure import NAMED, Figure, Point, Row, Say, Scalar, Table, spread
+from bench.harness.turns import agree
+from bench.placement_spark import WORKERS, cpu_s, frames_of
+from bench.spark import bench_session
+from eddy.spark.batch.choice import GRID, HOPS, predicted
+from eddy.spark.batch.join import in_hops, in_one_round
+from eddy.spark.batch.measure import measure
+from eddy.spark.hops.costs import TaskCosts, TaskWork
+from eddy.spark.partitioning.job import make_job
+from eddy.spark.transports.parquet_source import BatchInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHARED = {
+    "rounds": True,
+    "tasks": True,
+    "rows": True,
+    "copies": False,
+    "n_bytes": True,
+    "probes": False,
+    "matches": False,
+}
+"""By part of `TaskWork`, whether it costs the same in both ways: what Spark does."""
+CODE = {"grid": GRID, "hops": HOPS}
+LEAST_ROWS = 20_000
+WARM: Point = {"streams": 4, "partitions": 4, "shape": "selective", "rows": LEAST_ROWS, "columns": 1, "seed": 0}
+WARM_TURNS = 5
+"""A join that does not count, and its turns: they warm the JVM and the workers."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A join in one way.
+
+    way       "grid" or "hops"
+    work      as counted from samples
+    seconds   CPU seconds: the median of the turns
+    """
+
+    way: str
+    work: TaskWork
+    seconds: float
+
+
+def drawn(point: Point) -> list[Point]:
+    """Return the joins of a point: streams, partitions, data, rows of a stream, and columns besides the keys."""
+    rng, found = np.random.default_rng(point["seed"]), list[Point]()
+    for _ in range(point["joins"]):
+        m, shape = int(rng.integers(3, 9)), str(rng.choice(list(SHAPES)))
+        # Results of a fan-out multiply from stream to stream.
+        most = point["most_rows"] / (m if shape == "fan-out" else 1)
+        found.append(
+            {
+                "streams": m,
+                "partitions": int(rng.choice([4, 6, 8, 12, 16])),
+                "shape": shape,
+                "rows": int(np.exp(rng.uniform(np.log(LEAST_ROWS), np.log(most)))),
+                "columns": int(rng.integers(1, 5)),
+                "seed": int(rng.integers(1 << 30)),
+            }
+        )
+    return found
+
+
+def terms(one: Measured) -> np.ndarray:
+    """Return the work by cost: those of both ways, those of the grid, those of hops."""
+    shared = [work for work, both in zip(one.work, SHARED.values(), strict=True) if both]
+    own = [work for work, both in zip(one.work, SHARED.values(), strict=True) if not both]
+    none = [0.0] * len(own)
+    return np.array([*shared, *(own if one.way == "grid" else none), *(own if one.way == "hops" else none)])
+
+
+def fitted(joins: Sequence[Measured]) -> dict[str, TaskCosts]:
+    """Return the costs of each way with the least sum of squared relative errors.
+
+    A part that would cost less than nothing costs nothing, and the others are fitted without it.
+    """
+    made = np.array([terms(one) / one.seconds for one in joins])
+    scale = np.maximum(made.max(axis=0), 1e-300)  # counts of bytes and of rounds differ by many orders
+    used = made.max(axis=0) > 0
+    costs = np.zeros(made.shape[1])
+    while used.any():
+        costs[:] = 0.0
+        costs[used] = np.linalg.lstsq(made[:, used] / scale[used], np.ones(len(made)), rcond=None)[0]
+        if (costs >= 0).all():
+            break
+        used[costs.argmin()] = False
+    costs /= scale
+    count = sum(SHARED.values())
+    alone = len(SHARED) - count
+    found = {}
+    for k, way in enumerate(CODE):
+        shared, own = iter(costs[:count]), iter(costs[count + k * alone :][:alone])
+        found[way] = TaskCosts(*(float(next(shared if both else own)) for both in SHARED.values()))
+    return found
+
+
+def _both(spark: SparkSession, join: Point, turns: int) -> dict[str, Measured]:
+    """Run a join in both ways, in turns."""
+    m, values = join["streams"], {f"v{k}": pa.int64() for k in range(join["columns"])}
+    query = chain(m, values, [f"S{i}.{name}" for i in range(m) for name in values])
+    with tempfile.TemporaryDirectory(prefix="eddy-placement-") as folder:
+        inputs = [BatchInput(frame) for frame in frames_of(spark, query, Path(folder), join).values()]
+        figures = measure(make_job(query, partitions=join["partitions"]), "auto", inputs)
+        sizes = {stream.name: one.rows * one.row_bytes for stream, one in zip(query.streams, figures, strict=True)}
+        job = make_job(query, partitions=join["partitions"], weights=sizes)
+        found = predicted(job, figures)
+
+        def count(way: str) -> int:
+            if way == "grid":
+                return int(in_one_round(job, "auto", inputs, "").frame().count())
+            return int(in_hops(job, found.hops, "auto", inputs, "").frame().count())
+
+        taken: dict[str, list[float]] = {way: [] for way in CODE}
+        for _ in range(turns):
+            results = {}
+            for way, own in taken.items():
+                begin = cpu_s()
+                results[way] = count(way)
+                own.append(cpu_s() - begin)
+            agree(str(dict(join)), results)
+    works = {"grid": found.in_grid, "hops": found.in_hops}
+    return {way: Measured(way, works[way], median(own)) for way, own in taken.items()}
+
+
+def rows_of(joins: Sequence[Point], seen: Sequence[Mapping[str, Measured]]) -> list[Row]:
+    """Return the costs as fitted and in the code, how far predictions are off, and the seconds of each join."""
+    whole = fitted([one for own in seen for one in own.values()])
+    others = [fitted([one for own in (*seen[:k], *seen[k + 1 :]) for one in own.values()]) for k in range(len(seen))]
+    rows: list[Row] = [
+        {"way": way, "part": part, "fitted_ns": 1e9 * mine, "code_ns": 1e9 * code}
+        for way, own in whole.items()
+        for part, mine, code in zip(SHARED, astuple(own), astuple(CODE[way]), strict=True)
+    ]
+    errors: dict[str, list[float]] = {"code_error": [], "fit_error": []}
+    for join, own, other in zip(joins, seen, others, strict=True):
+        row: dict[str, Scalar] = {k: v for k, v in join.items() if k != "seed"}
+        for way, one in own.items():
+            by_code, by_fit = CODE[way].seconds(one.work), other[way].seconds(one.work)
+            errors["code_error"].append(abs(by_code / one.seconds - 1))
+            errors["fit_error"].append(abs(by_fit / one.seconds - 1))
+            row |= {f"{way}_s": one.seconds, f"{way}_code_s": by_code, f"{way}_fit_s": by_fit}
+        rows.append(row)
+    chosen = [_vs_better(own, CODE) for own in seen]
+    named = {**errors, "code_vs_better": chosen}
+    return [*rows, *({"figure": f"placement_costs.{name}", **spread(own, "value")} for name, own in named.items())]
+
+
+def _vs_better(own: Mapping[str, Measured], costs: Mapping[str, TaskCosts]) -> float:
+    """Return the seconds of the way that costs choose over those of the better one."""
+    chosen = min(own.values(), key=lambda one: costs[one.way].seconds(one.work))
+    return chosen.seconds / min(one.seconds for one in own.values())
+
+
+def costs(point: Point, say: Say) -> list[Row]:
+    """Return the rows of `rows_of` for drawn joins, measured in one session."""
+    if not find_spec("pyspark"):
+        return [{"skipped": "joins on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
+    joins, seen = drawn(point), list[dict[str, Measured]]()
+    with (
+        tempfile.TemporaryDirectory(prefix="eddy-placement-") as scratch,
+        bench_session(f"local[{WORKERS}]", **{"spark.local.dir": scratch}) as spark,
+    ):
+        _both(spark, WARM, WARM_TURNS)
+        for k, join in enumerate(joins):
+            say(f"join {k + 1} of {len(joins)}: {join['streams']} streams, {join['rows']} rows")
+            seen.append(_both(spark, join, point["turns"]))
+    return rows_of(joins, seen)
+
+
+def points(full: bool) -> list[Point]:
+    """Return one point: a fit needs all joins."""
+    return [{"joins": 40 if full else 16, "most_rows": 1_000_000 if full else 300_000, "turns": 3, "seed": 7}]
+
+
+_TITLES = {
+    "placement_costs.code_error": "relative error of a prediction, costs in the code",
+    "placement_costs.fit_error": "relative error of a prediction, costs fitted to the other joins",
+    "placement_costs.code_vs_better": "seconds of the way that the code chooses, over those of the better one",
+}
+_OF_JOIN = {
+    "streams": "streams",
+    "partitions": "partitions",
+    "shape": "data",
+    "rows": "rows of a stream",
+    "columns": "values",
+}
+
+FIGURES = (
+    Figure(
+        "placement-spark-costs",
+        "Chains of drawn sizes, none of them a point of placement-spark, join on Spark in one round and in hops, with "
+        "four Python workers. The costs of the parts of their work are fitted to the CPU seconds of the JVM and the "
+        "workers, and stand beside those by which the join chooses (`eddy/spark/batch/choice.py`). Rounds, tasks, rows "
+        "and bytes are Spark's work, so they cost the same in both ways.",
+        points,
+        costs,
+        tables=(
+            Table(
+                "Costs of the parts",
+                {"way": "way", "part": "part"},
+                {"fitted_ns": "fitted, ns", "code_ns": "in the code, ns"},
+            ),
+            Table(
+                "CPU seconds of the joins",
+                _OF_JOIN,
+                {
+                    "grid_s": "grid",
+                    "grid_code_s": "predicted",
+                    "grid_fit_s": "by the other joins",
+                    "hops_s": "hops",
+                    "hops_code_s": "predicted",
+                    "hops_fit_s": "by the other joins",
+                },
+            ),
+            NAMED,
+        ),
+        titles=_TITLES,
+    ),
+)
