@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WORKERS = 4
-TURNS, TURNS_OF_FEW = 5, 15
+TURNS, TURNS_QUICK = 5, 2
 """The number of turns. A join of few rows takes a second, and two of them in the same way differ by up to a fifth."""
 
 
@@ -88,12 +88,12 @@ def points(full: bool) -> list[Point]:
     """Return a point for each length, number of partitions, kind of data and number of rows."""
     few, many = (400_000, 1_600_000) if full else (100_000, 400_000)
     kinds = ((4, "selective", few), (4, "fan-out", few), (16, "selective", few), (16, "selective", many))
-    found: list[Point] = []
-    for m in (4, 6, 8):
-        for n, shape, rows in kinds:
-            turns = TURNS if full or rows == many else TURNS_OF_FEW
-            found.append({"streams": m, "partitions": n, "shape": shape, "rows": rows, "turns": turns, "seed": 1})
-    return found
+    turns = TURNS if full else TURNS_QUICK
+    return [
+        {"streams": m, "partitions": n, "shape": shape, "rows": rows, "turns": turns, "seed": 1}
+        for m in (4, 6, 8)
+        for n, shape, rows in kinds
+    ]
 
 
 def _name(point: Point) -> str:

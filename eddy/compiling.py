@@ -52,6 +52,9 @@ def warmup() -> None:
         Runtime(failing).push({"R": batch, "S": batch})
     # A given order and row numbers have kernels of their own.
     Runtime(query, ids_only=True).push({"R": batch, "S": batch}, order=[0] * rows + [1] * rows)
+    # Few results without strings become one message.
+    numbers = Query(streams, ["R.k = S.k"], select=["R.k", "S.t"])
+    Runtime(numbers).push({name: batch.slice(0, 5) for name in ("R", "S")})
     rest = [streams[1], Stream("T", schema, window=Range(10), time="t")]
     third = Query([streams[0], *rest], ["R.k = S.k", "S.s = T.s"])
     # A policy takes samples and tries plans when it decides.

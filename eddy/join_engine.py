@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +22,9 @@ from eddy.push.bound import Bound
 from eddy.push.records import CommitRecord, LastPush, UndoRecord
 from eddy.query.numbers import at_least, whole
 from eddy.query.query import Query
-from eddy.results.results import Combinations, Results
+from eddy.results.results import Results
 from eddy.results.side_output import SideOutput
+from eddy.results.walked import Walked
 from eddy.routing.policies import Policy
 from eddy.routing.router import Router, make_policy
 from eddy.routing.schedule import schedule_of
@@ -33,7 +33,7 @@ from eddy.snapshot.header import OUTPUTS
 from jisc.plan.states import StateId
 from jisc.plan.tree import default_plan, read_plan
 from jisc.strategies import STRATEGIES
-from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, M_DELETED, M_WATERMARK, S_BASE
+from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, M_WATERMARK
 from stairs.errors import InputError, StateError
 from stairs.graph import FOREVER
 from stairs.memory.allowance import Allowance
@@ -80,6 +80,7 @@ class JoinEngine:
     schedule           transitions to come; replaced, never modified
     gate, loader, output, late   the stations of a push: admission, loading, results, late rows
     columns            per stream, the payload columns that results or `where` need
+    found              the combinations that the kernels found in the push at hand
     groups             the groups of a query with aggregates, else None
     rings              the ring values that may serve the groups; None = nothing but joined rows can
     n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
@@ -138,7 +139,8 @@ class JoinEngine:
             ids_only=options.ids_only,
         )
         plain = self.output.plain
-        self._messages = None if plain is None else RowMessages(self.payload, plain, self.output.schema)
+        messages = None if plain is None else RowMessages(self.payload, plain, self.output.schema)
+        self.found = Walked(self.modules, self.payload, messages)
         self.n_results = self.n_deleted = self.pushes = 0
         self.undo: UndoRecord | None = None
         self.commit: CommitRecord | None = None
@@ -148,7 +150,7 @@ class JoinEngine:
     def position(self) -> int:
         """Arrivals so far, without filtered and late rows."""
         commit = self.commit
-        return int(self.modules.meta[M_ARRIVALS]) if commit is None else commit.position
+        return self.modules.figures[M_ARRIVALS] if commit is None else commit.position
 
     @property
     def watermark(self) -> int | None:
@@ -173,18 +175,6 @@ class JoinEngine:
     def filters(self) -> dict[str, AdaptiveFilter]:
         """Return the filters by the name of their stream, that of results under "results"."""
         return filters_by_place(self.query, self.gate, self.output)
-
-    def combinations(self, count: int) -> Combinations:
-        """Return the `count` combinations that the kernel found in the push at hand."""
-        modules, messages = self.modules, self._messages
-        return Combinations(
-            count,
-            modules.walk.signs,
-            int(modules.meta[M_DELETED]),
-            lambda: self.payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE]),
-            modules.arrival_numbers,
-            None if messages is None else partial(messages.table, modules.walk.ids, count),
-        )
 
     def set_bound(self, max_bytes: int | None) -> None:
         """Bound the bytes of the engine. Raises InputError if `max_bytes` is not a number of bytes or None."""

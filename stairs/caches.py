@@ -58,6 +58,13 @@ class Caches:
         """Remove all caches."""
         self._refs = []
 
+    def follow(self) -> None:
+        """Let each cache follow. Each push calls this, and a generator would take longer than the caches."""
+        for reference in self._refs:
+            cache = reference()
+            if cache is not None:
+                cache.follow()
+
     def __iter__(self) -> Iterator[Cache]:
         for reference in self._refs:
             cache = reference()

@@ -208,6 +208,13 @@ Q_PLACE = 2  # place of the event in the chunk
 Q_HEAD = 3  # the newest tuple of the key by which the next hop probes
 Q_FIELDS = 4
 
+# rows[i] of an Opening: the rows of a stream in the open push, a column for each stream
+J_ROWS = 0  # their number
+J_FIRST = 1  # sequence number of the first
+J_WORDS = 2  # address of their key words
+J_DEAD = 3  # where their marks start in `dead`
+J_FIELDS = 4
+
 # meta; those before M_OF_PUSH belong to the open push and are 0 when it begins
 M_ARRIVAL = 0  # arrivals of the push processed so far
 M_INTERN_ATTR = 1  # progress of the interning: attribute row, row of the batch
@@ -221,7 +228,7 @@ M_OF_PUSH = 8
 M_WATERMARK = 8  # greatest event time seen; if the caller gives watermarks, the one given, between pushes
 M_LATENESS = 9
 M_TIMED = 10  # 1 = event times are stored
-M_NEED = 11  # the room a status asks for: results in all, the class that needs keys, or the band
+M_NEED = 11  # the room a status asks for: results in all, the class that needs keys, the band, or the stream
 M_RESULTS = 12  # results since the start
 M_ARRIVALS = 13  # arrivals since the start
 M_SHORT = 14  # bits: the walk lacked room for results, for entries
@@ -250,6 +257,9 @@ NEED_KEYS = 2
 NEED_ENTRIES = 3
 NEED_PARTIALS = 4
 NEED_BAND = 5
+NEED_RING = 6
+NEED_INPUT = 7
+NEED_NUMBERS = 8  # the streams have to be renumbered
 
 INSERTED = 0
 DELETED = 1

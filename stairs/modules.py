@@ -12,8 +12,8 @@ and the counts of strings are recomputed if a sequence that changes them was int
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
-from operator import add, mul
+from operator import is_
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,17 @@ from stairs.checks.bands import check_bands
 from stairs.checks.byte_strings import require
 from stairs.checks.stems import check_stems
 from stairs.descriptors import (
-    A_STREAM,
+    A_DEAD,
+    A_INPUT,
     C_FREE,
     C_FREE0,
     C_NEXT,
     C_NEXT0,
     DONE,
+    J_DEAD,
+    J_FIELDS,
+    J_FIRST,
+    J_ROWS,
     LOADING,
     M_ARRIVAL,
     M_ARRIVALS,
@@ -37,7 +42,6 @@ from stairs.descriptors import (
     M_LATENESS,
     M_MODE,
     M_NEED,
-    M_OF_PUSH,
     M_OUT,
     M_RESULTS,
     M_STARTED,
@@ -45,12 +49,14 @@ from stairs.descriptors import (
     M_WATERMARK,
     NEED_BAND,
     NEED_ENTRIES,
+    NEED_INPUT,
     NEED_KEYS,
+    NEED_NUMBERS,
     NEED_OUTPUT,
     NEED_PARTIALS,
+    NEED_RING,
     S_BASE,
     S_LO,
-    S_NEXT,
     VIRTUAL,
 )
 from stairs.errors import CapacityError
@@ -61,7 +67,8 @@ from stairs.kernels.by_address import Descriptions
 from stairs.kernels.keys import sweep
 from stairs.kernels.one_by_one import push_singly
 from stairs.kernels.one_key import push_one_key
-from stairs.memory.arena import Bytes, Entries, Int64s, Routes, Walk
+from stairs.kernels.opening import begin_push
+from stairs.memory.arena import Bytes, Entries, Int64s, Opening, Routes, Walk
 from stairs.memory.scratch import Room, Scratch
 from stairs.routes import no_entries
 from stairs.stems import RENUMBER_AT, Stems
@@ -74,7 +81,7 @@ MOST_ROOM = 1 << 40
 class Modules(Stems):
     """SteMs of all streams of a join, and the push that changes them.
 
-    following   sequence number of the next arrival of each stream when the open push began
+    opening     the rows of the open push, and what was before it
 
     Memory: O(live tuples + rows of the largest push + live keys + results of the largest push).
     """
@@ -84,6 +91,8 @@ class Modules(Stems):
         m = graph.n_streams
         self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
         self._no_entries, self._described = no_entries(), Descriptions()
+        self._called: tuple[tuple[Any, ...], tuple[int, ...]] | None = None
+        """The arrays of the last kernel call of a push, and the addresses of their descriptions."""
         self._owners = [i for i, classes in enumerate(graph.attributes) for _ in classes]
         """Per attribute, its stream."""
         self._attribute_widths = [graph.widths[c] for classes in graph.attributes for c in classes]
@@ -92,9 +101,16 @@ class Modules(Stems):
             sum(graph.widths[c] for c in classes[:k]) for classes in graph.attributes for k in range(len(classes))
         ]
         """Per attribute, the words of a row before its own in the input of its stream."""
-        self._row_words = [sum(graph.widths[c] for c in classes) for classes in graph.attributes]
         self._one_key = graph.n_classes == 1 and not graph.comparisons
-        self.following = [0] * m
+        self.opening = Opening(
+            np.zeros((J_FIELDS, m), np.int64),
+            np.zeros(2, np.int64),
+            np.zeros_like(self.streams),
+            np.zeros_like(self.meta),
+        )
+        self._rows = self.opening.rows[J_ROWS]
+        self._row_counts, self._before = self._rows.data, self.opening.meta.data
+        """The rows of each stream, and `meta` before the push, as Python reads and writes single numbers quickly."""
         self._saved: tuple[Int64s, Int64s] | None = None
         self._doubt = False
         """Whether the counts of strings may be wrong, because a change of them began and did not end."""
@@ -111,6 +127,12 @@ class Modules(Stems):
         super().load_parts(parts)
         self.scratch = Scratch(self.graph.n_streams, self.graph.n_classes, len(self.graph.comparisons), rooms)
 
+    def release_scratch(self) -> None:
+        """Give back the room for input and results; the next push makes it again."""
+        room = Room(frames=self.scratch.room.frames)  # only the strategy grows these
+        self.scratch = Scratch(self.graph.n_streams, self.graph.n_classes, len(self.graph.comparisons), room)
+        self._called = None
+
     # The open push
 
     def begin(self, rows: Sequence[int]) -> None:
@@ -122,35 +144,43 @@ class Modules(Stems):
             # Without strings the kernel sweeps.
             self._sweep()
         self.bands.begin()
-        # One access for both columns: small pushes are frequent.
-        following, low = self.streams.T[S_NEXT : S_LO + 1].tolist()
-        if max(map(add, following, rows)) > self.renumber_at:
-            self.renumber()
-            following, low = self.streams.T[S_NEXT : S_LO + 1].tolist()
-        for i, (n, end, start, room) in enumerate(zip(rows, following, low, self.capacity, strict=True)):
-            if end - start + n > room and n:
-                if end - start + n > RENUMBER_AT:
+        opening, limit, counts = self.opening, self.renumber_at, self._row_counts
+        for i, n in enumerate(rows):
+            counts[i] = n
+        while (status := self._begin_push(limit)) != DONE:
+            if status == NEED_NUMBERS:
+                self.renumber()
+                # Once is all that helps.
+                limit = MOST_ROOM
+            elif status == NEED_INPUT:
+                self.scratch.take_in(*opening.need.tolist())
+            else:
+                assert status == NEED_RING, status
+                i = int(self.meta[M_NEED])
+                least = self.rows(i) + rows[i]
+                if least > RENUMBER_AT:
                     raise CapacityError(
-                        f"stream {self.graph.names[i]}: its window would contain {end - start + n} tuples, the limit is"
+                        f"stream {self.graph.names[i]}: its window would contain {least} tuples, the limit is"
                         f" {RENUMBER_AT}; use a smaller window"
                     )
-                self._grow_ring(i, end - start + n)
-        self.following = following
-        self._rows = np.array(rows, np.int64)
-        self._row_starts = [0, *accumulate(self._marks(rows))]
-        self._word_starts = [0, *accumulate(map(mul, rows, self._row_words))]
-        self.scratch.take_in(self._word_starts[-1], self._row_starts[-1])
-        self.meta[:M_OF_PUSH] = 0
-        self._saved = self.streams.copy(), self.meta.copy()
+                self._grow_ring(i, least)
+        self._saved = opening.streams, opening.meta
 
-    def _marks(self, rows: Sequence[int]) -> Sequence[int]:
-        """Return the numbers of marks of rows that cannot join: one mark for each row of each stream."""
-        return rows
+    def _begin_push(self, limit: int) -> int:
+        scratch, own = self.scratch, self._described.address
+        status: int = begin_push(own(self.arena), scratch.described.address(scratch.input), own(self.opening), limit)
+        return status
+
+    @property
+    def following(self) -> list[int]:
+        """The sequence number of the next arrival of each stream when the open push began."""
+        found: list[int] = self.opening.rows[J_FIRST].tolist()
+        return found
 
     @property
     def given(self) -> int | None:
         """Watermark that the caller gave last; None if the watermark follows from the arrivals."""
-        given = int(self.meta[M_GIVEN])
+        given = self.figures[M_GIVEN]
         return given if given >= -FOREVER else None
 
     def give(self, watermark: int, rising: bool) -> None:
@@ -168,27 +198,26 @@ class Modules(Stems):
 
     def words_of(self, x: int) -> Int64s:
         """Return a view for the key words of attribute x, as `key_words` does."""
-        i = self._owners[x]
-        n = int(self._rows[i])
-        start = self._word_starts[i] + n * self.words_before[x]
-        return self.scratch.input.words[start : start + n * self._attribute_widths[x]]
-
-    def input_of(self, i: int) -> int:
-        """Return the address of the key words of stream i, attribute by attribute as `words_of` each."""
-        return self.scratch.address + 8 * self._word_starts[i]
+        start = int(self.attrs[x, A_INPUT])
+        return self.scratch.input.words[start : start + self._row_counts[self._owners[x]] * self._attribute_widths[x]]
 
     def dead_of(self, x: int) -> Bytes:
-        """Return a view of the marks for nulls of attribute x: those of the rows of its stream (`dead_rows`)."""
-        return self.dead_rows(int(self.attrs[x, A_STREAM]))
+        """Return a view of the marks for nulls of attribute x: uint8[rows], 0 until the caller sets 1.
+
+        Unless the modules are `apart`, the attributes of a stream share their marks (`dead_rows`).
+        """
+        start = int(self.attrs[x, A_DEAD])
+        return self.scratch.input.dead[start : start + self._row_counts[self._owners[x]]]
 
     def dead_rows(self, i: int) -> Bytes:
         """Return a view of the marks of rows of stream i that cannot join: uint8[rows], 0 until the caller sets 1."""
-        return self.scratch.input.dead[self._row_starts[i] : self._row_starts[i + 1]]
+        start = int(self.opening.rows[J_DEAD, i])
+        return self.scratch.input.dead[start : start + self._row_counts[i]]
 
     def ring_slices(self, i: int, n: int) -> list[tuple[slice, slice]]:
         """Return pairs (slots of the ring, rows of the push) for the next n tuples of stream i: two at the wrap."""
         room = self.capacity[i]
-        first = self.following[i] & (room - 1)
+        first = int(self.opening.rows[J_FIRST, i]) & (room - 1)
         head = min(n, room - first)
         slices = [(slice(first, first + head), slice(0, head))]
         if head < n:
@@ -197,7 +226,7 @@ class Modules(Stems):
 
     def first_arrival(self, i: int) -> int:
         """Return the arrival number of the first row of stream i in the open push."""
-        return self.following[i] + int(self.streams[i, S_BASE])
+        return int(self.opening.rows[J_FIRST, i]) + int(self.streams[i, S_BASE])
 
     def oldest(self, before: bool = False) -> Int64s:
         """Return the arrival number of the oldest live tuple of each stream, int64[streams].
@@ -228,9 +257,9 @@ class Modules(Stems):
         if not self.graph.timed:
             return np.zeros(0, np.int64)
         times = np.zeros(len(order), np.int64)
-        for i in range(self.graph.n_streams):
+        for i, first in enumerate(self.following):
             own = order == i
-            times[own] = self.times_of(i, self.following[i] + np.arange(np.count_nonzero(own)))
+            times[own] = self.times_of(i, first + np.arange(np.count_nonzero(own)))
         newest = np.maximum.accumulate(np.maximum(times, self._saved[1][M_WATERMARK]))
         rising: Int64s = np.minimum(newest, self.meta[M_CAP]) - self.meta[M_LATENESS]
         return rising
@@ -261,24 +290,22 @@ class Modules(Stems):
         entries   the STAIRs that the routes refer to
         stop      the position in `order` at which to stop; None = the end. Another call resumes there.
         """
-        scratch, meta = self.scratch, self.meta
+        scratch, meta = self.scratch, self.figures
         tables = self._no_entries if entries is None else entries
         meta[M_STOP] = len(order) if stop is None else stop
         try:
-            for cache in self.caches:
-                cache.follow()
+            self.caches.follow()
             while (status := self._push(tables, routes, order, count_only)) != DONE:
                 if status == NEED_OUTPUT:
-                    scratch.grow_results(int(meta[M_OUT]), int(meta[M_NEED]), bool(meta[M_CHANGELOG]))
+                    scratch.grow_results(meta[M_OUT], meta[M_NEED], bool(meta[M_CHANGELOG]))
                 elif status == NEED_PARTIALS:
                     scratch.grow_partials()
                 elif status == NEED_BAND:
-                    b = int(meta[M_NEED])
+                    b = meta[M_NEED]
                     self.bands.make_room(b, self.capacity[self.bands.streams[b]])
                 elif status == NEED_KEYS:
-                    self._grow_keys(int(meta[M_NEED]))
-                    for cache in self.caches:
-                        cache.follow()
+                    self._grow_keys(meta[M_NEED])
+                    self.caches.follow()
                 else:
                     assert status == NEED_ENTRIES, status
                     for cache in self.caches:
@@ -286,30 +313,24 @@ class Modules(Stems):
         except BaseException:
             self.undo()
             raise
-        return int(self.meta[M_OUT])
+        return meta[M_OUT]
 
     @property
     def kernel(self) -> Callable[..., int]:
         """The kernel of a push in the present mode. Each is compiled at its first use."""
-        mode, changelog = self.meta[M_MODE : M_CHANGELOG + 1].tolist()
-        if mode not in (VIRTUAL, LOADING):
+        mode = self.figures[M_MODE]
+        if mode != VIRTUAL and mode != LOADING:
             return push_singly
-        return push_one_key if self._one_key and not changelog else push_batched
+        return push_one_key if self._one_key and not self.figures[M_CHANGELOG] else push_batched
 
     def _push(self, entries: Entries, routes: Routes, order: Bytes, count_only: bool) -> int:
-        scratch, own = self.scratch, self._described.address
-        temporary = scratch.described.address
-        return self.kernel(
-            own(self.arena),
-            own(entries),
-            own(routes),
-            temporary(scratch.input),
-            temporary(scratch.walk),
-            temporary(scratch.chunk),
-            order,
-            self._rows,
-            count_only,
-        )
+        scratch = self.scratch
+        arrays = self.arena, entries, routes, scratch.input, scratch.walk, scratch.chunk
+        known = self._called
+        if known is None or not all(map(is_, known[0], arrays)):
+            own, temporary = self._described.address, scratch.described.address
+            known = self._called = arrays, (*map(own, arrays[:3]), *map(temporary, arrays[3:]))
+        return self.kernel(*known[1], order, self._rows, count_only)
 
     @property
     def walk(self) -> Walk:
@@ -325,15 +346,15 @@ class Modules(Stems):
 
     def commit(self) -> None:
         """Close the push, which can no longer be undone. Does nothing if no push is open."""
-        meta = self.meta
+        figures = self.figures
         if self._saved is not None:
             if self.texts:
                 self._settle()
-            before = self._saved[1]
-            meta[M_RESULTS] = before[M_RESULTS] + meta[M_OUT]
-            meta[M_ARRIVALS] = before[M_ARRIVALS] + meta[M_ARRIVAL]
+            before = self._before
+            figures[M_RESULTS] = before[M_RESULTS] + figures[M_OUT]
+            figures[M_ARRIVALS] = before[M_ARRIVALS] + figures[M_ARRIVAL]
             self._saved = None
-        meta[M_ARRIVAL] = 0
+        figures[M_ARRIVAL] = 0
         self._doubt = False
 
     def undo(self) -> None:

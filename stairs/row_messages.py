@@ -9,17 +9,29 @@ slice of the rows that its message has room for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from stairs.gathered import ColumnId
-from stairs.kernels.payload import gather
+from stairs.kernels.payload import gather_message
 from stairs.payload import Payload, aligned
 
 FEW = 4096
 """Rows beyond which a table costs much less than its values."""
+
+
+class Header(NamedTuple):
+    """What precedes the values in messages of some number of rows: its bytes, their address and number, and the size of
+    such a message.
+    """
+
+    array: npt.NDArray[np.uint8]
+    address: int
+    header_bytes: int
+    message_bytes: int
 
 
 class RowMessages:
@@ -30,7 +42,7 @@ class RowMessages:
         self._streams = len(payload.kinds)
         self._known: tuple[int, npt.NDArray[np.int64] | None] = -1, None
         """The layout of the payload, and what describes the columns in it."""
-        self._headers: dict[int, tuple[memoryview, int, int]] = {}
+        self._headers: dict[int, Header] = {}
 
     def table(self, ids: npt.NDArray[np.int32], n: int) -> pa.Table | None:
         """Return the columns of the components of n results; `ids` as in `Payload.gather`.
@@ -44,27 +56,25 @@ class RowMessages:
         if described is None or n > FEW:
             return None
         room = aligned(n)
-        header, start, size = self._headers.get(room) or self._header(room)
-        memory = pa.allocate_buffer(size)
-        memoryview(memory)[: len(header)] = header
-        gather(described, ids, self._streams, n, memory.address + len(header), room)
-        rows = pa.ipc.read_record_batch(memory.slice(start), self._schema)
-        return pa.Table.from_batches([rows.slice(0, n)])
+        header = self._headers.get(room) or self._header(room)
+        memory = pa.allocate_buffer(header.message_bytes)
+        gather_message(described, ids, self._streams, n, header.address, header.header_bytes, memory.address, room)
+        rows = pa.ipc.read_record_batch(memory, self._schema)
+        return pa.Table.from_batches([rows if n == room else rows.slice(0, n)])
 
-    def _header(self, room: int) -> tuple[memoryview, int, int]:
-        """Return what precedes the values in messages of `room` rows, where the message starts, and its end.
-
-        It starts so that its values begin at a cache line.
-        """
+    def _header(self, room: int) -> Header:
+        """Return the header of messages of `room` rows, padded so that the values begin at a cache line."""
         sizes = [room * kind.bit_width // 8 for kind in self._schema.types]
         columns = [
             pa.Array.from_buffers(kind, room, [None, pa.py_buffer(bytes(size))])
             for kind, size in zip(self._schema.types, sizes, strict=True)
         ]
         message = pa.RecordBatch.from_arrays(columns, schema=self._schema).serialize()
-        header = message.slice(0, message.size - sum(sizes)).to_pybytes()
-        start = -len(header) % 64
-        # As Arrow's memory is seen from Python: signed bytes.
-        padded = memoryview(bytes(start) + header).cast("b")
-        self._headers[room] = known = padded, start, start + message.size
+        header = np.frombuffer(message, np.uint8, message.size - sum(sizes))
+        # A message begins with its mark and the length of its metadata, which may end with any padding.
+        padded = np.zeros(aligned(len(header)), np.uint8)
+        padded[: len(header)] = header
+        padded[4:8].view(np.int32)[:] += len(padded) - len(header)
+        known = Header(padded, padded.ctypes.data, len(padded), len(padded) + sum(sizes))
+        self._headers[room] = known
         return known

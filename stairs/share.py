@@ -105,7 +105,6 @@ class Share(Modules):
         fields = ("names", "windows", "attributes", "widths", "timed", "lateness")
         super().__init__(SharedGraph(**{name: getattr(graph, name) for name in fields}, places=places))
         self._one_key = False
-        self._rows = np.zeros(graph.n_streams, np.int64)
         self.links = np.zeros((0, N_FIELDS), np.int64)
         self.attrs[:, [A_LINK0, A_LINK1]] = 0
         for name, empty in (("recs", np.int32), ("values", np.int64), ("heads", np.int32), ("words", np.int64)):
@@ -161,7 +160,9 @@ class Share(Modules):
     def open(self) -> None:
         """Open a push: remember where to return to."""
         self.meta[:M_OF_PUSH] = 0
-        self._saved = self.streams.copy(), self.meta.copy()
+        before = self.opening
+        before.streams[:], before.meta[:] = self.streams, self.meta
+        self._saved = before.streams, before.meta
 
     def probe(self, routes: Routes, order: Bytes, start: int, stop: int) -> Int32s:
         """Find the results of arrivals that were inserted; return their ids, int32[results * streams].

@@ -114,14 +114,6 @@ class SharedStems(Modules):
 
     # The open push
 
-    def _marks(self, rows: Sequence[int]) -> Sequence[int]:
-        """Return the numbers of marks of nulls: one for each row and attribute of each stream."""
-        return [rows[i] for i, classes in enumerate(self.graph.attributes) for _ in classes]
-
-    def dead_of(self, x: int) -> Bytes:
-        """Return a view of the marks for nulls of attribute x: uint8[rows], 0 until the caller sets 1."""
-        return self.scratch.input.dead[self._row_starts[x] : self._row_starts[x + 1]]
-
     def begin(self, rows: Sequence[int]) -> None:
         """Open a push, here and in all shares; see `Modules.begin`."""
         super().begin(rows)

@@ -35,6 +35,10 @@ DEFECTS = (
         (Edit("stairs/kernels/payload.py", "if peek_int64(column + ARROW_NULLS) != 0 and", "if False and"),),
     ),
     Defect(
+        "the nulls of one push are those of the next as well",
+        (Edit("stairs/kernels/opening.py", "given.dead[u64(mark)] = 0", "pass"),),
+    ),
+    Defect(
         "what is present is taken for complete: a composite is stored under a key that is not attempted",
         (Edit("stairs/kernels/climb.py", "if peek_int32(p) < row[E_BIRTH]:", "if peek_int32(p) < -2:"),),
         seed=1,
@@ -265,10 +269,27 @@ DEFECTS = (
     ),
     Defect(
         "the sweep takes a key for dead because its lists have no-good marks",
-        (Edit("stairs/kernels/keys.py", "newest_of(heads[u64(row + k)]) >=", "heads[u64(row + k)] >="),),
+        (
+            Edit(
+                "stairs/kernels/keys.py",
+                "newest_of(heads[u64(first + kid * stride)]) < low",
+                "heads[u64(first + kid * stride)] < low",
+            ),
+        ),
         "mjoin",
         5,
         seed=5,
+    ),
+    Defect(
+        "the sweep looks at the first columns of a head row only",
+        (Edit("stairs/kernels/keys.py", "TOGETHER if arena.meta[M_MARKS] == 0 else 0, at", "99, at"),),
+        "mjoin",
+        7,
+    ),
+    Defect(
+        "a table that is filled anew takes dead keys over",
+        (Edit("stairs/kernels/keys.py", "* classes[c, C_STRIDE])] != FREED\n", "* classes[c, C_STRIDE])] != 99\n"),),
+        "mjoin",
     ),
     Defect(
         "comparisons are not checked where partial results are extended level by level",

@@ -13,7 +13,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 WITHIN_OTHERS = {
-    "stairs.kernels.keys.adopt",
     "stairs.kernels.keys.drop_key",
     "stairs.kernels.marks.clear_outwards",
     "stairs.kernels.payload.release_all",

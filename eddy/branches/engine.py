@@ -30,7 +30,7 @@ from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
 from eddy.query.branch_nodes import Path
 from eddy.query.branches import BranchedQuery
-from eddy.results.results import Combinations, Results
+from eddy.results.results import Combined, Results
 from eddy.results.side_output import SideOutput
 from eddy.routing.change import follow_router
 from stairs.descriptors import DELETED, INSERTED
@@ -267,15 +267,15 @@ class BranchedEngine:
             found[path] = rows_of(one.last.results, path, len(arrivals.rows))
         return joins, found
 
-    def _combinations(self, found: Found) -> Combinations:
+    def _combinations(self, found: Found) -> Combined:
         rows = found.rows
         shown = [self.query.index(stream.name) for stream in self.query.shown]
-        return Combinations(
+        return Combined(
             len(rows),
-            np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8),
-            int(np.count_nonzero(found.signs == 0)),
             lambda: self.shelf.gather(rows),
             lambda: np.ascontiguousarray(rows.T[shown]),
+            np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8),
+            int(np.count_nonzero(found.signs == 0)),
         )
 
     def _live(self, counts: list[int]) -> list[int]:

@@ -16,6 +16,7 @@ from eddy.branches.rows import Int64s
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.loader import Loader, sources_of
 from eddy.query.branches import BranchedQuery
+from stairs.descriptors import J_FIELDS, J_FIRST
 from stairs.kernels.rows import to_sequence_numbers
 from stairs.payload import Payload
 from stairs.plain_types import Column
@@ -39,10 +40,12 @@ class Shelf:
         self.payload = Payload(kinds, [LEAST_ROOM] * n)
         self._times: list[Int64s] = [np.zeros(LEAST_ROOM if query.graph.timed else 0, np.int64) for _ in range(n)]
         # The loader writes where these attributes say; a query with branches has no keys of its own.
+        self._rows: Int64s = np.zeros((J_FIELDS, n), np.int64)
         place = SimpleNamespace(
-            ring_slices=self._slices, first_arrival=lambda i: self.following[i], input_of=lambda i: 0
+            ring_slices=self._slices,
+            first_arrival=lambda i: self.following[i],
+            opening=SimpleNamespace(rows=self._rows),
         )
-        self._place = place
         self._loader = Loader(sources_of(query, columns), place, self.payload)  # type: ignore[arg-type]
         self._saved: list[int] | None = None
         self._since = 0
@@ -84,7 +87,7 @@ class Shelf:
             if 2 * least > self._room[i]:
                 self.payload.resize(i, 1 << (2 * least - 1).bit_length(), self.low[i], self.following[i])
         self._fit_times()
-        self._place.following, self._place.capacity = self.following, self._room
+        self._rows[J_FIRST] = self.following
         self._loader.load(Arrivals(arrivals.batches, arrivals.order, [None] * len(rows), {}))
         for i, ticks in enumerate(arrivals.times):
             if ticks is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +42,7 @@ class Arrivals:
     sorted     whether the arrivals are in order of their event times
     watermark  the watermark after the push, None = it follows from the rows
     ends       whether the input ends with this push
+    rows       rows that arrive, by stream
     """
 
     batches: list[pa.RecordBatch | None]
@@ -52,6 +52,10 @@ class Arrivals:
     sorted: bool = False
     watermark: int | None = None
     ends: bool = False
+    rows: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rows = self.rows or counts(self.batches)
 
     @property
     def by_time(self) -> bool:
@@ -64,10 +68,10 @@ class Arrivals:
                 merged[self.order == i] = ticks
         return bool((merged[1:] >= merged[:-1]).all())
 
-    @cached_property
-    def rows(self) -> list[int]:
-        """Rows that arrive, by stream."""
-        return [0 if batch is None else len(batch) for batch in self.batches]
+
+def counts(batches: Iterable[pa.RecordBatch | None]) -> list[int]:
+    """Return the numbers of rows of batches, 0 for None."""
+    return [0 if batch is None else batch.num_rows for batch in batches]
 
 
 def keep_rows(batches: list[pa.RecordBatch | None], keep: Mapping[int, Rows]) -> list[pa.RecordBatch | None]:

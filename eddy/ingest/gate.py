@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.ingest.arrivals import Arrivals, LateBatch, Order, Times, keep_arrivals, keep_rows
+from eddy.ingest.arrivals import Arrivals, LateBatch, Order, Rows, Times, counts, keep_arrivals, keep_rows
 from eddy.ingest.kernels import mark_late, merge_by_time
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_order, checked_times
@@ -40,6 +40,9 @@ class Gate:
         """The filters, by position of their stream."""
         self._untimed: list[Times | None] = [None] * len(self.names)
         self._index = {name: i for i, name in enumerate(self.names)}
+        self._schemas = [stream.schema for stream in query.streams]
+        self._seen: Rows = np.zeros(256, np.int64)
+        """Room to count the arrivals of each stream."""
 
     def admit(
         self,
@@ -57,22 +60,21 @@ class Gate:
         """
         batches = self._batches(pushed)
         sequence = None
+        rows: list[int] = []
         if order is not None:
-            sequence = checked_order(order, [0 if batch is None else len(batch) for batch in batches], self.names)
+            rows = counts(batches)
+            sequence = checked_order(order, rows, self.names, self._seen)
         if self.filters:
             # Filters come first: a rejected row never arrives, so its event time may be null.
             batches, sequence = self._filtered(batches, sequence)
+            rows = []
         times = self._untimed
-        present = [i for i, batch in enumerate(batches) if batch is not None]
-        if sequence is not None:
-            if self.ranged:
-                times = [self._times(i, batch) for i, batch in enumerate(batches)]
-        elif (past or len(present) == 1) and any(self.query.streams[i].time is None for i in present):
-            sequence = np.concatenate([np.full(len(batches[i] or ()), i, np.uint8) for i in present])
-        else:
-            batches, sequence, by_time = self._by_time(batches)
+        if sequence is None:
+            batches, sequence, by_time = self._in_order(batches, past)
             if self.ranged:
                 times = by_time
+        elif self.ranged:
+            times = [self._times(i, batch) for i, batch in enumerate(batches)]
         late: dict[int, LateBatch] = {}
         if self.ranged and len(sequence):
             if oldest is None:
@@ -81,18 +83,20 @@ class Gate:
                 marks = {i: ticks < oldest for i, ticks in enumerate(times) if ticks is not None}
                 newest = [oldest] * len(times)
             batches, sequence, times, late = self._without_late(batches, sequence, times, marks, newest)
-        return Arrivals(batches, sequence, times, late, self.ranged and order is None)
+            rows = []
+        return Arrivals(batches, sequence, times, late, self.ranged and order is None, rows=rows)
 
     def _batches(self, pushed: Mapping[str, object]) -> list[pa.RecordBatch | None]:
-        if not isinstance(pushed, Mapping):
+        # Few objects are mappings without being a dict, and the general test takes longer.
+        if not isinstance(pushed, dict | Mapping):
             raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")
         batches: list[pa.RecordBatch | None] = [None] * len(self.names)
         for name, rows in pushed.items():
             i = self._index.get(name)
             if i is None:
                 raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.names)}")
-            batch = checked_rows(rows, self.query.streams[i].schema, name)
-            if len(batch):
+            batch = checked_rows(rows, self._schemas[i], name)
+            if batch.num_rows:
                 batches[i] = batch
         return batches
 
@@ -151,6 +155,16 @@ class Gate:
                 batch, times = taken(batch, rows), times[rows]
             sorted_batches[i], sorted_times[i] = batch, times
         return sorted_batches, sorted_times
+
+    def _in_order(
+        self, batches: list[pa.RecordBatch | None], past: bool
+    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None]]:
+        """Return rows, order of arrival and event times of a push without a given order."""
+        present = [i for i, batch in enumerate(batches) if batch is not None]
+        if (past or len(present) == 1) and any(self.query.streams[i].time is None for i in present):
+            order = np.concatenate([np.full(len(batches[i] or ()), i, np.uint8) for i in present])
+            return batches, order, self._untimed
+        return self._by_time(batches)
 
     def _by_time(
         self, batches: list[pa.RecordBatch | None]

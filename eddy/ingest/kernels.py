@@ -10,7 +10,9 @@ from stairs.kernels.accelerate import jit, u64
 
 @jit
 def count_streams(order: np.ndarray, counts: np.ndarray) -> None:
-    """Count how often each stream occurs in order uint8[arrivals]; counts int64[256] is zero before."""
+    """Count how often each stream occurs in order uint8[arrivals]; counts int64[256] is overwritten."""
+    for i in range(counts.shape[0]):
+        counts[u64(i)] = 0
     for a in range(order.shape[0]):
         counts[u64(order[a])] += 1
 

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from eddy.ingest.arrivals import Arrivals, Times
+from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.keys import KeyEncoder, compared_values
 from eddy.query.query import Query
 from stairs.errors import InputError
-from stairs.kernels.payload import G_FIELDS, G_FIRST, G_WORDS, I_FIELDS, I_LEFT, copy_batches, release_all
+from stairs.kernels.payload import G_FIELDS, I_FIELDS, I_LEFT, copy_batches, release_all
 from stairs.memory.arena import Int64s
 from stairs.modules import Modules
 from stairs.payload import Payload, fixed_width
@@ -95,11 +95,13 @@ class _Columns(NamedTuple):
     copies   int64[n, I_FIELDS], those that one call copies
     copied   the same as (stream, key or number of a payload column)
     others   per stream those that go through Arrow, one by one
+    more     whether a stream has others, or values that scans and comparisons read
     """
 
     copies: Int64s
     copied: list[tuple[int, _Key | int]]
     others: list[list[_Key | int]]
+    more: bool
 
 
 class Loader:
@@ -111,7 +113,7 @@ class Loader:
         self._known: tuple[int, _Columns] | None = None
         """The layout of the payload, and the columns in it."""
         self._batches = np.zeros((len(sources), G_FIELDS), np.int64)
-        self._fields, self._address = self._batches.reshape(-1).data, self._batches.ctypes.data
+        self._addresses = [self._batches.ctypes.data + 8 * G_FIELDS * i for i in range(len(sources))]
         self._exported = False
         """Whether an exception may have left batches that are not released."""
 
@@ -119,14 +121,20 @@ class Loader:
         """Write the rows of the current push. Raises InputError for a value that does not fit the type of its class."""
         if self._known is None or self._known[0] != self._payload.laid_out:
             self._known = self._payload.laid_out, self._columns()
-        columns, batches, others = self._known[1], arrivals.batches, self._known[1].others
+        columns, others = self._known[1], self._known[1].others
+        batches: Sequence[pa.RecordBatch | None] = arrivals.batches
+        for i, ticks in enumerate(arrivals.times):
+            if ticks is not None:
+                self._modules.set_values(i, 0, ticks, self._modules.ring_slices(i, len(ticks)))
         if columns.copied and self._copy(columns.copies, batches):
             others = [list(own) for own in others]
             for i, one in (columns.copied[k] for k in np.flatnonzero(columns.copies[:, I_LEFT]).tolist()):
                 others[i].append(one)
+        elif not columns.more:
+            batches = ()
         for i, batch in enumerate(batches):
             if batch is not None:
-                self._values(i, batch, arrivals.times[i])
+                self._values(i, batch)
                 for one in others[i]:
                     if isinstance(one, _Key):
                         self._encode(one, batch)
@@ -151,25 +159,23 @@ class Loader:
                     copied.append((i, k))
                 else:
                     others[i].append(k)
-        return _Columns(np.array(copies, np.int64).reshape(-1, I_FIELDS), copied, others)
+        more = any(others) or any(source.compared or source.scans for source in self._sources)
+        return _Columns(np.array(copies, np.int64).reshape(-1, I_FIELDS), copied, others, more)
 
     def _copy(self, copies: Int64s, batches: Sequence[pa.RecordBatch | None]) -> int:
         """Copy the columns that one call copies; return the number of those that it left out."""
-        modules, fields, at = self._modules, self._fields, 0
         if self._exported:
             release_all(self._batches)
         self._exported = True
-        for i, batch in enumerate(batches):
+        for batch, address in zip(batches, self._addresses, strict=True):
             if batch is not None:
-                fields[at + G_FIRST], fields[at + G_WORDS] = modules.following[i], modules.input_of(i)
-                batch._export_to_c(self._address + 8 * at)
-            at += G_FIELDS
-        left: int = copy_batches(copies, self._batches)
+                batch._export_to_c(address)
+        left: int = copy_batches(copies, self._batches, self._modules.opening.rows)
         self._exported = False
         return left
 
-    def _values(self, i: int, batch: pa.RecordBatch, times: Times | None) -> None:
-        """Write what scans and comparisons of stream i read, and event times."""
+    def _values(self, i: int, batch: pa.RecordBatch) -> None:
+        """Write what scans and comparisons of stream i read, apart from event times."""
         modules, source, rows = self._modules, self._sources[i], len(batch)
         for ring, name, kind in source.compared:
             values = compared_values(source.name, name, batch, kind, modules.dead_rows(i))
@@ -177,8 +183,6 @@ class Loader:
         for c, side in source.scans:
             # Arrival numbers identify the tuples of one stream.
             np.copyto(modules.key_words(i, c), 2 * (modules.first_arrival(i) + np.arange(rows)) + side)
-        if times is not None:
-            modules.set_values(i, 0, times, modules.ring_slices(i, rows))
 
     def _encode(self, key: _Key, batch: pa.RecordBatch) -> None:
         """Write the words of a key."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from eddy.ingest.arrivals import Order, Times
+from eddy.ingest.arrivals import Order, Rows, Times
 from eddy.ingest.kernels import count_streams
 from eddy.ingest.keys import unified_column
 from eddy.query.stream import Stream
@@ -21,10 +21,11 @@ def _beyond(stream: int, names: Sequence[str]) -> InputError:
     )
 
 
-def checked_order(order: object, rows: list[int], names: Sequence[str]) -> Order:
+def checked_order(order: object, rows: list[int], names: Sequence[str], seen: Rows) -> Order:
     """Return an order of arrival as uint8[arrivals], writable. Raises InputError unless it has each row once.
 
     rows   rows pushed, by stream
+    seen   int64[256], overwritten
     """
     try:
         given = np.asarray(order)
@@ -44,13 +45,12 @@ def checked_order(order: object, rows: list[int], names: Sequence[str]) -> Order
     if given.dtype != np.uint8 or not (flags.c_contiguous and flags.writeable):
         # Numba would compile the kernels again for read-only memory, such as that of an Arrow column.
         narrow = np.require(given, np.uint8, ["C", "W"])
-    counts = np.zeros(256, np.int64)
-    count_streams(narrow, counts)
-    if counts[: len(rows)].tolist() != rows:
-        if counts[len(rows) :].any():
+    count_streams(narrow, seen)
+    if seen[: len(rows)].tolist() != rows:
+        if seen[len(rows) :].any():
             raise _beyond(narrow.max(), names)
-        i = next(i for i, count in enumerate(rows) if counts[i] != count)
-        raise InputError(f"order contains stream {names[i]} {counts[i]} times, but {rows[i]} of its rows were pushed")
+        i = next(i for i, count in enumerate(rows) if seen[i] != count)
+        raise InputError(f"order contains stream {names[i]} {seen[i]} times, but {rows[i]} of its rows were pushed")
     return narrow
 
 

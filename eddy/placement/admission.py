@@ -17,7 +17,7 @@ from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints, Tuples
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
-from eddy.results.results import Combinations, Place, Results
+from eddy.results.results import Combined, Place, Results
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, WindowKind
 from stairs.plain_types import Column, taken
@@ -117,7 +117,7 @@ class Admission:
         def numbers() -> Ints:
             return np.stack([found[i] for i in range(len(self._kept))])
 
-        return self._results.make(Combinations(n, np.zeros(0, np.uint8), 0, columns, numbers)).table
+        return self._results.make(Combined(n, columns, numbers)).table
 
     def _live(self, i: int) -> tuple[int, pa.RecordBatch]:
         """Return the number of the first row that is kept, and all kept rows of a stream as one batch."""

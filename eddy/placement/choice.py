@@ -13,6 +13,8 @@ KINDS = ("grid", "hops")
 """Kinds of plan over nodes that share all steps."""
 WORTH = 1.05
 """How many times as fast another kind of plan must be predicted to be before the cluster changes to it."""
+ALIKE = 2.0
+"""Factor within which two predictions of a kind of plan are alike enough for one to be corrected as the other was."""
 PAYBACK = 8
 """Epochs in which a change must gain the time that its windows take to travel."""
 
@@ -30,13 +32,26 @@ class Chosen(NamedTuple):
     after: float
 
 
+class Outcome(NamedTuple):
+    """How a prediction turned out: predicted seconds of an epoch, and the measured ones as a multiple of them."""
+
+    predicted: float
+    off: float
+
+
 class Choice:
-    """Chooses the kind of plan that is predicted to be faster, and corrects predictions by what was measured."""
+    """Chooses the kind of plan that is predicted to be faster, and corrects predictions by what was measured.
+
+    A kind of plan is corrected by how its prediction turned out when it ran last. But the error depends on the data: a
+    kind that ran while few results came would look good against one that runs while many come. So an outcome under
+    which the prediction was very different (`ALIKE`) is not used; the newest outcome of any kind takes its place.
+    """
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
-        self._off: dict[str, float] = {}
-        """By kind of plan the measured time of an epoch as a multiple of the predicted one, when it ran last."""
+        self._last: dict[str, Outcome] = {}
+        """By kind of plan, when it ran last."""
+        self._newest = Outcome(0.0, 1.0)
 
     def routes(self, kind: str, figures: Sequence[Synopsis]) -> list[Steps]:
         """Return the routes of a kind of plan, under the figures of the streams."""
@@ -60,16 +75,18 @@ class Choice:
         """
         expected = self.planner.predicted(running, figures)
         if took is not None and expected:
-            # Predictions of a kind of plan are corrected by how they turned out when it ran last.
-            self._off[kind] = took / expected
-        usual = sum(self._off.values()) / len(self._off) if self._off else 1.0
+            self._last[kind] = self._newest = Outcome(expected, took / expected)
         made = {one: self.routes(one, ahead) for one in KINDS}
-        seconds = {
-            one: self.planner.predicted(routes, ahead) * self._off.get(one, usual) for one, routes in made.items()
-        }
-        now = self.planner.predicted(running, ahead) * self._off.get(kind, usual)
+        seconds = {one: self._corrected(one, self.planner.predicted(routes, ahead)) for one, routes in made.items()}
+        now = self._corrected(kind, self.planner.predicted(running, ahead))
         best = min(KINDS, key=lambda one: (seconds[one], one))
         moved = 0.0 if bare else self.planner.moving(running, made[best], figures)
         if seconds[best] * WORTH < now and (now - seconds[best]) * PAYBACK > moved:
             return Chosen(best, made[best], now, seconds[best])
         return None
+
+    def _corrected(self, kind: str, predicted: float) -> float:
+        """Return predicted seconds of a kind of plan, corrected by an outcome."""
+        last = self._last.get(kind, self._newest)
+        alike = last.predicted <= ALIKE * predicted and predicted <= ALIKE * last.predicted
+        return predicted * (last if alike else self._newest).off

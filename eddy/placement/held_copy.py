@@ -47,7 +47,7 @@ class HeldCopy:
             return {}
         pending = [one.keys for one in self.asked.values() if one.c == c]
         keys = without(keys, np.sort(np.concatenate(pending)) if pending else keys[:0])
-        parts = {node: common(keys, own[c]) for node, own in sorted(self.window.base_keys.items()) if c in own}
+        parts = {node: common(keys, own[c].keys) for node, own in sorted(self.window.base_keys.items()) if c in own}
         parts = {node: part for node, part in parts.items() if part.size}
         if parts:
             self.asked[number] = Asked(c, keys, set(parts))

@@ -119,7 +119,7 @@ class Network:
         if isinstance(message, Base):
             return HEADER_BYTES + message.tuples.n_bytes(widths)
         if isinstance(message, BaseKeys):
-            return HEADER_BYTES + sum(own.nbytes for own in message.keys.values())
+            return HEADER_BYTES + sum(8 + sum(own.nbytes for own in keys.values()) for _, keys in message.keys)
         if isinstance(message, Request):
             return HEADER_BYTES + (0 if message.keys is None else message.keys[1].nbytes)
         if isinstance(message, Install):

@@ -140,12 +140,16 @@ class JoiningNode:
         if any(state.lost and state.window.origins[message.origin] is None for _, state in updated):
             self._aside.append(message)
             return []
+        readier = []
         for since, state in updated:
+            before = state.window.ready
             state.window.origin(message.origin, since.first, since.newest)
             entered = state.window.insert(message.origin, message.epoch, message.tuples)
             self.work += entered * self.shape.costs.c_u
-        # No other copy has changed, so what waits for others still waits.
-        pieces = taken([state for _, state in updated])
+            if state.window.ready != before:
+                readier.append(state)
+        # What waits for other copies, or for other origins of these, still waits.
+        pieces = taken(readier)
         if message.tuples.size and self._joins_here(message):
             pieces.append(message)
         return self._run_all(pieces)
@@ -180,9 +184,9 @@ class JoiningNode:
             copy = join.stream, place, program.born[join.stream, place]
             state = self.copies[copy]
             c = self._probed_class(place, tuples, join.stream)
-            known = state.window.knows_base
-            missing = state.window.missing(c, tuples.keys[c]) if known else tuples.keys[c][:0]
-            if missing.size or not known or not state.window.has_epoch(piece.epoch):
+            upto, known = state.window.ready
+            missing = state.window.missing(c, tuples) if known else tuples.keys[c][:0]
+            if missing.size or not known or upto < piece.epoch:
                 state.waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
                 if missing.size:
                     lacking.setdefault((copy, c), []).append(missing)

@@ -20,7 +20,7 @@ from eddy.placement.operators import SITE
 from eddy.placement.pieces import Base, BaseKeys, Request, Since
 from eddy.placement.places import Place
 from eddy.placement.program import Copy
-from eddy.placement.tuples import Ints, Tuples, merged
+from eddy.placement.tuples import Ints, Tuples, merged, without
 from stairs.errors import StateError
 
 
@@ -70,8 +70,7 @@ class OriginLog:
     def base_keys(self, copy: Copy, known: int) -> list[Sent]:
         """Return the messages that tell the nodes of an announced copy the keys of its base."""
         since, bases = self._since[copy], self._base(copy)
-        keys = {node: {c: np.unique(own) for c, own in rows.keys.items()} for node, (_, rows) in bases.items()}
-        return [Sent(node, BaseKeys(copy, self._node, known, since, own)) for node, own in keys.items()]
+        return [Sent(node, BaseKeys(copy, self._node, known, since, _keys_of(*own))) for node, own in bases.items()]
 
     def _base(self, copy: Copy) -> dict[int, tuple[Ints, Tuples]]:
         if copy not in self._bases:
@@ -121,3 +120,14 @@ class OriginLog:
         return {
             node: (part.rows[SITE], part._replace(rows={stream: part.rows[stream]})) for node, part in place.route(rows)
         }
+
+
+def _keys_of(epochs: Ints, rows: Tuples) -> list[tuple[int, dict[int, Ints]]]:
+    """Return the keys of rows as in `BaseKeys`, given the epoch of each row."""
+    found, later = [], {c: own[:0] for c, own in rows.keys.items()}
+    for epoch in np.unique(epochs)[::-1].tolist():
+        part = rows.take(epochs == epoch)
+        keys = {c: without(own, later[c]) for c, own in part.keys.items()}
+        later = {c: np.union1d(later[c], own) for c, own in keys.items()}
+        found.append((int(part.due.max()), keys))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -76,14 +76,15 @@ class BaseKeys:
     """The keys of the base of a new copy, from each of its origins: what can be requested.
 
     known   as in `Piece`
-    keys    by class int64, ascending
+    keys    by epoch of the base (due, by class int64): the keys that have no row of a later epoch, and the last tick at
+            which a tuple may join a row of the epoch
     """
 
     copy: Copy
     origin: int
     known: int
     since: Since
-    keys: Mapping[int, Ints]
+    keys: Sequence[tuple[int, Mapping[int, Ints]]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,17 +11,19 @@ is there: in whole, or for the keys of the tuple. The origins have told which ke
 requested are *attempted*, as in just-in-time completion. The tuple joins the rows that precede its head in (epoch,
 event time, stream); two rows of one stream never meet.
 
-Invariants (check()): the rows of a copy differ; an epoch counts once, however often its rows come.
+Invariants (check()): the rows of a copy differ; an epoch counts once, however often its rows come; what is noted of
+`ready` is true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from eddy.placement.tuples import Ints, Tuples, common, merged, without
+from eddy.placement.tuples import Ints, Tuples, merged, without
 from stairs.graph import FOREVER
 
 
@@ -57,6 +59,21 @@ class Origin:
         return True
 
 
+class KeysDue(NamedTuple):
+    """Keys of a base, ascending, and for each the last tick at which a tuple may join one of its rows."""
+
+    keys: Ints
+    due: Ints
+
+
+def _latest(keys: Ints, due: Ints) -> KeysDue:
+    """Return each key once, with the latest of its ticks."""
+    order = np.lexsort((due, keys))
+    keys, due = keys[order], due[order]
+    last = np.append(keys[1:] != keys[:-1], np.ones(min(len(keys), 1), bool))
+    return KeysDue(keys[last], due[last])
+
+
 class WindowCopy:
     """A copy of the window of one stream.
 
@@ -70,11 +87,13 @@ class WindowCopy:
         self.origins: dict[int, Origin | None] = dict.fromkeys(origins)
         self.attempted: dict[int, Ints] = {}
         """By class the requested keys for which the base is there, ascending."""
-        self.base_keys: dict[int, Mapping[int, Ints]] = {}
-        """By origin whose base is not there in whole, the keys of the base by class, ascending."""
+        self.base_keys: dict[int, dict[int, KeysDue]] = {}
+        """By origin whose base is not there in whole, the keys of the base by class."""
         self._parts: list[tuple[Ints, Tuples]] = []
         self._sorted: dict[int, tuple[Ints, Ints]] = {}
-        self._held: dict[int, Ints] = {}
+        self._held: dict[int, KeysDue] = {}
+        self._ready: tuple[int, bool] | None = None
+        """`ready`, None = to be found again."""
 
     @property
     def size(self) -> int:
@@ -87,22 +106,36 @@ class WindowCopy:
         return all(one is not None and one.whole for one in self.origins.values())
 
     @property
-    def knows_base(self) -> bool:
-        """Whether the base is there in whole, or its keys are."""
-        return all(one is not None and (one.whole or node in self.base_keys) for node, one in self.origins.items())
+    def ready(self) -> tuple[int, bool]:
+        """The epoch up to which all rows have been shipped or are part of the base, and whether the base is known.
+
+        The base is known if it is there in whole, or its keys are. Tuples that wait for neither wait for its rows.
+        O(1), after a change of either O(origins).
+        """
+        if self._ready is None:
+            upto = min(-1 if one is None else one.upto for one in self.origins.values())
+            known = all(one is not None and (one.whole or node in self.base_keys) for node, one in self.origins.items())
+            self._ready = upto, known
+        return self._ready
 
     def origin(self, node: int, first: int, newest: int | None) -> Origin:
         """Return what is known of an origin, which ships from epoch `first` on (`Origin`)."""
         one = self.origins.get(node)
         if one is None:
             one = self.origins[node] = Origin(first, newest)
+            self._ready = None
         return one
 
     def insert(self, node: int, epoch: int, tuples: Tuples) -> int:
         """Take in the rows that a known origin shipped in one epoch; return how many entered."""
         one = self.origins[node]
-        if one is None or not one.came(epoch):
+        if one is None:
             return 0
+        before = one.upto
+        if not one.came(epoch):
+            return 0
+        if before < one.upto and self._ready is not None and self._ready[0] == before:
+            self._ready = None
         return self._enter(np.full(tuples.size, epoch, np.int64), tuples)
 
     def fill(self, node: int, epochs: Ints, tuples: Tuples, whole: bool) -> int:
@@ -120,35 +153,50 @@ class WindowCopy:
         """Note that the base is there for these keys of a class, from every origin."""
         self.attempted[c] = np.union1d(self.attempted.get(c, keys[:0]), keys)
 
-    def has_epoch(self, epoch: int) -> bool:
-        """Return whether the rows of all epochs up to this one have been shipped or are part of the base."""
-        return all(one is not None and (epoch < one.first or epoch <= one.upto) for one in self.origins.values())
+    def missing(self, c: int, tuples: Tuples) -> Ints:
+        """Return the keys of a class, ascending, of which rows of the base are missing that tuples may join.
 
-    def missing(self, c: int, keys: Ints) -> Ints:
-        """Return the keys of a class, ascending, of which the base has rows that are not there."""
-        if not self.base_keys:
-            return keys[:0]
+        The newest component of a tuple must not be younger than a row is due (`Tuples`).
+        """
+        keys = tuples.keys[c]
         if c not in self._held:
-            self._held[c] = np.unique(np.concatenate([own.get(c, keys[:0]) for own in self.base_keys.values()]))
-        return common(without(keys, self.attempted.get(c, keys[:0])), self._held[c])
+            told = [own[c] for own in self.base_keys.values() if c in own]
+            none = keys[:0]
+            self._held[c] = _latest(*map(np.concatenate, zip(*told, strict=True))) if told else KeysDue(none, none)
+        held = self._held[c]
+        if not len(held.keys):
+            return keys[:0]
+        at = np.minimum(np.searchsorted(held.keys, keys), len(held.keys) - 1)
+        joined = keys[(held.keys[at] == keys) & (held.due[at] >= tuples.newest)]
+        return without(joined, self.attempted.get(c, keys[:0]))
 
     def _whole(self, node: int, one: Origin) -> None:
         one.whole = True
+        self._ready = None
         if self.base_keys.pop(node, None) is not None:
             self._held = {}
 
-    def tell(self, node: int, keys: Mapping[int, Ints]) -> None:
-        """Note the keys of the base of a known origin, by class."""
+    def tell(self, node: int, keys: Sequence[tuple[int, Mapping[int, Ints]]]) -> None:
+        """Note the keys of the base of a known origin, as in `BaseKeys`."""
         one = self.origins[node]
         if one is not None and not one.whole:
-            self.base_keys[node] = keys
-            self._held = {}
+            by_class: dict[int, list[KeysDue]] = {}
+            for due, epoch in keys:
+                for c, own in epoch.items():
+                    by_class.setdefault(c, []).append(KeysDue(own, np.full(len(own), due)))
+            self.base_keys[node] = {
+                c: _latest(*map(np.concatenate, zip(*parts, strict=True))) for c, parts in by_class.items()
+            }
+            self._held, self._ready = {}, None
 
     def expire(self, horizon: int) -> None:
         """Drop the rows that no tuple to come can join: those due before `horizon`, in ticks."""
         for node, one in self.origins.items():
             if one is not None and one.newest is not None and one.newest + self.span < horizon:
                 self._whole(node, one)
+        for node, own in self.base_keys.items():
+            self.base_keys[node] = {c: KeysDue(*(x[one.due >= horizon] for x in one)) for c, one in own.items()}
+        self._held = {}
         if self.span < FOREVER and self._parts:
             self._fold()
             epochs, rows = self._parts[0]
@@ -204,6 +252,8 @@ class WindowCopy:
         """Raise AssertionError if an invariant is broken."""
         rows = self._rows()
         assert len(np.unique(rows)) == len(rows), f"stream {self.stream}: a row is held twice"
+        noted, self._ready = self._ready, None
+        assert noted is None or noted == self.ready, f"stream {self.stream}: {noted} is noted, {self.ready} is true"
 
     def _rows(self) -> Ints:
         if not self._parts:

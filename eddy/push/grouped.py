@@ -53,7 +53,7 @@ def by_rings(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> tuple[i
     rings, groups = engine.rings, engine.groups
     assert rings is not None
     assert groups is not None
-    _, changes = walk(engine, arrivals, only_kept, probing=False)
+    changes = walk(engine, arrivals, only_kept, probing=False)
     engine.modules.allowance.ask(0, "what was pushed")
     rows = rings.changes(arrivals.order)
     table, commit = groups.follow_weighted(rows, arrivals.ends)

@@ -72,9 +72,11 @@ def prepare(engine: JoinEngine, batches: Pushed, order: Any, watermark: int | No
         raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
     began = perf_counter()
     engine.last = None
-    watermark = as_ticks(watermark)
-    oldest = _late_before(engine, watermark)
-    arrivals = engine.gate.admit(batches, order, int(engine.modules.meta[M_WATERMARK]), oldest)
+    oldest = None
+    if watermark is not None or engine.modules.given is not None:
+        watermark = as_ticks(watermark)
+        oldest = _late_before(engine, watermark)
+    arrivals = engine.gate.admit(batches, order, engine.modules.figures[M_WATERMARK], oldest)
     arrivals.watermark, arrivals.ends = watermark, ends
     choose_way(engine, arrivals)
     begin(engine)
@@ -129,11 +131,11 @@ def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitR
     if rings is not None and rings.choice.on and taken:
         changes, found, table, groups = by_rings(engine, arrivals, only_kept)
     else:
-        count, changes = walk(engine, arrivals, only_kept)
+        changes = walk(engine, arrivals, only_kept)
         engine.modules.allowance.ask(0, "what was pushed")
         if engine.options.ordered:
             put_in_order(engine.modules, arrivals.order)
-        made = engine.output.make(engine.combinations(count))
+        made = engine.output.make(engine.found)
         table, inserted, deleted = made.table, made.inserted, made.deleted
         found = inserted + deleted
         if engine.groups is not None:
@@ -152,7 +154,8 @@ def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitR
         engine.pushes + 1,
         taken,
         inserted,
-        groups=groups,
+        None,
+        groups,
     )
 
 

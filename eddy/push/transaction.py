@@ -28,7 +28,7 @@ def finish(engine: JoinEngine, commit: CommitRecord) -> None:
     modules, payload, strategy = engine.modules, engine.payload, engine.strategy
     modules.commit()
     payload.commit()
-    modules.meta[M_ARRIVALS] = commit.position
+    modules.figures[M_ARRIVALS] = commit.position
     engine.n_results, engine.n_deleted = commit.results, commit.deleted
     engine.schedule, engine.late.rows = commit.schedule, commit.late
     engine.last, engine.pushes = commit.last, commit.pushes

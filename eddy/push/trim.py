@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from eddy.join_engine import JoinEngine
 from eddy.push.transaction import begin, roll_back
-from stairs.memory.scratch import Room, Scratch
 
 
 def spare_bytes(engine: JoinEngine) -> int:
@@ -30,5 +29,4 @@ def trim(engine: JoinEngine) -> None:
         roll_back(engine)
     for b in range(len(modules.bands.table)):
         modules.bands.release(b)
-    graph, room = modules.graph, Room(frames=modules.scratch.room.frames)  # only the strategy grows these
-    modules.scratch = Scratch(graph.n_streams, graph.n_classes, len(graph.comparisons), room)
+    modules.release_scratch()

@@ -156,18 +156,19 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        self._turn.take(sys._getframe(), name)
+        turn = self._turn
+        turn.take(sys._getframe(), name)
         try:
             self._settle()
             result = method(self, *args, **kwargs)
-            if self._turn.asked is not None:
-                self._turn.answer()
+            if turn.asked is not None:
+                turn.answer()
             return result
         except BaseException:
             self._settle()
             raise
         finally:
-            self._turn.give_back()
+            turn.give_back()
 
     return call
 

@@ -24,30 +24,34 @@ def open_push(engine: JoinEngine, arrivals: Arrivals) -> None:
     engine.loader.load(arrivals)
 
 
-def walk(engine: JoinEngine, arrivals: Arrivals, only_kept: bool, probing: bool = True) -> tuple[int, int]:
-    """Take the arrivals in; return the number of combinations found, and of scheduled transitions that happened.
+def walk(engine: JoinEngine, arrivals: Arrivals, only_kept: bool, probing: bool = True) -> int:
+    """Take the arrivals in, and return the number of scheduled transitions that happened.
+
+    `engine.found` has the combinations that were found.
 
     only_kept   see `eddy.routing.change.change_plan`
     probing     False = arrivals are inserted without a probe, and the router learns nothing
     """
     modules, strategy, router = engine.modules, engine.strategy, engine.router
     open_push(engine, arrivals)
-    counted, first, end = engine.output.counted, engine.position, len(arrivals.order)
+    counted, order, end = engine.output.counted, arrivals.order, len(arrivals.order)
     if not end:
-        # A given watermark alone may end results.
-        given = arrivals.watermark is not None
-        return modules.run(strategy.routes, arrivals.order, counted, strategy.entries) if given else 0, 0
-    schedule = engine.schedule
-    due = schedule[: schedule.bisect_key_right(first + end)] if schedule else ()
-    done = changed = count = 0
+        if arrivals.watermark is not None:
+            # A given watermark alone may end results.
+            modules.run(strategy.routes, order, counted, strategy.entries)
+        return 0
+    first, due = engine.position, ()
+    if engine.schedule:
+        due = engine.schedule[: engine.schedule.bisect_key_right(first + end)]
+    done = changed = 0
     while done < end or changed < len(due):
         left = router.stretch(end - done) if probing else end - done
         stop = min(done + left, due[changed].at - first if changed < len(due) else end)
         if stop > done:
             began = thread_time()
             if not probing:
-                modules.meta[M_MODE] = LOADING
-            count = modules.run(strategy.routes, arrivals.order, counted, strategy.entries, stop)
+                modules.figures[M_MODE] = LOADING
+            modules.run(strategy.routes, order, counted, strategy.entries, stop)
             if probing:
                 router.note(stop - done, thread_time() - began)
             done = stop
@@ -57,5 +61,5 @@ def walk(engine: JoinEngine, arrivals: Arrivals, only_kept: bool, probing: bool 
             changed += 1
         if done < end and router.due and probing:
             follow_router(engine, only_kept)
-    modules.meta[M_MODE] = strategy.mode
-    return count, changed
+    modules.figures[M_MODE] = strategy.mode
+    return changed

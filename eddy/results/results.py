@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,23 +26,43 @@ Place = tuple[int, int]
 """A column of the payload: (stream, number)."""
 
 
-class Combinations(NamedTuple):
-    """The combinations of tuples that a push has found.
+class Combinations(Protocol):
+    """The combinations of tuples that a push has found."""
 
-    size     their number
-    signs    uint8[size], INSERTED or DELETED; only needed in a changelog that is more than counted
-    deleted  how many of them are deleted, if they are only counted
-    columns  returns the kept columns of the combinations
-    rows     returns the columns of `Results.plain` as a table, or None where `columns` has to do it; None = likewise
-    numbers  returns the arrival numbers of their components, int64[streams shown, size]; -1 = a null component
-    """
+    @property
+    def size(self) -> int:
+        """Their number."""
+
+    @property
+    def signs(self) -> npt.NDArray[np.uint8]:
+        """INSERTED or DELETED, uint8[size or more]; only needed in a changelog that is more than counted."""
+
+    @property
+    def deleted(self) -> int:
+        """How many of them are deleted, if they are only counted."""
+
+    def columns(self) -> dict[Place, Column]:
+        """Return the kept columns of the combinations."""
+
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Return the arrival numbers of their components, int64[streams shown, size]; -1 = a null component."""
+
+    def rows(self) -> pa.Table | None:
+        """Return the columns of `Results.plain` as a table, None where `columns` has to do it."""
+
+
+class Combined(NamedTuple):
+    """Combinations that were made in some way: their number and what returns their columns, as of Combinations."""
 
     size: int
-    signs: npt.NDArray[np.uint8]
-    deleted: int
     columns: Callable[[], dict[Place, Column]]
     numbers: Callable[[], npt.NDArray[np.int64]]
-    rows: Callable[[], pa.Table | None] | None = None
+    signs: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
+    deleted: int = 0
+
+    def rows(self) -> pa.Table | None:
+        """Return None: there is no shorter way to the columns."""
+        return None
 
 
 class PushResults(NamedTuple):
@@ -108,8 +128,9 @@ class Results:
 
     def make(self, found: Combinations) -> PushResults:
         """Return the results among the combinations of a push. Raises InputError, from `where`."""
-        if found.rows is not None and (table := found.rows()) is not None:
-            return PushResults(found.size, 0, table)
+        table = found.rows()
+        if table is not None:
+            return PushResults(table.num_rows, 0, table)
         keep, count = None, found.size
         signs = found.signs[: 0 if self.counted else count]
         columns = found.columns() if self._where or self._chosen else {}

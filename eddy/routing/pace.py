@@ -57,6 +57,7 @@ class Pace:
     patience   the factor by which decisions are rarer than at first
     alert      decisions that still come sooner after a drift;  turnover   arrivals that renew all windows
     fresh      samples since the last decision
+    interval   seconds of pushing between two samples
     """
 
     def __init__(self, every: int | None, n_streams: int) -> None:
@@ -70,6 +71,7 @@ class Pace:
         self.recent = self.usual = float("nan")
         self.patience = 1.0
         self.alert = self.turnover = self.fresh = 0
+        self._follow()
 
     def note(self, arrivals: int, seconds: float) -> None:
         """Count arrivals that took this many seconds in the kernel. O(1)."""
@@ -85,17 +87,16 @@ class Pace:
         """
         if self.every is not None:
             return min(left, max(self.every - self.arrivals, 1))
-        if self.recent != self.recent:
-            return min(left, FIRST_STRETCH)
-        most = max(SHORT_STRETCH, int(1e9 * SHORT_TIME / self.recent)) if careful else left
-        return min(left, most, max(int(1e9 * self.interval / self.recent), LEAST))
+        return min(left, self._careful_stretch if careful else self._stretch)
 
-    @property
-    def interval(self) -> float:
-        """Seconds of pushing between two samples."""
-        if self.samples < FIRST:
-            return EARLY
-        return SAMPLE if self.patience == 1 else 2 * SAMPLE
+    def _follow(self) -> None:
+        """Set what follows from samples and decisions: each push reads it, and few of them are sampled."""
+        self.interval = EARLY if self.samples < FIRST else SAMPLE if self.patience == 1 else 2 * SAMPLE
+        if self.recent != self.recent:
+            self._stretch = self._careful_stretch = FIRST_STRETCH
+            return
+        self._stretch = max(int(1e9 * self.interval / self.recent), LEAST)
+        self._careful_stretch = min(self._stretch, max(SHORT_STRETCH, int(1e9 * SHORT_TIME / self.recent)))
 
     @property
     def sample_due(self) -> bool:
@@ -116,6 +117,7 @@ class Pace:
             elif self.recent < self.usual:
                 self.usual += FOLLOWING * (self.recent - self.usual)
         self.since, self.unsampled = 0, 0.0
+        self._follow()
 
     @property
     def decision_due(self) -> bool:
@@ -140,6 +142,7 @@ class Pace:
         self.alert = ALERT if drifting else max(self.alert - 1, 0) if self.arrivals < self.turnover else 0
         self.usual = float("nan") if changed else self.recent
         self.fresh = 0
+        self._follow()
         self.start_over()
 
     def start_over(self) -> None:
@@ -159,3 +162,4 @@ class Pace:
             setattr(self, name, count)
         for name, seconds in zip(_SECONDS, parts.numbers("seconds", len(_SECONDS)), strict=True):
             setattr(self, name, seconds)
+        self._follow()

@@ -230,7 +230,7 @@ class Strategy(ABC):
 
     def after_push(self, arrivals: int) -> None:
         """Do the work that is due after a push of this many arrivals has committed."""
-        if self.history.open_ones:
+        if self.history.is_open:
             self.history.update(self.counters())
             self.history.end(self._finished(), int(self.modules.meta[M_ARRIVALS]))
 

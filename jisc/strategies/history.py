@@ -53,7 +53,7 @@ class History:
         self._newer: list[Transition] = []
         """The transitions that are not archived."""
         self._open: list[tuple[Transition, Counters]] = []
-        """Transitions whose stage lasts, each with the counters when it began."""
+        """Transitions whose stage lasts, each with the counters when it began; replaced, never modified."""
         self._recent: deque[PushFigures] = deque(maxlen=AROUND)
         """The last pushes."""
         self._watched: list[tuple[Transition, list[PushFigures]]] = []
@@ -101,7 +101,12 @@ class History:
                 other.ended = done.position
             self._open = []
         self._newer.append(done)
-        self._open.append((done, before))
+        self._open = [*self._open, (done, before)]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the stage of a transition lasts. O(1)."""
+        return bool(self._open)
 
     @property
     def open_ones(self) -> list[Transition]:
@@ -134,12 +139,12 @@ class History:
 
     def mark(self) -> Mark:
         """Return the present point of the history."""
-        return Mark(self.count, list(self._open))
+        return Mark(self.count, self._open)
 
     def roll_back(self, mark: Mark) -> None:
         """Remove the transitions since a mark. It may be repeated."""
         self._newer = self._newer[: mark.length - self._archived]
-        self._open = list(mark.open_ones)
+        self._open = mark.open_ones
         self._watched = [watched for watched in self._watched if watched[0] in self._newer]
         for done, _ in self._open:
             done.ended = None

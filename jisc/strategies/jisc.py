@@ -31,8 +31,7 @@ class Jisc(StoredStrategy):
 
     def after_push(self, arrivals: int) -> None:
         """Advance the completion of incomplete states."""
-        waiting = [stair for stair in self.stairs if not stair.proven]
-        if waiting:
+        if self.states and (waiting := [stair for stair in self.stairs if not stair.proven]):
             # If memory is short, states stay incomplete; a probe then promotes its key, or is refused.
             with suppress(CapacityError, MemoryError):
                 self.store.advance(waiting, max(LOOKS + arrivals // LOOK_EVERY, 2 * self.background), self.background)

@@ -67,6 +67,7 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.graph import FOREVER, WindowKind
+from stairs.kernels.keys import FREED
 from stairs.kernels.lookups import lost_key
 from stairs.kernels.marks import MARKED
 from stairs.links import links_of
@@ -237,6 +238,8 @@ def _check_keys(stems: Stems, c: int, what: str) -> npt.NDArray[np.bool_]:
     require(lost < 0, f"{what}: a look-up does not find key id {lost}, or its key has two ids")
     used = np.zeros(following, bool)
     used[held] = True
+    wrong = np.flatnonzero((_head_rows(stems, c)[:following, 0] == FREED) == used)[:20].tolist()
+    require(not wrong, f"{what}: the first heads of key ids {wrong} do not show whether they are free")
     words = stems.words.view(c).reshape(-1, width)
     for word in stems.graph.texts[c] if stems.graph.texts else ():
         arena = stems.texts[c, word].arena

@@ -46,21 +46,25 @@ LONGEST = 64
 
 
 @inlined
-def try_to_mark(arena: Arena, j: int, x: int, p: int) -> None:
-    """Mark the list of attribute x of stream j whose head is at p if each tuple in it has a blocked list elsewhere."""
+def try_to_mark(arena: Arena, j: int, x: int, p: int) -> int:
+    """Mark the list of attribute x of stream j whose head is at p if each tuple in it has a blocked list elsewhere.
+
+    Return the number of its tuples if it was marked, 0 otherwise.
+    """
     streams, row = arena.streams, u64(j)
     s, low, tuples = np.int64(arena.heads[u64(p)]), streams[row, S_LO], np.int64(0)
     if s < low:
-        return
+        return np.int64(0)
     ring, mask, width = streams[row, S_RECS], streams[row, S_MASK], streams[row, S_WIDTH]
     while s >= low:
         record = ring + (s & mask) * width
         tuples += 1
         if tuples > LONGEST or not is_blocked(arena, j, x, record):
             arena.attrs[u64(x), A_LOST] += tuples
-            return
+            return np.int64(0)
         s = np.int64(arena.recs[u64(record + arena.attrs[u64(x), A_OFFSET])])
     set_mark(arena, x, p)
+    return tuples
 
 
 @step
@@ -86,15 +90,18 @@ def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
         attr, own = arena.attrs[u64(x)], arena.classes[u64(c)]
         if attr[A_REST] != 0 or attr[A_LINK0] == attr[A_LINK1]:
             continue
-        marks, caused = attr[A_MARKS], np.int64(0)
-        for k in range(level + 1, last + 1):
-            caused += levels[i, u64(k), L_MATCHES]
+        marks, listed, beyond, size = attr[A_MARKS], np.int64(0), np.int64(0), levels[i, u64(level), L_SIZE]
+        for k in range(level + 2, last + 1):
+            beyond += levels[i, u64(k), L_MATCHES]
         above, source = chunk.sources[u64(c), 0], arena.streams[u64(chunk.sources[u64(c), 1])]
-        for q in range(levels[i, u64(level), L_SIZE]):
+        for q in range(size):
             if partials[u64(at + q * Q_FIELDS + Q_HEAD)] >= low:
                 s = ancestor(chunk, i, q, level, above)
                 record = source[S_RECS] + (s & source[S_MASK]) * source[S_WIDTH]
                 kid = np.int64(arena.recs[u64(record + chunk.sources[u64(c), 2] + 1)])
-                try_to_mark(arena, j, x, own[C_HEADS] + kid * own[C_STRIDE] + attr[A_COLUMN])
-        if attr[A_MARKS] > marks:
-            attr[A_WORTH] = max(attr[A_WORTH], caused // levels[i, u64(level), L_SIZE])
+                listed += try_to_mark(arena, j, x, own[C_HEADS] + kid * own[C_STRIDE] + attr[A_COLUMN])
+        marks = attr[A_MARKS] - marks
+        if marks > 0:
+            # The lists found may be longer than those that can be marked: a hot key has a long one with results.
+            length = min(levels[i, u64(level + 1), L_MATCHES] // size, listed // marks)
+            attr[A_WORTH] = max(attr[A_WORTH], length + beyond // size)

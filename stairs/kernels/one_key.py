@@ -279,7 +279,7 @@ def push_one_key(
     for j in range(m):
         lows[u64(j)] = streams[u64(j), S_LO]
         bounded |= streams[u64(j), S_KIND] == RANGE
-    far = is_large(arena)
+    far, before = is_large(arena), out
     if far:
         for j in range(m):
             walk.current[u64(j)] = streams[u64(j), S_NEXT]
@@ -287,8 +287,10 @@ def push_one_key(
     for a in range(first, stop):
         if far and (a - first) % BLOCK == 0:
             fetch_heads(arena, batch, walk, a + BLOCK, min(a + 2 * BLOCK, stop))
-            if probing:
+            # Where a block gave no result, the next one rarely has any.
+            if probing and (out > before or a == first):
                 fetch_partners(arena, batch, walk, a, min(a + BLOCK, stop))
+            before = out
         if bounded and a % BLOCK == 0:
             expire(arena, walk)
         i = u64(batch.order[u64(a)])

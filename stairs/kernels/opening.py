@@ -1,4 +1,4 @@
-"""The begin of a push: the input is laid out, and one pass gives the keys of all rows their ids."""
+"""The begin of a push: room is made sure of, the input laid out, and one pass gives the keys of all rows their ids."""
 
 from __future__ import annotations
 
@@ -11,53 +11,182 @@ from stairs.descriptors import (
     A_INPUT,
     A_OFFSET,
     A_STREAM,
+    C_CAPACITY,
+    C_DEBT,
     C_FREE,
     C_FREE0,
+    C_FREELIST,
+    C_HEADS,
     C_NEXT,
     C_NEXT0,
     C_SHIFT,
+    C_STRIDE,
     C_TABLE,
     C_WIDTH,
+    C_WORDS,
     DONE,
+    J_DEAD,
+    J_FIRST,
+    J_ROWS,
+    J_WORDS,
     M_APART,
     M_GIVEN,
     M_INTERN_ATTR,
     M_INTERN_ROW,
     M_LATENESS,
     M_NEED,
+    M_OF_PUSH,
     M_SHORT,
     M_STARTED,
+    NEED_INPUT,
     NEED_KEYS,
+    NEED_NUMBERS,
+    NEED_RING,
     S_ATTR0,
     S_ATTR1,
+    S_LO,
     S_MASK,
     S_NEXT,
     S_RECS,
     S_WIDTH,
 )
 from stairs.graph import FOREVER
-from stairs.kernels.accelerate import inlined, u64
+from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.by_address import opened
 from stairs.kernels.keys import AHEAD, adopt, ask_for, find_slot, is_far, spread, sweep
-from stairs.memory.arena import Arena, Batch
+from stairs.memory.arena import Arena, Batch, Input, Opening
+
+
+@jit
+def begin_push(arena_at: int, input_at: int, opening_at: int, renumber_at: int) -> int:
+    """Lay out the input of a push, words and marks, stream by stream, and save what an undo needs; return the status.
+
+    The caller has set the rows of each stream (J_ROWS). It makes the room that a status asks for and calls again; until
+    the status is DONE, nothing has changed that the next call does not set again. In Python, this took as long as the
+    arrivals of a small push.
+
+    renumber_at   the greatest sequence number
+    """
+    arena, given, opening = opened(Arena, arena_at, ()), opened(Input, input_at, ()), opened(Opening, opening_at, ())
+    streams, classes, attrs, meta, rows = arena.streams, arena.classes, arena.attrs, arena.meta, opening.rows
+    m, apart = streams.shape[0], meta[M_APART]
+    for i in range(m):
+        if streams[i, S_NEXT] + rows[J_ROWS, i] > renumber_at:
+            return NEED_NUMBERS
+    words, marks = np.int64(0), np.int64(0)
+    for i in range(m):
+        n, first = rows[J_ROWS, i], streams[i, S_NEXT]
+        if n > 0 and first - streams[i, S_LO] + n > streams[i, S_MASK] + 1:
+            meta[M_NEED] = i
+            return NEED_RING
+        rows[J_FIRST, i], rows[J_DEAD, i] = first, marks
+        rows[J_WORDS, i] = np.int64(given.words.ctypes.data) + 8 * words
+        for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
+            attrs[u64(x), A_INPUT] = words
+            attrs[u64(x), A_DEAD] = marks
+            words += n * classes[attrs[u64(x), A_CLASS], C_WIDTH]
+            marks += n * apart
+        marks += n * (1 - apart)
+    if words > given.words.shape[0] or marks > given.dead.shape[0]:
+        opening.need[0], opening.need[1] = words, marks
+        return NEED_INPUT
+    for mark in range(marks):
+        given.dead[u64(mark)] = 0
+    for field in range(M_OF_PUSH):
+        meta[field] = 0
+    for i in range(m):
+        for field in range(streams.shape[1]):
+            opening.streams[i, field] = streams[i, field]
+    for field in range(meta.shape[0]):
+        opening.meta[field] = meta[field]
+    return DONE
 
 
 @inlined
-def start(arena: Arena, rows: np.ndarray) -> None:
-    """Sweep dead keys, record the ids in use, and lay out the input: words and marks, stream by stream."""
-    streams, classes, attrs = arena.streams, arena.classes, arena.attrs
+def start(arena: Arena) -> None:
+    """Sweep dead keys, and record the ids in use."""
+    classes = arena.classes
     sweep(arena)
     for c in range(classes.shape[0]):
         classes[c, C_NEXT0] = classes[c, C_NEXT]
         classes[c, C_FREE0] = classes[c, C_FREE]
-    words, marks = np.int64(0), np.int64(0)
-    for i in range(streams.shape[0]):
-        for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
-            attrs[u64(x), A_INPUT] = words
-            attrs[u64(x), A_DEAD] = marks
-            words += rows[i] * classes[attrs[u64(x), A_CLASS], C_WIDTH]
-            marks += rows[i] * arena.meta[M_APART]
-        marks += rows[i] * (1 - arena.meta[M_APART])
     arena.meta[M_STARTED] = 1
+
+
+@inlined
+def null_of(arena: Arena, x: int) -> int:
+    """Return the key id of a null in attribute x: negative; with M_APART, another one in each attribute of a class."""
+    return -1 - arena.attrs[x, A_COLUMN] * arena.meta[M_APART]
+
+
+@inlined
+def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> int:
+    """Do the work of `intern_keys` for keys of one word, with the descriptors of stream and class in registers."""
+    streams, classes, recs, table, words = arena.streams, arena.classes, arena.recs, arena.table, arena.words
+    i, c = arena.attrs[x, A_STREAM], arena.attrs[x, A_CLASS]
+    source, dead, null = arena.attrs[x, A_INPUT], arena.attrs[x, A_DEAD], null_of(arena, x)
+    ring, mask, width = streams[i, S_RECS] + arena.attrs[x, A_OFFSET] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
+    base, shift, home = classes[c, C_TABLE], classes[c, C_SHIFT], classes[c, C_WORDS]
+    last = (np.int64(1) << (64 - shift)) - 1
+    heads, stride = classes[c, C_HEADS], classes[c, C_STRIDE]
+    stack, free = classes[c, C_FREELIST], classes[c, C_FREE]
+    following, room = classes[c, C_NEXT], classes[c, C_CAPACITY]
+    first, far, r = streams[i, S_NEXT], is_far(arena, c), np.int64(start)
+    while r < rows:
+        if far and r + AHEAD < rows:
+            ask_for(arena, c, batch.input[u64(source + r + AHEAD)])
+        kid = null
+        if batch.dead[u64(dead + r)] == 0:
+            word = batch.input[u64(source + r)]
+            slot = spread(word, shift)
+            p = base + 2 * slot
+            kid = table[u64(p + 1)]
+            while kid >= 0 and table[u64(p)] != word:
+                slot = (slot + 1) & last
+                p = base + 2 * slot
+                kid = table[u64(p + 1)]
+            if kid < 0:
+                if free > 0:
+                    free -= 1
+                    kid = np.int64(arena.freed[u64(stack + free)])
+                elif following < room:
+                    kid = following
+                    following += 1
+                else:
+                    break
+                table[u64(p)] = word
+                table[u64(p + 1)] = kid
+                words[u64(home + kid)] = word
+                arena.heads[u64(heads + kid * stride)] = -1
+        recs[u64(ring + ((first + r) & mask) * width)] = kid
+        r += 1
+    classes[c, C_DEBT] += 2 * (classes[c, C_FREE] - free + following - classes[c, C_NEXT])
+    classes[c, C_FREE], classes[c, C_NEXT] = free, following
+    return r
+
+
+@inlined
+def intern_keys(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> int:
+    """Write the key ids of rows start .. rows - 1, by attribute x, into their future records.
+
+    Return `rows`, or the row whose key has no room for an id.
+    """
+    streams, recs = arena.streams, arena.recs
+    i, c = arena.attrs[x, A_STREAM], arena.attrs[x, A_CLASS]
+    source, dead = arena.attrs[x, A_INPUT], arena.attrs[x, A_DEAD]
+    ring, mask, width = streams[i, S_RECS] + arena.attrs[x, A_OFFSET] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
+    for r in range(start, rows):
+        kid = null_of(arena, x)
+        if batch.dead[u64(dead + r)] == 0:
+            at = source + r * arena.classes[c, C_WIDTH]
+            p = find_slot(arena, c, batch.input, at)
+            kid = arena.table[u64(p + 1)]
+            if kid < 0:
+                kid = adopt(arena, c, batch.input, at, p)
+                if kid < 0:
+                    return r
+        recs[u64(ring + ((streams[i, S_NEXT] + r) & mask) * width)] = kid
+    return np.int64(rows)
 
 
 @inlined
@@ -65,46 +194,20 @@ def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
     """Write the key ids of all rows of the push into their future records. A later call resumes where this one stopped.
 
     In a separate pass, the look-ups of neighbouring rows do not wait for each other. `Modules.begin` made room in the
-    rings for all rows in addition to the live windows. A null has a negative id; with M_APART, another one in each
-    attribute of a class, so that two nulls differ.
+    rings for all rows in addition to the live windows.
     """
-    attrs, streams, classes, recs, meta = arena.attrs, arena.streams, arena.classes, arena.recs, arena.meta
-    table = arena.table
+    attrs, meta = arena.attrs, arena.meta
     while meta[M_INTERN_ATTR] < attrs.shape[0]:
         x = meta[M_INTERN_ATTR]
         i, c = attrs[x, A_STREAM], attrs[x, A_CLASS]
-        ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
-        first, dead = streams[i, S_NEXT], attrs[x, A_DEAD]
-        field, source, words = attrs[x, A_OFFSET] + 1, attrs[x, A_INPUT], classes[c, C_WIDTH]
-        base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
-        last = (np.int64(1) << (64 - shift)) - 1
-        far, null = is_far(arena, c), -1 - attrs[x, A_COLUMN] * meta[M_APART]
-        for r in range(meta[M_INTERN_ROW], rows[i]):
-            if far and r + AHEAD < rows[i]:
-                ask_for(arena, c, batch.input[u64(source + r + AHEAD)])
-            kid = null
-            if batch.dead[u64(dead + r)] == 0:
-                at = source + r * words
-                if words == 1:
-                    # As find_slot does, with the descriptors of the class in registers.
-                    tag = batch.input[u64(at)]
-                    slot = spread(tag, shift)
-                    p = base + 2 * slot
-                    kid = table[u64(p + 1)]
-                    while kid >= 0 and table[u64(p)] != tag:
-                        slot = (slot + 1) & last
-                        p = base + 2 * slot
-                        kid = table[u64(p + 1)]
-                else:
-                    p = find_slot(arena, c, batch.input, at)
-                    kid = table[u64(p + 1)]
-                if kid < 0:
-                    kid = adopt(arena, c, batch.input, at, p)
-                    if kid < 0:
-                        meta[M_INTERN_ROW] = r
-                        meta[M_NEED] = c
-                        return NEED_KEYS
-            recs[u64(ring + ((first + r) & mask) * width + field)] = kid
+        if arena.classes[c, C_WIDTH] == 1:
+            r = intern_words(arena, batch, x, meta[M_INTERN_ROW], rows[i])
+        else:
+            r = intern_keys(arena, batch, x, meta[M_INTERN_ROW], rows[i])
+        if r < rows[i]:
+            meta[M_INTERN_ROW] = r
+            meta[M_NEED] = c
+            return NEED_KEYS
         meta[M_INTERN_ATTR] = x + 1
         meta[M_INTERN_ROW] = 0
     return DONE
@@ -119,7 +222,7 @@ def open_push(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
     arena.meta[M_SHORT] = 0
     arena.meta[M_NEED] = 0
     if arena.meta[M_STARTED] == 0:
-        start(arena, rows)
+        start(arena)
     return intern_batch(arena, batch, rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stairs.descriptors import J_FIRST, J_WORDS
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.memory import (
     ARROW_BUFFERS,
@@ -33,10 +34,8 @@ I_PLACE = 4  # slots of the ring - 1; of a key, the words of a row before it in 
 I_LEFT = 5  # output: 1 = it has a null, so it was not copied
 I_FIELDS = 6
 
-# batches[i]: the rows of a stream, first an ArrowArray with a child for each column; a released one = there are none
-G_FIRST = ARROW_WORDS  # the first value goes to slot FIRST & mask of a ring
-G_WORDS = ARROW_WORDS + 1  # address of the input of the stream
-G_FIELDS = ARROW_WORDS + 2
+# batches[i]: the rows of a stream, an ArrowArray with a child for each column; a released one = there are none
+G_FIELDS = ARROW_WORDS
 
 # columns[k]: a column to gather for results
 P_STREAM = 0  # stream it belongs to
@@ -77,10 +76,11 @@ def release_all(batches: np.ndarray) -> None:
 
 
 @jit
-def copy_batches(copies: np.ndarray, batches: np.ndarray) -> int:
+def copy_batches(copies: np.ndarray, batches: np.ndarray, rows: np.ndarray) -> int:
     """Copy columns of a push into rings and input, and release its batches; return the number of columns left out.
 
-    A column with a null is left out (I_LEFT). copies int64[columns, I_FIELDS], batches int64[streams, G_FIELDS].
+    A column with a null is left out (I_LEFT). copies int64[columns, I_FIELDS], batches int64[streams, G_FIELDS]; rows
+    as of an Opening: values go to the slots from FIRST & mask of a ring on, or to the words.
     """
     left = 0
     for k in range(copies.shape[0]):
@@ -98,11 +98,11 @@ def copy_batches(copies: np.ndarray, batches: np.ndarray) -> int:
             continue
         source = peek_int64(buffers + 8) + width * peek_int64(column + ARROW_OFFSET)
         if ring == 0:
-            copy_run(source, batches[i, G_WORDS] + 8 * n * copies[k, I_PLACE], width, n)
+            copy_run(source, rows[J_WORDS, i] + 8 * n * copies[k, I_PLACE], width, n)
             continue
         # One copy up to the end of the ring, and one from its start. It has a slot for each row.
         mask = copies[k, I_PLACE]
-        slot = batches[i, G_FIRST] & mask
+        slot = rows[J_FIRST, i] & mask
         before = min(n, mask + 1 - slot)
         copy_run(source, ring + slot * width, width, before)
         copy_run(source + before * width, ring, width, n - before)
@@ -133,7 +133,22 @@ def gather_run(ring: int, out: int, width: int, mask: int, ids: np.ndarray, at: 
 
 
 @jit
+def gather_message(
+    columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, header: int, header_bytes: int, out: int, room: int
+) -> None:
+    """Copy a header from its address, and after it the columns of the output, as `gather` does."""
+    copy_run(header, out, 1, header_bytes)
+    gather_columns(columns, ids, n_streams, n, out + header_bytes, room)
+
+
+@jit
 def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: int, room: int) -> None:
+    """Copy the value of each component into the columns of the output; see `gather_columns`."""
+    gather_columns(columns, ids, n_streams, n, out, room)
+
+
+@inlined
+def gather_columns(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: int, room: int) -> None:
     """Copy the value of each component into the columns of the output.
 
     columns   int64[n_columns, P_FIELDS]

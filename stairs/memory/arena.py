@@ -89,6 +89,21 @@ class Input(NamedTuple):
     dead: Bytes
 
 
+class Opening(NamedTuple):
+    """The open push: what it has, and what was before it (`stairs.kernels.opening`).
+
+    rows     int64[J_FIELDS, streams]   the rows of each stream
+    need     int64[2]                   words and marks that the input needs, where it lacks room for them
+    streams  int64[streams, S_FIELDS]   the descriptors of the streams before it
+    meta     int64[M_FIELDS]            `meta` before it
+    """
+
+    rows: Rows
+    need: Int64s
+    streams: Rows
+    meta: Int64s
+
+
 class Batch(NamedTuple):
     """One push.
 

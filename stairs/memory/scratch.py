@@ -50,7 +50,7 @@ def _events(room: int) -> dict[str, Any]:
 class Scratch:
     """Scratch memory for the pushes of one engine.
 
-    input    room for the rows of a push, whose key words start at `address`
+    input    room for the rows of a push
     walk     arrays in which kernels walk, with the results that they found
     chunk    arrays in which the events of a chunk probe
     most     the most events of a chunk
@@ -66,7 +66,6 @@ class Scratch:
         self._classes = n = n_classes
         room = room or Room()
         self.input = Input(np.empty(room.words, np.int64), np.empty(room.rows, np.uint8))
-        self.address = self.input.words.ctypes.data
         self.walk = Walk(
             ids=np.empty(room.results * m, np.int32),
             signs=np.empty(room.signs, np.uint8),
@@ -82,7 +81,7 @@ class Scratch:
         )
         self.chunk = Chunk(
             streams=np.zeros((m, K_FIELDS), np.int64),
-            **_events(max(room.chunk, FIRST_EVENTS)),
+            **_events(max(room.chunk, min(room.rows, most), FIRST_EVENTS)),
             levels=np.zeros((m, m, L_FIELDS), np.int64),
             sources=np.zeros((n, 3), np.int64),
             partials=np.empty(room.partials, np.int32),
@@ -101,17 +100,14 @@ class Scratch:
         return sum(array.nbytes for array in (*self.walk, *self.chunk, *self.input))
 
     def take_in(self, words: int, rows: int) -> None:
-        """Make room for `words` key words and `rows` rows, and clear the marks of the rows."""
+        """Make room for `words` key words and `rows` rows."""
         if len(self.input.words) < words:
-            room = np.empty(2 * words, np.int64)
-            wider, address = self.input._replace(words=room), room.ctypes.data
-            # No call between the two assignments: an exception there would leave the address of freed memory.
-            self.input, self.address = wider, address
+            self.input = self.input._replace(words=np.empty(2 * words, np.int64))
         if len(self.input.dead) < rows:
+            # A chunk first: a push looks only at the room for marks.
+            if len(self.chunk.places) < min(2 * rows, self.most):
+                self.chunk = self.chunk._replace(**_events(min(2 * rows, self.most)))
             self.input = self.input._replace(dead=np.empty(2 * rows, np.uint8))
-        self.input.dead[:rows] = 0
-        if len(self.chunk.places) < min(rows, self.most):
-            self.chunk = self.chunk._replace(**_events(min(2 * rows, self.most)))
 
     def grow_results(self, used: int, need: int, signed: bool) -> None:
         """Make room for `need` results, and for their signs if they are `signed`; the first `used` results stay.

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from eddy import Branch, InputError, PlanError, Query, QueryError, Range, Rows, Stream
+from eddy.placement.choice import Choice
 from eddy.placement.costs import UnitCosts
 from eddy.placement.simulation import Simulation
 from tests.placement.chains import chain
@@ -47,6 +48,37 @@ def test_auto_follows_the_data() -> None:
     assert cluster.history().num_rows >= 1
     fixed = {way: run(way, 8, [SELECTIVE, EXPLODING, SELECTIVE]).clock for way in ("grid", "hops")}
     assert cluster.clock <= 1.15 * min(fixed.values())
+
+
+class Predictions:
+    """A planner whose routes are names of kinds, and whose figures are seconds by kind."""
+
+    def grid_routes(self, figures: Any) -> Any:
+        return ("grid",)
+
+    def hop_routes(self, figures: Any) -> Any:
+        return ("hops",)
+
+    def predicted(self, routes: Any, figures: Any) -> float:
+        return float(figures[routes[0]])
+
+    def moving(self, old: Any, new: Any, figures: Any) -> float:
+        return 0.0
+
+
+def test_an_outcome_under_other_data_corrects_no_prediction() -> None:
+    """Hops took less than predicted while few results came; many come now, and the grid takes more than predicted."""
+    choice = Choice(Predictions())  # type: ignore[arg-type]
+    few, many = {"grid": 17.0, "hops": 11.0}, {"grid": 200.0, "hops": 280.0}
+    runs: Any = ("hops",)
+    assert choice.choose("hops", runs, few, few, 8.0, False) is None  # type: ignore[arg-type]
+    runs = ("grid",)
+    assert choice.choose("grid", runs, many, many, 320.0, False) is None  # type: ignore[arg-type]
+    # While few come again, the outcome of the hops counts again.
+    chosen = choice.choose("grid", runs, few, few, 17.0, False)  # type: ignore[arg-type]
+    assert chosen is not None
+    assert chosen.kind == "hops"
+    assert chosen.after == pytest.approx(8.0)
 
 
 def test_one_node_needs_no_shipping() -> None:

@@ -39,6 +39,8 @@ def test_all_switch_after_all_are_ready(n: int, doubled: bool) -> None:
     assert nodes[0].full() == []
 
 
+SPAN = 10
+KEYS = {"S0": ["k0"], "S1": ["k0", "k1"], "S2": ["k1"]}
 PLAN = {
     "S0": [("S1", "ship"), ("S2", "ship")],
     "S1": [("S0", "ship"), ("S2", "ship")],
@@ -121,6 +123,20 @@ def test_rows_that_no_tuple_probes_are_not_requested() -> None:
     tables = cluster.push(batches(query, epochs[2]))
     assert {"Request", "Base"} < set(cluster.messages()["name"].to_pylist())
     assert tables.num_rows
+
+
+def test_rows_that_are_due_before_a_tuple_are_not_requested() -> None:
+    """The first rows after a change have the keys of the base, but lie beyond its windows."""
+    query = chain(3, SPAN)
+    early, late = ({name: {"t": [t], "n": [t], **{c: [1] for c in KEYS[name]}} for name in KEYS} for t in (0, SPAN + 1))
+    between = {"S0": {**early["S0"], "t": [SPAN]}}
+    for rows_, requested in ((late, False), (between, True)):
+        cluster = Simulation(query, placement=PLAN)
+        assert cluster.push(early).num_rows == 1
+        cluster.change(OTHER)
+        cluster.push({})  # the nodes change
+        assert cluster.push(rows_).num_rows == 1
+        assert ("Request" in cluster.messages()["name"].to_pylist()) == requested
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 9, 10, 64])

@@ -10,9 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stairs.descriptors import C_CAPACITY, C_DEBT, C_FREE, C_HAND, C_NEXT, C_SHIFT
+from stairs.descriptors import (
+    A_MARKS,
+    C_CAPACITY,
+    C_DEBT,
+    C_FREE,
+    C_HAND,
+    C_NEXT,
+    C_SHIFT,
+    M_MARKS,
+    S_BASE,
+    S_LO,
+    S_NEXT,
+)
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.keys import FREED, SLACK, adopt, drop_key, find_slot, sweep
+from stairs.kernels.marks import MARKED
 from stairs.modules import Modules
 from stairs.stems import FIRST_KEYS, FIRST_SLOTS
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
@@ -31,13 +44,14 @@ def homed_at(slot: int, k: int, slots: int = FIRST_SLOTS) -> int:
 
 
 find_slot_of = callable_step(find_slot)
+adopt_key = callable_step(adopt)
 
 
 class Directory:
     """The directory of class 0 alone, without tuples: every key is dead until a test inserts one."""
 
-    def __init__(self, width: int = 1) -> None:
-        self.modules = Modules(one_class([rows_window(10), rows_window(10)], width))
+    def __init__(self, width: int = 1, modules: Modules | None = None) -> None:
+        self.modules = modules or Modules(one_class([rows_window(10), rows_window(10)], width))
         self.width = width
 
     def place(self, key: Key) -> int:
@@ -48,7 +62,7 @@ class Directory:
         return int(self.modules.arena.table[self.place(key) + 1])
 
     def adopt(self, key: Key) -> int:
-        return int(adopt(self.modules.arena, 0, np.array(key, np.int64), 0, self.place(key)))
+        return int(adopt_key(self.modules.arena, 0, np.array(key, np.int64), 0, self.place(key)))
 
     def drop(self, kid: int) -> None:
         drop_key(self.modules.arena, 0, kid)
@@ -247,21 +261,84 @@ def test_nothing_is_owed_while_no_key_is_new() -> None:
     assert driver.modules.classes[0, C_SHIFT] == 65 - FIRST_SLOTS.bit_length()
 
 
-def test_an_id_that_is_free_is_passed_over_with_its_mark_and_without() -> None:
+def test_an_id_that_is_free_is_passed_over() -> None:
     directory = Directory()
     for k in range(6):
         directory.adopt((k,))
     modules = directory.modules
-    heads = modules.heads.view(0).reshape(-1, 2)
     directory.drop(2)
     directory.drop(4)
+    modules.streams[:, [S_LO, S_NEXT]] = 100
+    modules.renumber()
+    assert modules.streams[0, S_BASE] > 0
+    heads = modules.heads.view(0).reshape(-1, 2)
     assert heads[[2, 4], 0].tolist() == [FREED, FREED]
-    # Renumbering raises heads to -1, and the key of a free id may have another id now.
-    heads[4] = -1
     assert directory.adopt((2,)) == 4
-    heads[2] = -1
     modules.classes[0, C_DEBT] = 6
     assert sweep(modules.arena) == 5
     assert sorted(modules.freed.view(0)[:6].tolist()) == list(range(6))
     assert key_ids(modules, 0) == {}
+    modules.streams[:, [S_LO, S_NEXT]] = 0
     modules.check()
+
+
+def test_a_key_takes_over_heads_that_end_every_chain() -> None:
+    driver = Driver(one_class([rows_window(2), rows_window(2)]))
+    for _ in range(3):
+        driver.push([Row(i, ((1,),)) for i in (0, 1)])
+    driver.push([Row(i, ((k,),)) for k in (2, 3) for i in (0, 1)])
+    known = key_ids(driver.modules, 0)
+    driver.push([Row(0, ((4,),))])
+    again = next(number for number, key in key_ids(driver.modules, 0).items() if key == (4,))
+    assert known[again] == (1,)
+    driver.push([Row(1, ((4,),))])
+    driver.modules.check()
+
+
+@given(
+    streams=st.integers(2, 9),
+    width=st.sampled_from([1, 2]),
+    live=st.integers(0, 120),
+    dead=st.integers(1, 120),
+    part=st.sampled_from([1, 3, 1000]),
+    marked=st.sampled_from([0, 0.2]),
+    seed=st.integers(0, 10**6),
+)
+def test_the_sweep_takes_few_keys_and_many(
+    streams: int, width: int, live: int, dead: int, part: int, marked: float, seed: int
+) -> None:
+    # Few dead keys are removed from the table one by one; if they are many, the table is filled anew.
+    rng, every = random.Random(seed), range(live + dead)
+    modules = Modules(one_class([rows_window(10)] * streams, width))
+    directory = Directory(width, modules)
+    keys = [(rng.choice([homed_at(k % 9, k), rng.getrandbits(62)]), k)[:width] for k in every]
+    for key in keys:
+        while directory.adopt(key) < 0:
+            modules._grow_keys(0)
+    lows = [rng.randrange(1, 50) for _ in range(streams)]
+    heads = modules.heads.view(0).reshape(-1, streams)
+    heads[: live + dead] = [[rng.randrange(-1, low) for low in lows] for _ in every]
+    alive = set(rng.sample(every, live))
+    for kid in alive:
+        column = rng.randrange(streams)
+        heads[kid, column] = lows[column] + rng.randrange(3)
+    marks = (np.random.default_rng(seed).random(heads.shape) < marked) & (heads >= 0)
+    heads[marks] = MARKED - heads[marks]
+    modules.attrs[:, A_MARKS] = marks.sum(axis=0)
+    modules.meta[M_MARKS] = marks.sum()
+    modules.streams[:, S_LO] = lows
+    modules.streams[:, S_NEXT] = np.add(lows, live + dead)
+    left = dict(enumerate(keys))
+    while len(left) > live:
+        modules.classes[0, C_DEBT] = rng.randrange(1, len(every) // part + 2)
+        taken = sweep(modules.arena)
+        assert len(left) - taken == len(key_ids(modules, 0))
+        left = key_ids(modules, 0)
+        assert alive <= left.keys()
+        freed = modules.freed.view(0)[: modules.classes[0, C_FREE]].tolist()
+        assert sorted([*freed, *left]) == list(every)
+        assert [directory.find(key) for key in keys] == [kid if kid in left else -1 for kid in every]
+        marks = heads <= MARKED
+        assert modules.attrs[:, A_MARKS].tolist() == marks.sum(axis=0).tolist()
+        assert modules.meta[M_MARKS] == marks.sum()
+        assert (heads[freed, 0] == FREED).all()

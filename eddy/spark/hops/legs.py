@@ -20,7 +20,7 @@ from eddy.ingest.keys import key_hash
 from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints
 from eddy.query.query import Query
-from eddy.results.results import Combinations, Place, Results
+from eddy.results.results import Combined, Place, Results
 from eddy.spark.hops.windows import Bounds, Found, Keys, SortedWindow
 from eddy.spark.partitioning.kernels import find_cells, group_rows
 from eddy.spark.partitioning.split import PIECE_BYTES, PIECE_ROWS
@@ -185,8 +185,7 @@ class Legs:
         def numbers() -> Ints:
             raise NotImplementedError("a join in hops has no arrival numbers")
 
-        found = Combinations(len(tuples), np.zeros(0, np.uint8), 0, lambda: columns, numbers)
-        return self._results.make(found).table
+        return self._results.make(Combined(len(tuples), lambda: columns, numbers)).table
 
     def dealt(
         self, tuples: pa.RecordBatch, bound: tuple[int, ...], c: int, partitions: int

@@ -1,0 +1,52 @@
+"""The combinations that the kernels found in the push at hand: numbers of tuples, gathered when somebody asks."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.results.results import Place
+from stairs.descriptors import M_DELETED, M_OUT, S_BASE
+from stairs.modules import Modules
+from stairs.payload import Payload
+from stairs.plain_types import Column
+from stairs.row_messages import RowMessages
+
+
+class Walked:
+    """The results of the open push of one engine, `eddy.results.results.Combinations`; made once, for all pushes.
+
+    messages   what makes tables of few rows, None = results are no plain columns
+    """
+
+    def __init__(self, modules: Modules, payload: Payload, messages: RowMessages | None) -> None:
+        self._modules, self._payload, self._messages = modules, payload, messages
+
+    @property
+    def size(self) -> int:
+        """Their number."""
+        return self._modules.figures[M_OUT]
+
+    @property
+    def signs(self) -> npt.NDArray[np.uint8]:
+        """INSERTED or DELETED, uint8[size or more]."""
+        return self._modules.walk.signs
+
+    @property
+    def deleted(self) -> int:
+        """How many of them are deleted."""
+        return self._modules.figures[M_DELETED]
+
+    def columns(self) -> dict[Place, Column]:
+        """Return the kept columns of the combinations."""
+        modules = self._modules
+        return self._payload.gather(modules.walk.ids, self.size, modules.streams[:, S_BASE])
+
+    def numbers(self) -> npt.NDArray[np.int64]:
+        """Return the arrival numbers of their components, int64[streams, size]."""
+        return self._modules.arrival_numbers()
+
+    def rows(self) -> pa.Table | None:
+        """Return their columns as a table if they are few and plain, else None."""
+        return None if self._messages is None else self._messages.table(self._modules.walk.ids, self.size)
