@@ -13,6 +13,7 @@ import pytest
 
 from eddy import PlanError, Predicate, Query
 from eddy.spark import SparkJoinError, explain, join
+from eddy.spark.hops import measured
 from eddy.spark.hops.costs import TaskCosts
 from eddy.spark.streaming.driver import forecast, placement
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
@@ -214,7 +215,7 @@ def test_auto_changes_by_the_figures_while_the_join_runs(
 ) -> None:
     """Forecasts are forced: what rows cost is for a benchmark."""
     monkeypatch.setattr(forecast, "HOPS", FREE)
-    monkeypatch.setattr(forecast, "MOST_FACTOR", 1.0)
+    monkeypatch.setattr(measured, "MOST_FACTOR", 1.0)
     run = Run(spark, tmp_path, "RSTU", 9, 3)
     for _ in range(4):
         run.add()
@@ -223,8 +224,11 @@ def test_auto_changes_by_the_figures_while_the_join_runs(
     placed = [one["placement"] for one in running.batches().to_pylist()]
     assert placed == ["grid", "grid", "hops", "hops"], "one forecast is not enough"
     assert "predicted per micro-batch" in running.explain()
+    stored = running._batches.manifest.extra["placement"]["costs"]
+    assert stored["grid"]
     running.stop()
     running = run.start(placement="auto", partitions=3)
+    assert running._batches.placing.saved(None)["costs"] == stored, "it begins with the costs that it had"
     assert run.batch(running)["placement"] == "hops", "it begins with the hops that it had"
     assert "rounds of hops over 3 nodes" in running.explain()
     monkeypatch.setattr(forecast, "HOPS", DEAR)

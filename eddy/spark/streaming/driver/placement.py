@@ -4,8 +4,9 @@ The placement may be another one in each micro-batch. All rows are in the log, a
 used only in the state that the newest manifest stands for. So a change needs no protocol: the tasks make engines or
 copies that are missing from the rows of the log, and the commit of the manifest is the switch.
 
-Each manifest stores the placement that was asked for and the hops that ran. A start that asks for none goes on with
-both; "hops" and "auto" begin with the hops.
+Each manifest stores the placement that was asked for, the hops that ran, and the figures to which the costs of this
+join are fitted. A start that asks for no placement goes on with all of them; "hops" and "auto" begin with the hops and
+the costs.
 
 "hops" and "auto" decide by forecasts, "auto" also between hops and the grid. A change must be predicted to be worth it
 in several forecasts in a row, and to pay for what it reads from the log; then the new placement rests for a while.
@@ -25,6 +26,7 @@ from eddy.placement.keys import classes_of
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.hops import Hops, own_hops
+from eddy.spark.hops.measured import Measured
 from eddy.spark.hops.placing import Placement, check_placement, why_one_round
 from eddy.spark.hops.saved import SavedPlacement, saved
 from eddy.spark.partitioning.job import Job
@@ -90,6 +92,7 @@ class Placing:
         self._job, self._nodes, self._memory = job, nodes, memory
         self._lock = Lock()
         self._asked: Placement = "grid"
+        self._measured = Measured() if before is None else before.costs
         self._forecasts: Forecasts | None = None
         self._live: Sequence[int] = [0] * len(job.query.streams)
         self._better = self._rest = self._watched = self._unmeasured = 0
@@ -110,7 +113,10 @@ class Placing:
             self._asked = placement
             self._better, self._rest, self._watched = 0, 0, REST
             follows = placement in ("hops", "auto") and _why_grid(self._job, self._memory) is None
-            self._forecasts = (self._forecasts or Forecasts(self._job, self._nodes)) if follows else None
+            if not follows:
+                self._forecasts = None
+            elif self._forecasts is None:
+                self._forecasts = Forecasts(self._job, self._nodes, self._measured)
 
     @property
     def measures(self) -> bool:
@@ -156,9 +162,9 @@ class Placing:
         return best
 
     def saved(self, hops: Hops | None) -> dict[str, Any]:
-        """Return what a manifest stores: the placement that is asked for, and the hops that its micro-batch ran in."""
+        """Return what a manifest stores: the placement that is asked for, the hops that ran, and the costs."""
         with self._lock:
-            return saved(self._job.query, self._asked, hops)
+            return saved(self._job.query, self._asked, hops, self._measured)
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...] | None:
         """Return every how manieth row of each stream the tasks sample; None: no row."""
@@ -196,6 +202,9 @@ class Placing:
             lines += hops.lines(self._job.query.graph.names, labels)
         if found is not None and self._forecasts is not None:
             lines.append(f"  predicted per micro-batch: {found.grid_s:.3g} s in the grid, {found.hops_s:.3g} s in hops")
+        if self._forecasts is not None:
+            grid, hop = len(self._measured.grid), len(self._measured.hops)
+            lines.append(f"  costs fitted to the micro-batches of this join: {grid} in the grid, {hop} in hops")
         return "\n".join(lines)
 
 
