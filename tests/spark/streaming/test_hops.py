@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from eddy import PlanError, Predicate, Query
+from eddy import CapacityError, PlanError, Predicate, Query
 from eddy.spark import SparkJoinError, explain, join
 from eddy.spark.hops import measured
 from eddy.spark.hops.costs import TaskCosts
@@ -174,6 +174,25 @@ def test_copies_of_windows_come_from_the_log(spark: SparkSession, tmp_path: Path
     run.check()
 
 
+def test_too_small_a_bound_of_a_node_is_an_error_and_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, "RST", 9, 2)
+    plan = run.plan()
+    running = run.start(placement=plan, max_bytes=10_000_000)
+    run.batch(running)
+    running.stop()
+    run.add(30)
+    running = run.start(max_bytes=4_000)
+    with pytest.raises(Exception, match=r"node . of a join in hops would take [\d,]+ bytes with .* of stream '[RST]'"):
+        running.processAllAvailable()
+    assert "max_bytes is 4,000: use shorter windows" in str(running.exception())
+    assert isinstance(running._batches.problem, CapacityError)
+    assert running._batches.manifest.batch == 0
+    running = run.start(max_bytes=10_000_000)
+    assert run.batch(running)["placement"] == "hops"
+    running.stop()
+    run.check()
+
+
 def accepted(rows: pa.RecordBatch, *, traps: str) -> Any:
     """The filter of results: a place where workers die."""
     pass_by(Path(traps), "join")
@@ -265,8 +284,6 @@ def test_what_cannot_run_in_hops_is_refused(spark: SparkSession, tmp_path: Path)
         asked(compared, placement="hops")
     with pytest.raises(SparkJoinError, match="memory= bounds engines"):
         asked(query, placement=run.plan(), memory="1 GiB")
-    with pytest.raises(SparkJoinError, match="max_bytes"):
-        asked(query, placement="hops", max_bytes=1 << 24)
     with pytest.raises(SparkJoinError, match='pass "grid"'):
         asked(query, placement="rounds")
     with pytest.raises(PlanError, match="stream S has no plan"):
@@ -275,6 +292,8 @@ def test_what_cannot_run_in_hops_is_refused(spark: SparkSession, tmp_path: Path)
     said = explain(compared, frames, placement="auto", **how)
     assert "'auto' is asked for, and R.n < T.n is no equality" in said
     assert "2 rounds of hops over 2 nodes" in explain(query, frames, placement="hops", **how)
+    said = explain(query, frames, placement="auto", max_bytes=1 << 24, **how)
+    assert "'auto' is asked for, and max_bytes= bounds an engine, and a node of hops takes more" in said
     run.add()
     running = run.start()
     with pytest.raises(PlanError, match="no stream 'X'"):

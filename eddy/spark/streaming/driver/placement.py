@@ -27,9 +27,10 @@ from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.hops import Hops, own_hops
 from eddy.spark.hops.measured import Measured
-from eddy.spark.hops.placing import Placement, check_placement, why_one_round
+from eddy.spark.hops.placing import Placement, check_placement
 from eddy.spark.hops.saved import SavedPlacement, saved
 from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.operators import why_unplaced
 from eddy.spark.streaming.driver.forecast import Forecast, Forecasts
 from eddy.spark.streaming.worker.samples import Sample
 
@@ -46,17 +47,24 @@ HORIZON = 32
 def check_streaming(job: Job, placement: Placement, memory: int | None) -> None:
     """Raise SparkJoinError, or PlanError for a plan, unless a streaming join can be placed in this way."""
     check_placement(placement)
-    why = None if placement == "grid" else _why_grid(job, memory)
+    why = None if placement == "grid" else _why_grid(job, memory, placement == "auto")
     if why is not None and placement != "auto":
         raise SparkJoinError(f'placement={placement!r}: {why}; such a join runs in one round: pass "grid"')
     if isinstance(placement, Mapping):
         own_hops(job.query, placement, 1, timed=True)
 
 
-def _why_grid(job: Job, memory: int | None) -> str | None:
-    """Return why a streaming join can only run in one round; None if it can run in hops."""
-    why = why_one_round(job.query, job)
-    return "memory= bounds engines, and hops have none" if why is None and memory is not None else why
+def _why_grid(job: Job, memory: int | None, chosen: bool) -> str | None:
+    """Return why a streaming join can only run in one round; None if it can run in hops.
+
+    chosen   whether the placement is chosen by figures, which must not fail a join that the grid would not
+    """
+    why = why_unplaced(job.query)
+    if why is None and memory is not None:
+        return "memory= bounds engines, and hops have none; max_bytes= bounds a node"
+    if why is None and chosen and job.options.max_bytes is not None:
+        return "max_bytes= bounds an engine, and a node of hops takes more"
+    return why
 
 
 def nearest(query: Query) -> dict[str, list[tuple[str, str]]]:
@@ -103,8 +111,11 @@ class Placing:
         """Of the newest micro-batch that was planned; None in one round."""
         asked = placement if placement is not None else "grid" if before is None else before.asked
         self.ask(asked)
-        if before is not None and asked in ("hops", "auto") and _why_grid(job, memory) is None:
+        if before is not None and asked in ("hops", "auto") and self._why_grid(asked) is None:
             self.hops = before.hops(job.query, nodes)
+
+    def _why_grid(self, placement: Placement) -> str | None:
+        return _why_grid(self._job, self._memory, placement == "auto")
 
     def ask(self, placement: Placement) -> None:
         """Place the steps in another way from the next micro-batch on."""
@@ -112,7 +123,7 @@ class Placing:
         with self._lock:
             self._asked = placement
             self._better, self._rest, self._watched = 0, 0, REST
-            follows = placement in ("hops", "auto") and _why_grid(self._job, self._memory) is None
+            follows = placement in ("hops", "auto") and self._why_grid(placement) is None
             if not follows:
                 self._forecasts = None
             elif self._forecasts is None:
@@ -195,7 +206,7 @@ class Placing:
         with self._lock:
             asked, found, hops = self._asked, self._forecast, self.hops
         how = f"{asked!r}" if isinstance(asked, str) else "a plan for each head"
-        why = _why_grid(self._job, self._memory) if asked == "auto" else None
+        why = self._why_grid(asked) if asked == "auto" else None
         lines = [f"placement: {_kind(hops)}; {how} is asked for{'' if why is None else f', and {why}'}"]
         if hops is not None:
             labels = [f"[{one}]" for one in self._job.shares.classes]
