@@ -292,7 +292,7 @@ def test_mistakes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mis
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("seed", "window"), [(1, 30), (2, None)])
 def test_a_node_that_exceeds_max_bytes_stops_the_micro_batch(tmp_path: Path, seed: int, window: int | None) -> None:
-    """What fails changes nothing: it is repeated with a larger bound, by the same workers or by others."""
+    """A micro-batch that fails changes nothing: a larger bound lets the same workers, or others, repeat it."""
     draw, query = random.Random(seed), chain(4, window)
     given = rows(query, 4, 40 if window else 6, 8 if window else 2, seed)
     run, failed, bound = HopRun(tmp_path, query, 2, draw), [], 0

@@ -35,7 +35,7 @@ from eddy.spark.streaming.driver.forecast import Forecast, Forecasts
 from eddy.spark.streaming.worker.samples import Sample
 
 WORTH = 1.1
-"""How many times as fast another placement must be predicted to be."""
+"""Least predicted gain, as a factor of speed, for which a job changes its placement."""
 PATIENCE, REST = 2, 6
 """In so many micro-batches in a row another placement must be better; after a change none is made for so many."""
 EVERY = 4

@@ -33,7 +33,7 @@ ROWS, BASE, TUPLES, END = range(4)
 """Kinds: rows of the micro-batch, rows of earlier ones, intermediate tuples, nothing more in this exchange."""
 _HEADER = struct.Struct("<iiii")
 _LOOK_S = 0.5
-"""How often a task that waits looks whether the driver still waits for it."""
+"""Time between two looks of a waiting task whether the driver still waits for it."""
 
 
 class Parcel(NamedTuple):
