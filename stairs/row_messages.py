@@ -24,8 +24,9 @@ FEW = 4096
 
 
 class Header(NamedTuple):
-    """What precedes the values in messages of some number of rows: its bytes, their address and number, and the size of
-    such a message.
+    """The part of a message before its values: its bytes, their address and number, and the size of the whole message.
+
+    It depends on the number of rows.
     """
 
     array: npt.NDArray[np.uint8]

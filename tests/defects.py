@@ -158,13 +158,13 @@ DEFECTS = (
     ),
     Defect(
         "where all streams join on one key, partners that are too old for each other join",
-        (Edit("stairs/kernels/one_key.py", "ALL if greatest <= deadline else", "ALL if greatest <= FOREVER else"),),
+        (Edit("stairs/kernels/one_key_results.py", "greatest <= deadline else", "greatest <= deadline + 5 else"),),
         "mjoin",
         seed=3,
     ),
     Defect(
         "where all streams join on one key, a partner at the end of its range is too old",
-        (Edit("stairs/kernels/one_key.py", "timely += end >= own", "timely += end > own"),),
+        (Edit("stairs/kernels/one_key_results.py", "timely += end >= own", "timely += end > own"),),
         "mjoin",
         seed=8,
     ),
@@ -172,7 +172,7 @@ DEFECTS = (
         "where all streams join on one key, older partners are forgotten",
         (
             Edit(
-                "stairs/kernels/one_key.py",
+                "stairs/kernels/one_key_results.py",
                 "while partner >= low:\n            partners",
                 "while partner > low:\n            partners",
             ),
@@ -182,7 +182,13 @@ DEFECTS = (
     ),
     Defect(
         "where all streams join on one key and only some combinations are in time, a partner is forgotten",
-        (Edit("stairs/kernels/one_key.py", "if partner < walk.lows[u64(j)]:", "if partner <= walk.lows[u64(j)]:"),),
+        (
+            Edit(
+                "stairs/kernels/one_key_results.py",
+                "if partner < met[u64(at + NEWEST + m + j)]:",
+                "if partner <= met[u64(at + NEWEST + m + j)]:",
+            ),
+        ),
         "mjoin",
         seed=1,
     ),

@@ -77,7 +77,35 @@ _FRAGMENT_DEFECTS = {
     "a late row counts in each fragment that has a copy": Edit(_TREE, " and self.is_place(group))", " and False)"),
 }
 
+_TIMES = "stairs/kernels/one_key_times.py"
+_ONE_KEY_DEFECTS = {
+    "marks of event times forget that arrivals may be late": Edit(
+        _TIMES, "greatest + meta[M_LATENESS] - size", "greatest - size"
+    ),
+    "tuples that are too old for new arrivals are so for late ones": Edit(
+        _TIMES, "gone if least >= before else low", "gone"
+    ),
+    "arrivals of one block are never too old for each other": Edit(
+        _TIMES, "hold &= least >= greatest - size", "hold &= True"
+    ),
+}
+
+_MARK_DEFECTS = {
+    "lists too long to be marked count for what a mark is worth": Edit(
+        "stairs/kernels/learning.py", "min(caused // size, listed * caused // (marks * found))", "caused // size"
+    ),
+    "what followed lists too long to be marked counts for what a mark is worth": Edit(
+        "stairs/kernels/learning.py", "listed * caused // (marks * found)", "listed // marks + (caused - found) // size"
+    ),
+}
+
 MODELS = {
+    "joins on one key": Model(
+        ("tests/stairs/test_one_key.py", "tests/stairs/driver.py", "tests/stairs/steps.py"),
+        "test_event_times_decide_as_in_the_model",
+        60,
+        _ONE_KEY_DEFECTS,
+    ),
     "ledgers": Model(
         ("tests/stairs/test_ledger.py", "tests/stairs/held.py"),
         "test_rows_are_those_of_the_model",
@@ -93,6 +121,12 @@ MODELS = {
         "test_groups_are_those_of_the_oracle_through_switches",
         80,
         _RING_DEFECTS,
+    ),
+    "no-good marks": Model(
+        ("tests/eddy/test_marks.py", "tests/eddy/lives.py", "tests/cases.py", "tests/key_types.py"),
+        "test_a_list_too_long_to_be_marked_does_not_count_for_what_a_mark_is_worth",
+        1,
+        _MARK_DEFECTS,
     ),
     "key groups on spark": Model(
         ("tests/spark/test_split_tree.py",),

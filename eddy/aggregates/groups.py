@@ -37,7 +37,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Progress(NamedTuple):
-    """How far the windows of a query are.
+    """The progress of the windows of a query.
 
     limit     windows that end at this time or before have been given; -NEVER = none
     next      no window that has results ends earlier, of those that have not been given

@@ -58,7 +58,7 @@ class Due(NamedTuple):
 
 
 class Buckets(Protocol):
-    """How event times make buckets, and buckets windows."""
+    """The division of event time into buckets, and of buckets into windows."""
 
     def of(self, times: Int64s) -> Int64s:
         """Return the bucket of each event time."""

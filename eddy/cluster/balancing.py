@@ -23,7 +23,7 @@ from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Rebalancer
 
 @dataclass
 class Balance:
-    """How a simulation balances.
+    """The way in which a simulation balances.
 
     policy   decides which group runs where; `Automatic` by default
     every    seconds between two decisions

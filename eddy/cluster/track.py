@@ -34,7 +34,7 @@ from stairs.graph import FOREVER
 
 
 class Setting(NamedTuple):
-    """How the engines of a node run: options of `eddy.Runtime`."""
+    """Options of `eddy.Runtime` for the engines of a node."""
 
     plan: str
     strategy: str

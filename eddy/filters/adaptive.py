@@ -89,7 +89,7 @@ class AdaptiveFilter:
         self.place = place
         self.adaptive = adaptive and n > 1
         self.reorders = 0
-        """How often the order was changed."""
+        """Number of changes of the order."""
         self.seconds = 0.0
         """Seconds that the filter took, those for samples among them."""
         self._order = list(range(n))

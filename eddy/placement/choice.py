@@ -12,7 +12,7 @@ from eddy.placement.synopses import Synopsis
 KINDS = ("grid", "hops")
 """Kinds of plan over nodes that share all steps."""
 WORTH = 1.05
-"""How many times as fast another kind of plan must be predicted to be before the cluster changes to it."""
+"""Least predicted gain, as a factor of speed, for which the cluster changes to another kind of plan."""
 ALIKE = 2.0
 """Factor within which two predictions of a kind of plan are alike enough for one to be corrected as the other was."""
 PAYBACK = 8
@@ -33,7 +33,7 @@ class Chosen(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a prediction turned out: predicted seconds of an epoch, and the measured ones as a multiple of them."""
+    """The outcome of a prediction: predicted seconds of an epoch, and the measured ones as a multiple of them."""
 
     predicted: float
     off: float

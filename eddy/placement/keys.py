@@ -41,6 +41,11 @@ class KeyNumbers:
         """The number of byte strings and wide keys that it keeps."""
         return sum(one.most for one in (*self._texts.values(), *self._wide.values()))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the strings and keys that it keeps, and of their tables."""
+        return sum(one.nbytes for one in (*self._texts.values(), *self._wide.values()))
+
     def numbers(self, stream: int, c: int, batch: pa.RecordBatch, dead: npt.NDArray[np.uint8]) -> Ints:
         """Return the number of each row's key in a class, int64[rows]; marks rows with a null dead, uint8[rows]."""
         encoder = self._encoders[stream, c]

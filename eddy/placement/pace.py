@@ -1,4 +1,4 @@
-"""How fast streams come, in rows and ticks per epoch, and what their windows will hold in the epochs ahead.
+"""The rates of streams, in rows and ticks per epoch, and the rows of their windows in the epochs ahead.
 
 A window that is filling misleads: hops ship few intermediate tuples as long as windows have few rows. So does one with
 rows from before a drift, with which new rows do not join. So plans are compared over windows as they will be if the

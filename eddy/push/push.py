@@ -33,7 +33,7 @@ NO_LOAD = (
     "load: aggregates need the results of earlier rows, which load does not find; use snapshot and restore, or push the"
     " rows"
 )
-"""Why rows that arrived earlier cannot be loaded into a runtime with aggregates."""
+"""The reason for which a runtime with aggregates refuses to load rows that arrived earlier."""
 
 
 def push(engine: JoinEngine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:

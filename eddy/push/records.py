@@ -20,7 +20,7 @@ class LastPush(NamedTuple):
 
 
 class UndoRecord(NamedTuple):
-    """How to take back what is under way.
+    """The state to which an exception takes the engine back.
 
     savepoint   the strategy before it
     loading     whether earlier arrivals are loaded into empty windows

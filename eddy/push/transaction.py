@@ -1,4 +1,4 @@
-"""How a push, or a change of plan, happens in whole or not at all, whatever exception comes between two statements.
+"""Atomic pushes and changes of plan: each happens in whole or not at all, whatever exception comes between statements.
 
 An engine has two records, as in a database log:
 

@@ -39,7 +39,7 @@ class Combinations(Protocol):
 
     @property
     def deleted(self) -> int:
-        """How many of them are deleted, if they are only counted."""
+        """Number of deleted ones among them, if they are only counted."""
 
     def columns(self) -> dict[Place, Column]:
         """Return the kept columns of the combinations."""

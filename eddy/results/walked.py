@@ -35,7 +35,7 @@ class Walked:
 
     @property
     def deleted(self) -> int:
-        """How many of them are deleted."""
+        """Number of deleted ones among them."""
         return self._modules.figures[M_DELETED]
 
     def columns(self) -> dict[Place, Column]:

@@ -201,7 +201,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Reasons:
-    """Why the plan is as it is.
+    """The reasons for the present plan.
 
     sampling          whether statistics are kept;  the next four are figures of the policy since the start
     room              the bound on bytes, None without one

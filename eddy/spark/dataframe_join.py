@@ -100,7 +100,7 @@ def join(
                 streaming
     plan        first join tree, "((R S) T) U"; None: the engine chooses
     strategy, policy, max_bytes   as in `eddy.Runtime`, for each engine: one engine per partition in a batch join, one
-                per key group in a streaming join; max_bytes in bytes
+                per key group in a streaming join; max_bytes in bytes, in hops of a streaming join for each node
     partitions  number of tasks that join; None: the number of tasks that run at a time, or 1 in a batch join with a
                 `Rows` window
     transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":

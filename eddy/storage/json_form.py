@@ -65,13 +65,13 @@ def integer(least: int, most: int | None = None) -> Form:
     return check
 
 
-def finite(least: float = -math.inf) -> Form:
-    """Return the form of a finite number of `least` or more."""
+def finite(least: float = -math.inf, most: float = 1e300) -> Form:
+    """Return the form of a finite number of `least` or more, with an absolute value of at most `most`."""
 
     def check(value: object, place: str) -> None:
         fits = isinstance(value, int | float) and not isinstance(value, bool)
         # An int may be too large for a float.
-        _require(fits and least <= value and abs(value) < 1e300, value, place, "a finite number in its range")  # type: ignore[operator, arg-type]
+        _require(fits and least <= value and abs(value) <= most, value, place, "a finite number in its range")  # type: ignore[operator, arg-type]
 
     return check
 

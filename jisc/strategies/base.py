@@ -67,7 +67,7 @@ class Strategy(ABC):
 
     name: ClassVar[str]
     mode: int
-    """How the kernel routes tuples: VIRTUAL, STORED or ROUTED (`stairs.descriptors`)."""
+    """The way in which the kernel routes tuples: VIRTUAL, STORED or ROUTED (`stairs.descriptors`)."""
     changes: ClassVar[bool] = True
     """Whether the plan can change."""
     can_store: ClassVar[bool] = False

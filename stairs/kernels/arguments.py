@@ -32,7 +32,7 @@ class Bundle(NamedTuple):
 
 @register_model(Bundle)
 class BundleModel(TupleModel):
-    """How a bundle is passed: as it is."""
+    """The model of a bundle as an argument: the bundle itself."""
 
     def get_argument_type(self) -> Any:
         """Return the type of the value."""

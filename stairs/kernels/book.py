@@ -16,7 +16,7 @@ from stairs.kernels.rows import MIX
 Int64s = npt.NDArray[np.int64]
 
 LEFT, SEMI, ANTI = 0, 1, 2
-"""How a branch hangs on its parent."""
+"""The ways in which a branch hangs on its parent."""
 HOWS = ("left", "semi", "anti")
 
 N_LOW, N_NEXT, N_LIVE, N_OPTIONS, N_FREE_OPTIONS, N_OUT, N_LOG, N_ROWS, N_WRITES, N_COUNTERS = range(10)

@@ -90,9 +90,9 @@ def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
         attr, own = arena.attrs[u64(x)], arena.classes[u64(c)]
         if attr[A_REST] != 0 or attr[A_LINK0] == attr[A_LINK1]:
             continue
-        marks, listed, beyond, size = attr[A_MARKS], np.int64(0), np.int64(0), levels[i, u64(level), L_SIZE]
-        for k in range(level + 2, last + 1):
-            beyond += levels[i, u64(k), L_MATCHES]
+        marks, listed, caused, size = attr[A_MARKS], np.int64(0), np.int64(0), levels[i, u64(level), L_SIZE]
+        for k in range(level + 1, last + 1):
+            caused += levels[i, u64(k), L_MATCHES]
         above, source = chunk.sources[u64(c), 0], arena.streams[u64(chunk.sources[u64(c), 1])]
         for q in range(size):
             if partials[u64(at + q * Q_FIELDS + Q_HEAD)] >= low:
@@ -103,5 +103,5 @@ def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
         marks = attr[A_MARKS] - marks
         if marks > 0:
             # The lists found may be longer than those that can be marked: a hot key has a long one with results.
-            length = min(levels[i, u64(level + 1), L_MATCHES] // size, listed // marks)
-            attr[A_WORTH] = max(attr[A_WORTH], length + beyond // size)
+            found = max(levels[i, u64(level + 1), L_MATCHES], 1)
+            attr[A_WORTH] = max(attr[A_WORTH], min(caused // size, listed * caused // (marks * found)))

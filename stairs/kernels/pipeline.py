@@ -1,4 +1,4 @@
-"""How kernels are compiled: numba's own compiler without what kernels do not need.
+"""The compiler of kernels: numba's own without the parts that kernels do not need.
 
 numba makes a library of each function, optimises it and emits machine code for it, and then does the same in each
 caller. A step of kernels needs neither, since Python cannot call it. So a step is a `Part`: its code is kept as it is,

@@ -121,7 +121,6 @@ class Walk(NamedTuple):
 
     ids       int32[room * streams] sequence numbers of the components, result by result, streams in query order
     signs     uint8[room]           INSERTED or DELETED, result by result (only in a changelog)
-    ahead     int64[2 * BLOCK]      in joins on one key, the head rows that were prefetched
     levels    int64[2, streams]     per level of a walk: the candidate to resume with, the level to resume after it
     turn      int64[streams]        the element of each list in the present combination
     bound     int64[classes]        where the head row of the key bound for each class starts
@@ -129,12 +128,14 @@ class Walk(NamedTuple):
     current   int64[streams]        sequence number bound for each stream; in joins on one key, the next to prefetch
     others    int64[comparisons]    sequence numbers with which the candidates of a hop are compared
     frames    int64[depth, T_FIELDS + 2 * (streams + classes)]  tuples in flight in an eddy; row 0: a promotion
-    lows      int32[streams]        low marks of all streams (only in joins on one key)
+    lows      int32[streams]        low marks of all streams (only in joins on one key, as the arrays below)
+    gone      int32[streams]        marks of RANGE windows (`stairs.kernels.one_key_times`)
+    sure      int32[2 * streams]    further marks; the second half has none
+    met       int32[BLOCK, 1 + 2 * streams]  a list of arrivals that met partners (`stairs.kernels.one_key_results`)
     """
 
     ids: Int32s
     signs: Bytes
-    ahead: Int64s
     levels: Rows
     turn: Int64s
     bound: Int64s
@@ -143,6 +144,9 @@ class Walk(NamedTuple):
     others: Int64s
     frames: Rows
     lows: Int32s
+    gone: Int32s
+    sure: Int32s
+    met: Int32s
 
 
 class Chunk(NamedTuple):

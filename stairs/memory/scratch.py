@@ -11,6 +11,7 @@ from stairs.errors import CapacityError
 from stairs.kernels.by_address import Descriptions
 from stairs.kernels.combinations import MOST_RESULTS
 from stairs.kernels.one_key import BLOCK
+from stairs.kernels.one_key_results import NEWEST
 from stairs.memory.arena import Chunk, Input, Walk
 
 FIRST_RESULTS = 1024
@@ -69,7 +70,6 @@ class Scratch:
         self.walk = Walk(
             ids=np.empty(room.results * m, np.int32),
             signs=np.empty(room.signs, np.uint8),
-            ahead=np.zeros(2 * BLOCK, np.int64),
             levels=np.zeros((2, m), np.int64),
             turn=np.zeros(m, np.int64),
             bound=np.zeros(n, np.int64),
@@ -78,6 +78,9 @@ class Scratch:
             others=np.zeros(n_comparisons, np.int64),
             frames=np.zeros((room.frames, T_FIELDS + 2 * (m + n)), np.int64),
             lows=np.zeros(m, np.int32),
+            gone=np.zeros(m, np.int32),
+            sure=np.full(2 * m, np.iinfo(np.int32).min, np.int32),
+            met=np.zeros(BLOCK * (NEWEST + 2 * m), np.int32),
         )
         self.chunk = Chunk(
             streams=np.zeros((m, K_FIELDS), np.int64),

@@ -14,8 +14,9 @@ import pytest
 
 import stairs.stems
 from eddy import InputError, Query, Rows, Runtime, Stream
-from stairs.descriptors import A_HITS, A_LOST, A_PAUSE, A_REST, N_FIELDS
+from stairs.descriptors import A_HITS, A_LOST, A_PAUSE, A_REST, A_WORTH, N_FIELDS
 from stairs.graph import JoinGraph
+from stairs.kernels.learning import LONGEST
 from stairs.kernels.marks import PAUSE, TRIAL, clear_outwards
 from tests.cases import assert_same
 from tests.eddy.lives import Life
@@ -197,6 +198,20 @@ def test_marks_that_do_not_pay_are_cleared_and_learning_rests() -> None:
     push(runtime, "R", (1,))
     assert attrs[x, [A_REST, A_PAUSE, A_LOST, A_HITS]].tolist() == [0, 0, 0, 0]
     assert marks(runtime) == 2
+
+
+def test_a_list_too_long_to_be_marked_does_not_count_for_what_a_mark_is_worth() -> None:
+    """Else a hot key with results makes all marks of its column look worth their cost, and learning never rests."""
+    runtime = Runtime(query(CHAIN), "((R S) T) U", policy="fixed")
+    modules = runtime._engine.modules
+    x = modules.attribute_rows[1, 0]
+    push(runtime, "U", (0,))
+    push(runtime, "T", (0, 0), (1, 1))
+    push(runtime, "S", *[(0, 0)] * (LONGEST + 1), *[(1, 1)] * 3)
+    assert len(push(runtime, "R", (0,), (1,))) == LONGEST + 1
+    # The three rows of the list that was marked, but none of the hot key's.
+    assert marks(runtime) == 2
+    assert 3 <= modules.attrs[x, A_WORTH] < LONGEST // 2
 
 
 def test_marks_are_cleared_if_the_memory_to_follow_them_does_not_suffice() -> None:

@@ -19,6 +19,7 @@ from eddy.spark.batch.figures import StreamFigures, figures_of
 from eddy.spark.batch.hop_tasks import DealRows, JoinRound
 from eddy.spark.batch.measure import SampleRows, measured_job
 from eddy.spark.hops.hops import Hops, own_hops
+from eddy.spark.hops.measured import Measured
 from eddy.spark.hops.saved import restored, saved
 from eddy.spark.hops.windows import Bounds, SortedWindow, together
 from eddy.spark.partitioning.job import Job, make_job
@@ -127,7 +128,7 @@ def test_a_stored_placement_is_the_same_on_any_number_of_nodes(seed: int, nodes:
     query = chain(4, 10)
     plan = drawn_plan(query, random.Random(seed))
     hops = own_hops(query, plan, nodes, timed=True)
-    stored = json.loads(json.dumps(saved(query, plan, hops)))
+    stored = json.loads(json.dumps(saved(query, plan, hops, Measured())))
     found = restored(query, stored, "placement")
     assert found.asked == plan
     assert found.hops(query, nodes) == hops
@@ -135,7 +136,7 @@ def test_a_stored_placement_is_the_same_on_any_number_of_nodes(seed: int, nodes:
     if nodes > 1:
         assert again == own_hops(query, plan, later, timed=True)
     assert again is not None
-    restored(query, saved(query, "auto", again), "placement")  # it is checked
+    restored(query, saved(query, "auto", again, Measured()), "placement")  # it is checked
 
 
 def measured(query: Query, given: Mapping[str, pa.RecordBatch], partitions: int) -> tuple[Job, list[StreamFigures]]:

@@ -77,8 +77,14 @@ class Driver:
         self.modules = Modules(self.graph) if self.renumber_at is None else Modules(self.graph, self.renumber_at)
         self.routes = compile_routes(self.plan or default_plan(self.graph), self.graph)
 
-    def walk(self, rows: Sequence[Row], count_only: bool = False) -> list[Result]:
-        """Process a push without its commit, and return its results."""
+    def walk(
+        self, rows: Sequence[Row], count_only: bool = False, watermark: int | None = None, stops: Sequence[int] = ()
+    ) -> list[Result]:
+        """Process a push without its commit, and return its results.
+
+        watermark   that of the caller, if it gives one
+        stops       positions at which the kernel stops before the end
+        """
         graph, modules = self.graph, self.modules
         by_stream = [[row for row in rows if row.stream == i] for i in range(graph.n_streams)]
         modules.begin([len(own) for own in by_stream])
@@ -91,6 +97,10 @@ class Driver:
                 times = np.array([row.time for row in own], np.int64)
                 modules.set_values(i, 0, times, modules.ring_slices(i, len(own)))
         order = np.array([row.stream for row in rows], np.uint8)
+        if watermark is not None:
+            modules.give(watermark, rising=False)
+        for stop in stops:
+            modules.run(self.routes, order, count_only, stop=stop)
         if self.store is None:
             count = modules.run(self.routes, order, count_only)
         else:
@@ -99,9 +109,9 @@ class Driver:
             return [()] * count
         return [tuple(numbers) for numbers in modules.arrival_numbers().T.tolist()]
 
-    def push(self, rows: Sequence[Row]) -> list[Result]:
-        """Process and commit a push, and return its results."""
-        found = self.walk(rows)
+    def push(self, rows: Sequence[Row], watermark: int | None = None, stops: Sequence[int] = ()) -> list[Result]:
+        """Process and commit a push as `walk` does, and return its results."""
+        found = self.walk(rows, watermark=watermark, stops=stops)
         self.modules.commit()
         return found
 

@@ -6,9 +6,12 @@ import itertools
 import random
 from collections import Counter, deque
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stairs.memory.scratch
 from jisc.plan.tree import default_plan, parse
@@ -93,6 +96,8 @@ CASES = {
     "two": [rows_window(1), rows_window(12)],
     "six": [rows_window(6)] * 6,
 }
+LONG = [range_window(220), range_window(500), range_window(150)]
+"""Windows that are longer than a block of arrivals, so that the marks of event times decide (`one_key_times`)."""
 
 
 def arrivals(m: int, count: int, kinds: int, seed: int, late: int = 0) -> list[Row]:
@@ -107,8 +112,8 @@ def test_results_order_and_counters_are_those_of_the_model(case: str, size: int)
     compare(one_class(CASES[case]), arrivals(len(CASES[case]), 300, 3, seed=4), size)
 
 
-def compare(graph: JoinGraph, rows: list[Row], size: int) -> int:
-    """Push rows, `size` at a time, compare results, order and counters with the model, and return the results."""
+def compare(graph: JoinGraph, rows: list[Row], size: int, least: int = 100) -> int:
+    """Push rows, `size` at a time, compare with the model, and return the number of results."""
     driver, found = Driver(graph), 0
     assert driver.modules.kernel is push_one_key
     model = PlainJoin(driver)
@@ -118,7 +123,7 @@ def compare(graph: JoinGraph, rows: list[Row], size: int) -> int:
         found += len(expected)
         model.compare_counters(driver)
         driver.modules.check()
-    assert found > 100
+    assert found >= least
     return found
 
 
@@ -237,6 +242,36 @@ def test_rows_out_of_order_give_the_results_and_counters_of_the_model(case: str,
     assert len(Driver(graph).walk(rows, count_only=True)) == found
 
 
+@given(
+    st.lists(st.integers(1, 500).map(range_window), min_size=1, max_size=3),
+    st.lists(st.one_of(st.just(UNBOUNDED), st.integers(1, 60).map(rows_window)), max_size=1),
+    st.sampled_from([0, 2, LATE, 60]),
+    st.sampled_from([5, 25, 60]),
+    st.sampled_from([1, 9, 70, 1000]),
+    st.integers(0, 2**16),
+)
+def test_event_times_decide_as_in_the_model(
+    ranges: list[Window], others: list[Window], late: int, kinds: int, size: int, seed: int
+) -> None:
+    """Tuples before a mark are too old, tuples after another one are in time, those between them are compared."""
+    graph = replace(one_class([*ranges, *others, range_window(150)]), lateness=late)
+    compare(graph, arrivals(graph.n_streams, 400, kinds, seed, late), size, least=0)
+
+
+@pytest.mark.parametrize("late", [0, LATE])
+def test_given_watermarks_leave_all_tuples_in_doubt(late: int) -> None:
+    """Rows may be older than earlier ones by any time, and the watermark may be far behind them."""
+    driver = Driver(one_class(LONG))
+    model, rows = PlainJoin(driver), arrivals(3, 600, 25, seed=8, late=late)
+    for at in range(0, len(rows), 100):
+        own = rows[at : at + 100]
+        later = min(row.time for row in rows[at:])
+        expected = model.push(own)
+        assert driver.push(own, watermark=later) == expected
+        model.compare_counters(driver)
+        driver.modules.check()
+
+
 def test_room_that_runs_short_among_rows_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stairs.memory.scratch, "FIRST_RESULTS", 1)
     driver = Driver(replace(one_class(CASES["times"]), lateness=LATE))
@@ -247,3 +282,38 @@ def test_room_that_runs_short_among_rows_out_of_order(monkeypatch: pytest.Monkey
         short += len(driver.modules.walk.ids) > turn % 20
     assert short > 20
     model.compare_counters(driver)
+
+
+@pytest.mark.parametrize("windows", [CASES["rows"], CASES["rows, times, all"], LONG], ids=["rows", "all", "long"])
+def test_room_that_runs_short_within_a_block_takes_back_the_arrivals_after_it(
+    windows: list[Window], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel has inserted a block when room runs short: heads, low marks and the watermark are as before."""
+    monkeypatch.setattr(stairs.memory.scratch, "FIRST_RESULTS", 1)
+    late = LATE if any(window.kind == WindowKind.RANGE for window in windows) else 0
+    driver = Driver(replace(one_class(windows), lateness=late))
+    model, calls = PlainJoin(driver), 0
+    rows = arrivals(3, 900, 30 if windows is LONG else 3, seed=9, late=late)
+    push = driver.modules._push
+
+    def counted(*args: Any) -> int:
+        nonlocal calls
+        calls += 1
+        return push(*args)
+
+    monkeypatch.setattr(driver.modules, "_push", counted)
+    for at in range(0, len(rows), 150):
+        driver.modules.scratch.walk = driver.modules.walk._replace(ids=np.empty(0, np.int32))
+        assert driver.push(rows[at : at + 150]) == model.push(rows[at : at + 150])
+        model.compare_counters(driver)
+        driver.modules.check()
+    assert calls > 30
+
+
+def test_a_push_that_stops_within_a_block_goes_on_there() -> None:
+    driver = Driver(replace(one_class(LONG), lateness=LATE))
+    model, rows = PlainJoin(driver), arrivals(3, 700, 30, seed=10, late=LATE)
+    for at in range(0, len(rows), 140):
+        assert driver.push(rows[at : at + 140], stops=[0, 1, 37, 37, 101]) == model.push(rows[at : at + 140])
+        model.compare_counters(driver)
+        driver.modules.check()

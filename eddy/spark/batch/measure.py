@@ -29,7 +29,7 @@ from eddy.spark.transports.parquet_source import BatchInput, read_group
 SAMPLE_ROWS = 1 << 15
 """At least half as many rows of a stream, if it has them, make the sample of a task, and at most so many."""
 GROUPS, GROUP_ROWS = 4, 1 << 13
-"""How many row groups of a stream the driver reads, and how many rows of each."""
+"""Number of row groups of a stream that the driver reads, and number of rows of each."""
 _FIELDS = {"stream": pa.int32(), "rows": pa.int64(), "low": pa.int64(), "high": pa.int64(), "step": pa.int64()}
 SAMPLED = pa.schema([*_FIELDS.items(), ("sample", pa.binary())])
 

@@ -3,6 +3,7 @@
     asked   "grid", "hops", "auto", or the plan of each head as [[head, [[stream, "ship" or "window"], …]], …]
     steps   of the hops that ran, by head [[stream, class by whose keys the nodes share the step], …], with streams and
             classes as numbers; null if the micro-batch ran in one round
+    costs   what the fitted costs of both placements follow from (`Measured.to_json`)
 
 The number of nodes is not stored: it may be another one at the next start.
 """
@@ -18,6 +19,7 @@ from eddy.placement.places import by_class
 from eddy.placement.program import Steps
 from eddy.query.query import Query
 from eddy.spark.hops.hops import Hops, key_class, own_hops
+from eddy.spark.hops.measured import MEASURED, UNMEASURED, Measured
 from eddy.spark.hops.placing import KINDS, Placement
 from eddy.spark.partitioning.operators import homes, why_unplaced
 from eddy.storage.json_form import FormError, either, fields, integer, list_of, one_of, optional, row_of, text
@@ -28,10 +30,11 @@ SAVED = fields(
     {
         "asked": either(_PLAN, one_of(KINDS)),
         "steps": optional(list_of(list_of(row_of(_NUMBER, _NUMBER)))),
+        "costs": MEASURED,
     }
 )
 
-UNPLACED = {"asked": "grid", "steps": None}
+UNPLACED = {"asked": "grid", "steps": None, "costs": UNMEASURED}
 """The stored form of the placement of a join that always ran in one round."""
 
 
@@ -41,10 +44,12 @@ class SavedPlacement:
 
     asked   by `placement=` of `join`, or by `place` after it
     steps   of the hops that ran, None if there were none
+    costs   fitted to the micro-batches before
     """
 
     asked: Placement
     steps: tuple[tuple[tuple[int, int], ...], ...] | None
+    costs: Measured
 
     def hops(self, query: Query, nodes: int) -> Hops | None:
         """Return the hops over so many nodes; None if there were none."""
@@ -56,13 +61,13 @@ class SavedPlacement:
         return Hops(nodes, homes(query, nodes), routes, True)
 
 
-def saved(query: Query, asked: Placement, hops: Hops | None) -> dict[str, Any]:
+def saved(query: Query, asked: Placement, hops: Hops | None, costs: Measured) -> dict[str, Any]:
     """Return a placement as JSON."""
     plan: object = asked
     if isinstance(asked, Mapping):
         plan = [[head, [list(step) for step in steps]] for head, steps in asked.items()]
     steps = None if hops is None else [_steps(query, hops, head) for head in sorted(hops.routes)]
-    return {"asked": plan, "steps": steps}
+    return {"asked": plan, "steps": steps, "costs": costs.to_json()}
 
 
 def _steps(query: Query, hops: Hops, head: int) -> list[list[int]]:
@@ -92,7 +97,8 @@ def restored(query: Query, stored: object, place: str) -> SavedPlacement:
         own_hops(query, asked, 1, timed=True)
     if steps is not None:
         _check(query, steps, f"{place}.steps")
-    return SavedPlacement(asked, None if steps is None else tuple(tuple((j, c) for j, c in own) for own in steps))
+    routes = None if steps is None else tuple(tuple((j, c) for j, c in own) for own in steps)
+    return SavedPlacement(asked, routes, Measured.from_json(stored["costs"]))
 
 
 def _check(query: Query, routes: list[list[list[int]]], place: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import astuple, replace
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 from eddy.placement.keys import classes_of
 from eddy.placement.synopses import distribution
 from eddy.spark.hops.costs import TaskCosts, TaskWork
+from eddy.spark.hops.hops import own_hops
+from eddy.spark.hops.measured import LEAST_S, MOST, POINTS, Measured, MeasuredCosts
+from eddy.spark.hops.saved import restored
 from eddy.spark.partitioning.job import make_job
-from eddy.spark.streaming.driver.forecast import GRID, HOPS, Forecasts, MeasuredCosts
-from eddy.spark.streaming.driver.placement import EVERY, REST, Placing
+from eddy.spark.streaming.driver.forecast import GRID, HOPS, Forecasts
+from eddy.spark.streaming.driver.placement import EVERY, REST, Placing, nearest
 from tests.placement.chains import chain
 
 TRUE = replace(GRID, c_p=3 * GRID.c_p, c_m=GRID.c_m / 2)
@@ -46,9 +50,29 @@ def test_costs_are_fitted_to_the_micro_batches_that_ran(outliers: int) -> None:
     assert worst(kept.costs(GRID, factor)) < 1.3 < 1.7 < worst(scaled)
 
 
+def test_points_are_stored_with_all_that_the_fit_needs() -> None:
+    kept = MeasuredCosts()
+    for work in works(POINTS + 5, 3):
+        kept.add(work, TRUE.seconds(work))
+    again = MeasuredCosts.from_json(json.loads(json.dumps(kept.to_json())))
+    assert len(again) == POINTS
+    assert again.factor(GRID) == kept.factor(GRID)
+    assert again.costs(GRID, 1.3) == kept.costs(GRID, 1.3)
+    assert again.to_json() == kept.to_json()
+
+
+def test_a_point_that_no_manifest_may_have_is_left_out() -> None:
+    kept = MeasuredCosts()
+    for work, seconds in ((TaskWork(rows=2 * MOST), 1.0), (TaskWork(rows=np.nan), 1.0), (TaskWork(), np.inf)):
+        kept.add(work, seconds)
+    assert kept.to_json() == []
+    kept.add(TaskWork(rows=1.0), 0.0)
+    assert kept.to_json() == [[0, 0, 1, 0, 0, 0, 0, LEAST_S]]
+
+
 def test_a_placement_that_never_ran_is_off_by_the_factor_of_the_other() -> None:
     query, draw = chain(4, 10), np.random.default_rng(3)
-    forecasts, live = Forecasts(make_job(query, partitions=4), 2), [500] * 4
+    forecasts, live = Forecasts(make_job(query, partitions=4), 2, Measured()), [500] * 4
     assert forecasts.costs() == (GRID, HOPS)
     assert forecasts.forecast(live, None) is None
     samples = {i: {c: draw.integers(0, 50, 100) for c in own} for i, own in enumerate(classes_of(query))}
@@ -58,7 +82,7 @@ def test_a_placement_that_never_ran_is_off_by_the_factor_of_the_other() -> None:
     forecasts.took(None, live, 3 * before.grid_s)
     after = forecasts.forecast(live, None)
     assert after is not None
-    assert (after.grid_s, after.hops_s) == pytest.approx((3 * before.grid_s, 3 * before.hops_s))
+    assert (after.grid_s, after.hops_s) == pytest.approx((3 * before.grid_s, 3 * before.hops_s), 1e-3)
 
 
 def test_a_settled_join_is_measured_in_one_of_several_micro_batches() -> None:
@@ -79,6 +103,28 @@ def test_a_settled_join_is_measured_in_one_of_several_micro_batches() -> None:
     placing.ask("grid")
     placing.next()
     assert not placing.measures
+
+
+def test_a_restarted_join_begins_with_the_costs_that_it_had() -> None:
+    query, draw = chain(4, 10), np.random.default_rng(5)
+    job = make_job(query, partitions=4)
+    placing = Placing(job, 2, "auto", None)
+    hops = own_hops(query, nearest(query), 2, timed=True)
+    samples = {i: {c: draw.integers(0, 50, 100) for c in own} for i, own in enumerate(classes_of(query))}
+    for k in range(7):
+        placing.hops = hops if k % 2 else None  # as after `next`
+        placing.saw([100] * 4, [500] * 4, [samples], 0.02 * (1 + k))
+    had = placing._forecasts.costs()  # type: ignore[union-attr]
+    assert had[0] != GRID
+    assert had[1] != HOPS
+    before = restored(query, json.loads(json.dumps(placing.saved(hops))), "placement")
+    for asked in (None, "hops", "grid"):
+        again = Placing(job, 3, asked, None, before)
+        assert again.saved(None)["costs"] == placing.saved(None)["costs"], "the next manifest has them, too"
+        again.ask("auto")
+        assert again._forecasts is not None
+        assert again._forecasts.costs() == had
+        assert "fitted to the micro-batches of this join: 4 in the grid, 3 in hops" in again.explain()
 
 
 def test_samples_that_meet_again_give_what_they_gave() -> None:

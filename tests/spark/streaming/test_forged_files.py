@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +106,12 @@ def extra(**changes: Any) -> dict[str, Any]:
 
 
 def steps(*heads: list[list[int]]) -> dict[str, Any]:
-    return {"asked": "auto", "steps": list(heads)}
+    return {**UNPLACED, "asked": "auto", "steps": list(heads)}
+
+
+def costs(*point: Any, **others: Any) -> dict[str, Any]:
+    """Return a placement in whose costs the grid has a point."""
+    return {**UNPLACED, "costs": {"grid": [list(point)], "hops": [], **others}}
 
 
 def test_a_manifest_that_fits_is_gone_on_from() -> None:
@@ -132,12 +138,20 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         ({"extra": extra(taken=[1, -2])}, "extra.taken"),
         ({"extra": extra(taken=[1, {"0": -2}])}, "extra.taken"),
         ({"extra": extra(placement=None)}, "extra.placement is None, not a mapping"),
-        ({"extra": extra(placement={"asked": "rounds", "steps": None})}, "extra.placement.asked is 'rounds'"),
+        ({"extra": extra(placement={**UNPLACED, "asked": "rounds"})}, "extra.placement.asked is 'rounds'"),
         ({"extra": extra(placement=steps([[1, 0]]))}, "1 heads for 2 streams"),
         ({"extra": extra(placement=steps([[0, 0]], [[0, 0]]))}, "steps.0. does not join each other stream once"),
         ({"extra": extra(placement=steps([[1, 0]], [[0, 5]]))}, "steps.1. joins R by class 5, which has no key there"),
         ({"extra": extra(placement={**UNPLACED, "asked": [["R", [["X", "ship"]]]]})}, "there is no stream 'X'"),
         ({"extra": extra(placement={**UNPLACED, "asked": [["R", [["S", "ship"]]]]})}, "stream S has no plan"),
+        ({"extra": extra(placement={"asked": "grid", "steps": None})}, "extra.placement has no 'costs'"),
+        ({"extra": extra(placement={**UNPLACED, "costs": {"grid": []}})}, "extra.placement.costs has no 'hops'"),
+        ({"extra": extra(placement=costs(1, 4, 9, 9, 9, 9, 0.1))}, r"costs.grid\[0\] is a list of 7, not a list of 8"),
+        ({"extra": extra(placement=costs(1, 4, 9, -9, 9, 9, 9, 0.1))}, r"grid\[0\]\[3\] is -9, not a finite number"),
+        ({"extra": extra(placement=costs(1, 4, 9, 1e18, 9, 9, 9, 0.1))}, r"grid\[0\]\[3\] is 1e\+18, not a finite"),
+        ({"extra": extra(placement=costs(1, 4, 9, "9", 9, 9, 9, 0.1))}, r"costs.grid\[0\]\[3\] is '9', not a finite"),
+        ({"extra": extra(placement=costs(1, 4, 9, 9, 9, 9, 9, 0))}, r"costs.grid\[0\]\[7\] is 0, not a finite number"),
+        ({"extra": extra(placement=costs(*[1] * 8, hops=None))}, "costs.hops is None, not a list"),
         ({"groups": {9: resumable().groups[2]}}, "key group 9, but the join has 4"),
         ({"groups": group(plan="R R")}, "names stream R twice"),
         ({"groups": group(chain=(Link(3, (1,), ()),))}, "key group 2 has 1 late marks for 2 streams"),
@@ -162,6 +176,15 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
 def test_a_manifest_that_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(StreamingStateError, match=f"manifests: the manifest of batch 3 does not fit .*{message}"):
         resume(Manifest.from_bytes(resumable(**changes).to_bytes()), JOB, Path("manifests"))
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_costs_that_are_no_numbers_are_refused(number: float) -> None:
+    forged = resumable(extra=extra(placement=costs(1, 4, 9, 9, number, 9, 9, 0.1)))
+    with pytest.raises(StreamingStateError, match="is not a number"):
+        Manifest.from_bytes(forged.to_bytes())
+    with pytest.raises(StreamingStateError, match=r"costs.grid\[0\]\[4\] is (nan|inf), not a finite number"):
+        resume(forged, JOB, Path("manifests"))
 
 
 def segment_of(directory: Path, rows: pa.RecordBatch) -> Segment:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 import socket
 import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ import pytest
 from eddy import Query, Range
 from eddy.spark.hops.hops import own_hops
 from eddy.spark.hops.windows import GrowingWindow, SortedWindow
+from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.split import Splitter
 from eddy.spark.partitioning.split_tree import SplitTree
@@ -41,6 +44,7 @@ from eddy.spark.streaming.worker.log_stage import LogReport
 from eddy.spark.streaming.worker.meeting import TurnedAwayError
 from eddy.spark.streaming.worker.peers import ROWS, Peers
 from eddy.spark.streaming.worker.tasks import PartitionReport, Work
+from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from tests.placement.chains import Batches, batches, chain, results, rows, star
 from tests.placement.test_simulation import drawn_plan
@@ -71,6 +75,18 @@ class HopRun:
     def worker(self) -> Engines:
         packed = pickle.dumps((self.job, self.locations, ()))
         return Engines(Start("test", packed, KEY, True))
+
+    def bound(self, max_bytes: int | None) -> None:
+        """Have the workers bound their nodes from now on."""
+        self.job = replace(self.job, options=EngineOptions(max_bytes=max_bytes))
+        for one in self.workers:
+            one.job = self.job
+            for own in one.nodes.values():
+                own._job = self.job
+
+    def nbytes(self) -> int:
+        """Return the bytes of the largest node."""
+        return max(own.nbytes for one in self.workers for own in one.nodes.values())
 
     def logged(self, batch: int, given: dict[str, pa.RecordBatch]) -> list[Segment]:
         found = []
@@ -119,8 +135,11 @@ class HopRun:
         orders = [Orders(batch, (), self.tree, True) for _ in self.workers]
         with meetings.hold(orders, decide) as name, ThreadPoolExecutor(len(orders)) as pool:
             done = [pool.submit(self.attend, meetings, name, number) for number in range(len(orders))]
-            reports = [one.result(30) for one in done]
+            problems = [one.exception(30) for one in done]
         meetings.close()
+        for problem in sorted(filter(None, problems), key=lambda one: isinstance(one, TurnedAwayError)):
+            raise problem
+        reports = [one.result() for one in done]
         if not commits:
             return
         for report in reports:
@@ -268,6 +287,38 @@ def test_mistakes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mis
     monkeypatch.setattr(*MISTAKES[mistake])
     with pytest.raises(AssertionError):
         _check_all(tmp_path)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("seed", "window"), [(1, 30), (2, None)])
+def test_a_node_that_exceeds_max_bytes_stops_the_micro_batch(tmp_path: Path, seed: int, window: int | None) -> None:
+    """A micro-batch that fails changes nothing: a larger bound lets the same workers, or others, repeat it."""
+    draw, query = random.Random(seed), chain(4, window)
+    given = rows(query, 4, 40 if window else 6, 8 if window else 2, seed)
+    run, failed, bound = HopRun(tmp_path, query, 2, draw), [], 0
+    plan = {name: [(one, "ship") for one, _ in steps] for name, steps in drawn_plan(query, draw).items()}
+    for batch, one in enumerate(given):
+        made = batches(query, one)
+        bound = max(1000, bound // 4)
+        while True:
+            run.bound(bound)
+            try:
+                run.run(batch, made, plan, 3)
+                break
+            except CapacityError as problem:
+                failed.append(str(problem))
+            bound *= 2
+            if draw.random() < 0.2:
+                run.workers[draw.randrange(2)] = run.worker()
+        assert run.nbytes() <= bound
+    for what in ("rows of stream", "intermediate tuples of head"):
+        assert any(f"mostly {what} 'S" in one for one in failed)
+    for one in failed:
+        assert re.match(r"node [0-2] of a join in hops would take [\d,]+ bytes with .*; max_bytes is [\d,]+: use", one)
+    want, late = expected(query, given)
+    assert want
+    assert results(run.results()) == want
+    assert run.late == late
 
 
 def test_a_task_that_waits_for_another_is_turned_away_when_that_dies() -> None:

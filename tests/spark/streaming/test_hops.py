@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from eddy import PlanError, Predicate, Query
+from eddy import CapacityError, PlanError, Predicate, Query
 from eddy.spark import SparkJoinError, explain, join
+from eddy.spark.hops import measured
 from eddy.spark.hops.costs import TaskCosts
 from eddy.spark.streaming.driver import forecast, placement
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
@@ -173,6 +174,25 @@ def test_copies_of_windows_come_from_the_log(spark: SparkSession, tmp_path: Path
     run.check()
 
 
+def test_too_small_a_bound_of_a_node_is_an_error_and_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path, "RST", 9, 2)
+    plan = run.plan()
+    running = run.start(placement=plan, max_bytes=10_000_000)
+    run.batch(running)
+    running.stop()
+    run.add(30)
+    running = run.start(max_bytes=4_000)
+    with pytest.raises(Exception, match=r"node . of a join in hops would take [\d,]+ bytes with .* of stream '[RST]'"):
+        running.processAllAvailable()
+    assert "max_bytes is 4,000: use shorter windows" in str(running.exception())
+    assert isinstance(running._batches.problem, CapacityError)
+    assert running._batches.manifest.batch == 0
+    running = run.start(max_bytes=10_000_000)
+    assert run.batch(running)["placement"] == "hops"
+    running.stop()
+    run.check()
+
+
 def accepted(rows: pa.RecordBatch, *, traps: str) -> Any:
     """The filter of results: a place where workers die."""
     pass_by(Path(traps), "join")
@@ -214,7 +234,7 @@ def test_auto_changes_by_the_figures_while_the_join_runs(
 ) -> None:
     """Forecasts are forced: what rows cost is for a benchmark."""
     monkeypatch.setattr(forecast, "HOPS", FREE)
-    monkeypatch.setattr(forecast, "MOST_FACTOR", 1.0)
+    monkeypatch.setattr(measured, "MOST_FACTOR", 1.0)
     run = Run(spark, tmp_path, "RSTU", 9, 3)
     for _ in range(4):
         run.add()
@@ -223,8 +243,11 @@ def test_auto_changes_by_the_figures_while_the_join_runs(
     placed = [one["placement"] for one in running.batches().to_pylist()]
     assert placed == ["grid", "grid", "hops", "hops"], "one forecast is not enough"
     assert "predicted per micro-batch" in running.explain()
+    stored = running._batches.manifest.extra["placement"]["costs"]
+    assert stored["grid"]
     running.stop()
     running = run.start(placement="auto", partitions=3)
+    assert running._batches.placing.saved(None)["costs"] == stored, "it begins with the costs that it had"
     assert run.batch(running)["placement"] == "hops", "it begins with the hops that it had"
     assert "rounds of hops over 3 nodes" in running.explain()
     monkeypatch.setattr(forecast, "HOPS", DEAR)
@@ -261,8 +284,6 @@ def test_what_cannot_run_in_hops_is_refused(spark: SparkSession, tmp_path: Path)
         asked(compared, placement="hops")
     with pytest.raises(SparkJoinError, match="memory= bounds engines"):
         asked(query, placement=run.plan(), memory="1 GiB")
-    with pytest.raises(SparkJoinError, match="max_bytes"):
-        asked(query, placement="hops", max_bytes=1 << 24)
     with pytest.raises(SparkJoinError, match='pass "grid"'):
         asked(query, placement="rounds")
     with pytest.raises(PlanError, match="stream S has no plan"):
@@ -271,6 +292,8 @@ def test_what_cannot_run_in_hops_is_refused(spark: SparkSession, tmp_path: Path)
     said = explain(compared, frames, placement="auto", **how)
     assert "'auto' is asked for, and R.n < T.n is no equality" in said
     assert "2 rounds of hops over 2 nodes" in explain(query, frames, placement="hops", **how)
+    said = explain(query, frames, placement="auto", max_bytes=1 << 24, **how)
+    assert "'auto' is asked for, and max_bytes= bounds an engine, and a node of hops takes more" in said
     run.add()
     running = run.start()
     with pytest.raises(PlanError, match="no stream 'X'"):

@@ -1,4 +1,4 @@
-"""How a key group arrives in another worker: with its plan and its stored states, or with its plan alone."""
+"""The arrival of a key group in another worker: with its plan and its stored states, or with its plan alone."""
 
 from __future__ import annotations
 

@@ -3,15 +3,15 @@
 The tasks sample the keys of the rows, and the log counts the live rows. As in a batch join, a forecast uses these
 figures to find the plan in hops that costs least. It predicts the seconds of this plan and of the grid, over all tasks:
 the work of a micro-batch, times the costs of its parts. The costs are those of the join itself: they are fitted to the
-CPU seconds that its tasks took in each placement. A placement that never ran has the usual costs, times the factor by
-which those of the other one are off on this machine.
+CPU seconds that its tasks took in each placement (`eddy/spark/hops/measured.py`). A placement that never ran has the
+usual costs, times the factor by which those of the other one are off on this machine.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from eddy.placement.synopses import Synopsis, distribution
 from eddy.query.query import Query
 from eddy.spark.hops.costs import TaskCosts, TaskWork, bytes_of_row, grid_work, hops_work, planner_of
 from eddy.spark.hops.hops import Hops
+from eddy.spark.hops.measured import Measured
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.shares import Shares
 from eddy.spark.streaming.worker.samples import Sample
@@ -38,14 +39,6 @@ SAMPLES = 4
 """The samples of so many micro-batches count, with all of their keys."""
 WEIGHT = 0.25
 """The weight of the newest micro-batch in the smoothed rates of the streams."""
-POINTS = 24
-"""So many micro-batches of a placement count for its costs, the newest first."""
-HALF_LIFE = 8
-"""A micro-batch of a placement counts half as much as one that came so many later."""
-TRUST = 0.02
-"""The weight of the usual costs, beside micro-batches whose predictions may be off by their whole amount."""
-MOST_FACTOR = 4.0
-"""A cost is at most so many times the usual one of this machine, and this one so many times that of the fit."""
 
 
 @dataclass(frozen=True)
@@ -65,49 +58,13 @@ class Forecast:
     rebuilt_s: float
 
 
-class MeasuredCosts:
-    """The costs of one placement, fitted to the micro-batches that ran in it."""
-
-    def __init__(self) -> None:
-        self._points: deque[tuple[TaskWork, float]] = deque(maxlen=POINTS)
-
-    def add(self, work: TaskWork, seconds: float) -> None:
-        """Take the work that was predicted for a micro-batch, and the CPU seconds that its tasks took."""
-        self._points.append((work, max(seconds, 1e-9)))
-
-    def factor(self, usual: TaskCosts) -> float | None:
-        """Return how many times the usual seconds the newest micro-batches took: their median, None without any."""
-        if not self._points:
-            return None
-        newest = list(self._points)[-HALF_LIFE:]
-        # A single micro-batch may take ten times as long, probably because engines grow.
-        ratio = float(np.median([seconds / max(usual.seconds(work), 1e-9) for work, seconds in newest]))
-        return min(MOST_FACTOR, max(1 / MOST_FACTOR, ratio))
-
-    def costs(self, usual: TaskCosts, factor: float) -> TaskCosts:
-        """Return the costs with the least sum of squared relative errors and of distances from the usual ones.
-
-        factor   by which the usual costs are off on this machine
-        """
-        prior = np.array(astuple(usual)) * factor
-        if not self._points:
-            return TaskCosts(*prior.tolist())
-        works, seconds = zip(*self._points, strict=True)
-        weights = np.sqrt(self._weights())
-        terms = np.array(works) * prior / np.array(seconds)[:, None] * weights[:, None]
-        trusted = np.sqrt(TRUST) * np.eye(len(prior))
-        wanted = np.concatenate([weights, np.full(len(prior), np.sqrt(TRUST))])
-        times = np.linalg.lstsq(np.concatenate([terms, trusted]), wanted, rcond=None)[0]
-        return TaskCosts(*(prior * np.clip(times, 1 / MOST_FACTOR, MOST_FACTOR)).tolist())
-
-    def _weights(self) -> np.ndarray:
-        return 0.5 ** (np.arange(len(self._points))[::-1] / HALF_LIFE)
-
-
 class Forecasts:
-    """The forecasts of one join, from the figures of its micro-batches."""
+    """The forecasts of one join, from the figures of its micro-batches.
 
-    def __init__(self, job: Job, nodes: int) -> None:
+    measured   the costs of the join, to which its micro-batches are added
+    """
+
+    def __init__(self, job: Job, nodes: int, measured: Measured) -> None:
         self._job = job
         self._planner = planner_of(job.query, nodes, HOPS)
         self._nodes = nodes
@@ -115,7 +72,7 @@ class Forecasts:
         self._samples: list[deque[Sample]] = [deque(maxlen=SAMPLES) for _ in job.query.streams]
         self._known: tuple[list[int], list[Synopsis]] | None = None
         """The newest synopses, and the live rows that they are for."""
-        self._grid, self._hops = MeasuredCosts(), MeasuredCosts()
+        self._measured = measured
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...]:
         """Return every how manieth row of each stream the tasks sample, for a micro-batch with these rows."""
@@ -140,19 +97,20 @@ class Forecasts:
             return
         streams = self._synopses(live)
         work = self._grid_work(streams) if hops is None else self._hops_work(hops, streams)
-        kept, usual = (self._grid, GRID) if hops is None else (self._hops, HOPS)
+        kept, usual = (self._measured.grid, GRID) if hops is None else (self._measured.hops, HOPS)
         way = "the grid" if hops is None else "hops"
         LOG.debug("placement: %s, usually %.3g s, took %.3g s in %s", work, usual.seconds(work), seconds, way)
         kept.add(work, seconds)
 
     def costs(self) -> tuple[TaskCosts, TaskCosts]:
         """Return the costs of the grid and of hops."""
-        grid, hops = self._grid.factor(GRID), self._hops.factor(HOPS)
+        measured = self._measured
+        grid, hops = measured.grid.factor(GRID), measured.hops.factor(HOPS)
         own = [one for one in (grid, hops) if one is not None]
         other = own[0] if own else 1.0
         return (
-            self._grid.costs(GRID, other if grid is None else grid),
-            self._hops.costs(HOPS, other if hops is None else hops),
+            measured.grid.costs(GRID, other if grid is None else grid),
+            measured.hops.costs(HOPS, other if hops is None else hops),
         )
 
     def forecast(self, live: Sequence[int], present: Hops | None) -> Forecast | None:

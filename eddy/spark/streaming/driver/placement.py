@@ -4,8 +4,9 @@ The placement may be another one in each micro-batch. All rows are in the log, a
 used only in the state that the newest manifest stands for. So a change needs no protocol: the tasks make engines or
 copies that are missing from the rows of the log, and the commit of the manifest is the switch.
 
-Each manifest stores the placement that was asked for and the hops that ran. A start that asks for none goes on with
-both; "hops" and "auto" begin with the hops.
+Each manifest stores the placement that was asked for, the hops that ran, and the figures to which the costs of this
+join are fitted. A start that asks for no placement goes on with all of them; "hops" and "auto" begin with the hops and
+the costs.
 
 "hops" and "auto" decide by forecasts, "auto" also between hops and the grid. A change must be predicted to be worth it
 in several forecasts in a row, and to pay for what it reads from the log; then the new placement rests for a while.
@@ -25,14 +26,16 @@ from eddy.placement.keys import classes_of
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.hops import Hops, own_hops
-from eddy.spark.hops.placing import Placement, check_placement, why_one_round
+from eddy.spark.hops.measured import Measured
+from eddy.spark.hops.placing import Placement, check_placement
 from eddy.spark.hops.saved import SavedPlacement, saved
 from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.operators import why_unplaced
 from eddy.spark.streaming.driver.forecast import Forecast, Forecasts
 from eddy.spark.streaming.worker.samples import Sample
 
 WORTH = 1.1
-"""How many times as fast another placement must be predicted to be."""
+"""Least predicted gain, as a factor of speed, for which a job changes its placement."""
 PATIENCE, REST = 2, 6
 """In so many micro-batches in a row another placement must be better; after a change none is made for so many."""
 EVERY = 4
@@ -44,17 +47,24 @@ HORIZON = 32
 def check_streaming(job: Job, placement: Placement, memory: int | None) -> None:
     """Raise SparkJoinError, or PlanError for a plan, unless a streaming join can be placed in this way."""
     check_placement(placement)
-    why = None if placement == "grid" else _why_grid(job, memory)
+    why = None if placement == "grid" else _why_grid(job, memory, placement == "auto")
     if why is not None and placement != "auto":
         raise SparkJoinError(f'placement={placement!r}: {why}; such a join runs in one round: pass "grid"')
     if isinstance(placement, Mapping):
         own_hops(job.query, placement, 1, timed=True)
 
 
-def _why_grid(job: Job, memory: int | None) -> str | None:
-    """Return why a streaming join can only run in one round; None if it can run in hops."""
-    why = why_one_round(job.query, job)
-    return "memory= bounds engines, and hops have none" if why is None and memory is not None else why
+def _why_grid(job: Job, memory: int | None, chosen: bool) -> str | None:
+    """Return why a streaming join can only run in one round; None if it can run in hops.
+
+    chosen   whether the placement is chosen by figures, which must not fail a join that the grid would not
+    """
+    why = why_unplaced(job.query)
+    if why is None and memory is not None:
+        return "memory= bounds engines, and hops have none; max_bytes= bounds a node"
+    if why is None and chosen and job.options.max_bytes is not None:
+        return "max_bytes= bounds an engine, and a node of hops takes more"
+    return why
 
 
 def nearest(query: Query) -> dict[str, list[tuple[str, str]]]:
@@ -90,6 +100,7 @@ class Placing:
         self._job, self._nodes, self._memory = job, nodes, memory
         self._lock = Lock()
         self._asked: Placement = "grid"
+        self._measured = Measured() if before is None else before.costs
         self._forecasts: Forecasts | None = None
         self._live: Sequence[int] = [0] * len(job.query.streams)
         self._better = self._rest = self._watched = self._unmeasured = 0
@@ -100,8 +111,11 @@ class Placing:
         """Of the newest micro-batch that was planned; None in one round."""
         asked = placement if placement is not None else "grid" if before is None else before.asked
         self.ask(asked)
-        if before is not None and asked in ("hops", "auto") and _why_grid(job, memory) is None:
+        if before is not None and asked in ("hops", "auto") and self._why_grid(asked) is None:
             self.hops = before.hops(job.query, nodes)
+
+    def _why_grid(self, placement: Placement) -> str | None:
+        return _why_grid(self._job, self._memory, placement == "auto")
 
     def ask(self, placement: Placement) -> None:
         """Place the steps in another way from the next micro-batch on."""
@@ -109,8 +123,11 @@ class Placing:
         with self._lock:
             self._asked = placement
             self._better, self._rest, self._watched = 0, 0, REST
-            follows = placement in ("hops", "auto") and _why_grid(self._job, self._memory) is None
-            self._forecasts = (self._forecasts or Forecasts(self._job, self._nodes)) if follows else None
+            follows = placement in ("hops", "auto") and self._why_grid(placement) is None
+            if not follows:
+                self._forecasts = None
+            elif self._forecasts is None:
+                self._forecasts = Forecasts(self._job, self._nodes, self._measured)
 
     @property
     def measures(self) -> bool:
@@ -156,9 +173,9 @@ class Placing:
         return best
 
     def saved(self, hops: Hops | None) -> dict[str, Any]:
-        """Return what a manifest stores: the placement that is asked for, and the hops that its micro-batch ran in."""
+        """Return what a manifest stores: the placement that is asked for, the hops that ran, and the costs."""
         with self._lock:
-            return saved(self._job.query, self._asked, hops)
+            return saved(self._job.query, self._asked, hops, self._measured)
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...] | None:
         """Return every how manieth row of each stream the tasks sample; None: no row."""
@@ -189,13 +206,16 @@ class Placing:
         with self._lock:
             asked, found, hops = self._asked, self._forecast, self.hops
         how = f"{asked!r}" if isinstance(asked, str) else "a plan for each head"
-        why = _why_grid(self._job, self._memory) if asked == "auto" else None
+        why = self._why_grid(asked) if asked == "auto" else None
         lines = [f"placement: {_kind(hops)}; {how} is asked for{'' if why is None else f', and {why}'}"]
         if hops is not None:
             labels = [f"[{one}]" for one in self._job.shares.classes]
             lines += hops.lines(self._job.query.graph.names, labels)
         if found is not None and self._forecasts is not None:
             lines.append(f"  predicted per micro-batch: {found.grid_s:.3g} s in the grid, {found.hops_s:.3g} s in hops")
+        if self._forecasts is not None:
+            grid, hop = len(self._measured.grid), len(self._measured.hops)
+            lines.append(f"  costs fitted to the micro-batches of this join: {grid} in the grid, {hop} in hops")
         return "\n".join(lines)
 
 

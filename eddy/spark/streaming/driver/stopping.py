@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 POLL_S = 0.002
 """Interval of polling. Without rows, Spark pauses for 10 ms between two looks at the sources."""
 PATIENCE_S = 10.0
-"""How long a stop waits for a good moment. Afterwards Spark interrupts the query anyway."""
+"""Longest wait of a stop for a good moment. Afterwards Spark interrupts the query anyway."""
 
 
 class StoppedError(Exception):

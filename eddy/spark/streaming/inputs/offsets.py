@@ -1,4 +1,4 @@
-"""How far a job has read the input of each stream: a number of files, or an offset for each partition of a topic.
+"""The position of a job in the input of each stream: a number of files, or an offset for each partition of a topic.
 
     files/starts   where a job began to read its topics, written once
 

@@ -78,7 +78,7 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = self._known()
         self._there: list[set[str]] = [set() for _ in places]
         self._taken: list[int] | None = None
-        """How many files of each stream batches have taken that Spark has committed; None: unknown."""
+        """Number of files of each stream in batches that Spark has committed; None: unknown."""
         self._last: list[list[File]] | None = None
         """The last files of a run with the trigger `availableNow`, until they are in the log."""
         self._ends: dict[str, Offsets] | None = None

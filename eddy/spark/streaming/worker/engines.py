@@ -35,7 +35,7 @@ from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, NodeCo
 from eddy.spark.transports.inputs import Input
 
 PATIENCE_S = 5.0
-"""How long a worker waits for an engine that another worker of the host hands over, before it loads the log."""
+"""Longest wait of a worker for an engine that another worker of the host hands over; then it loads the log."""
 _PAUSE_S = 0.001
 
 

@@ -32,7 +32,7 @@ from eddy.spark.streaming.worker.engines import Engines
 from eddy.spark.streaming.worker.late_rows import LateRows
 from eddy.spark.streaming.worker.node import BROKEN, Copy, Node
 from eddy.spark.streaming.worker.output_files import ResultFile
-from eddy.spark.streaming.worker.peers import BASE, ROWS, TUPLES, Parcel, Peers
+from eddy.spark.streaming.worker.peers import BASE, ROWS, TUPLES, NoRoomError, Parcel, Peers
 from eddy.spark.streaming.worker.samples import Sampler
 from eddy.spark.streaming.worker.state_loader import split_late
 from eddy.spark.streaming.worker.tasks import LIVE, LOADED, NEW, HopTask, PartitionReport, copy_token
@@ -72,6 +72,7 @@ class HopJoin:
         """Join the micro-batch."""
         report, began, cpu_began = PartitionReport(), perf_counter(), process_time()
         try:
+            self._begin()
             self._peers.meet(self._task.addresses, self._hops.rounds)
             self._deal_rows()
             self._deal_base()
@@ -81,6 +82,9 @@ class HopJoin:
                 self._round(number)
             for one in self._nodes.values():
                 one.settle(copy_token(self._task.after, self._hops.partitions), self._task.watermark)
+        except NoRoomError as full:
+            self._nodes[full.node].ask(full.n_bytes, f"what was sent to it, mostly {self._named(full.kind, full.code)}")
+            raise
         finally:
             self._reader.close()
             report.results = self._results.close()
@@ -154,6 +158,35 @@ class HopJoin:
 
     # Nodes
 
+    def _begin(self) -> None:
+        """Have the nodes of the task, with the copies that count."""
+        for stale in self._engines.nodes.keys() - set(self._own):
+            del self._engines.nodes[stale]
+        for number in self._own:
+            node = self._nodes[number] = self._engines.nodes.setdefault(number, Node(self._job, number))
+            lost = {(stream, c) for at, stream, c in self._task.missing if at == number}
+            node.copies = {copy: one for copy, one in node.copies.items() if copy in self._hops.copies - lost}
+        self._limit()
+
+    def _let_go(self, exchange: int) -> None:
+        """Go on after an exchange: what came in it takes no memory any more, but windows may take more."""
+        self._peers.let_go(exchange)
+        for node in self._nodes.values():
+            node.ask(0, "indices of its windows")
+        self._limit()
+
+    def _limit(self) -> None:
+        """Let no more wait for a node than it has room for."""
+        rooms = {number: node.room for number, node in self._nodes.items()}
+        self._peers.limit({number: room for number, room in rooms.items() if room is not None})
+
+    def _named(self, kind: int, code: int) -> str:
+        """Return in words what a task sends."""
+        names = self._job.query.graph.names
+        if kind == TUPLES:
+            return f"intermediate tuples of head {names[code]!r}"
+        return f"{'older ' if kind == BASE else ''}rows of stream {names[code % len(names)]!r}"
+
     def _insert(self, parcels: list[Parcel], began: float) -> None:
         """Put the rows into the copies of their windows, and take what heads begin with."""
         m = len(self._job.query.streams)
@@ -161,28 +194,27 @@ class HopJoin:
         for one in parcels:
             came[one.kind, one.code, one.node].append(one.batch(self._job.query.streams[one.code % m].schema))
         del parcels[:]
-        for stale in self._engines.nodes.keys() - set(self._own):
-            del self._engines.nodes[stale]
-        for number in self._own:
-            node = self._engines.nodes.setdefault(number, Node(self._job))
-            self._nodes[number] = node
-            node.copies = {copy: one for copy, one in node.copies.items() if copy in self._hops.copies}
+        for number, node in self._nodes.items():
             source, received = LIVE, 0
             for copy in sorted(self._hops.copies):
                 stream, code = copy[0], self._code(*copy)
                 if (number, *copy) in self._task.missing:
-                    base = node.window(stream, came[BASE, code, number])
+                    base = node.window(stream, came.pop((BASE, code, number), []))
+                    node.ask(base.nbytes, self._named(BASE, code))
                     source = LOADED if len(base) or source == LOADED else NEW
                     received += base.rows.nbytes
                     node.copies[copy] = Copy(BROKEN, GrowingWindow(base))
+                new = node.window(stream, came[ROWS, code, number])
+                node.ask(new.nbytes, self._named(ROWS, code))
                 node.copies[copy].token = BROKEN
-                node.copies[copy].window.grow(node.window(stream, came[ROWS, code, number]))
+                node.copies[copy].window.grow(new)
             for head, c in self._hops.entries.items():
                 fresh = node.copies.get((head, c))
                 parts = came[ROWS, self._code(head, c), number]
                 rows = node.window(head, parts) if fresh is None else fresh.window.fresh
                 self._heads[head, number] = node.columns.headed(rows)
             self._figures[number] = self._row(number, source, received, perf_counter() - began)
+        self._let_go(0)
 
     def _row(self, node: int, source: str, received: int, seconds: float) -> dict[str, Any]:
         """Return the row of metrics of a node; what it has not is left out."""
@@ -228,6 +260,7 @@ class HopJoin:
             for head, parts in waiting.items():
                 self._ship(node, head, number + 1, parts)
             self._figures[at]["join_seconds"] += perf_counter() - began
+        self._let_go(number)
         if not last:
             self._peers.end(number + 1)
 

@@ -53,7 +53,7 @@ from eddy.spark.types import spark_schema
 from stairs.graph import FOREVER
 
 TURNED_AWAY_S = 0.3
-"""How long a worker lives on after its meeting ended."""
+"""Time for which a worker lives on after its meeting ended."""
 MEETING = "eddy.meeting"
 """The property of a Spark job that names the meeting of its tasks."""
 

@@ -2,10 +2,14 @@
 
 A copy has the token of the state that it is in, like an engine. A task uses it only if this is the state after the
 newest micro-batch with a manifest; else the rows of the copy come from the log.
+
+`max_bytes` bounds a node: its copies with their indices, what they know of keys, and what waits for it. Who is about to
+add to these asks first. A join may exceed the bound for a moment, by a run that is merged and by a block of tuples.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,6 +18,7 @@ from eddy.placement.keys import KeyNumbers
 from eddy.spark.hops.legs import OPEN, Columns, Legs
 from eddy.spark.hops.windows import GrowingWindow, SortedWindow, together
 from eddy.spark.partitioning.job import Job
+from stairs.errors import CapacityError
 
 BROKEN = ""
 """The token of a copy that is being changed."""
@@ -30,13 +35,13 @@ class Copy:
 
 
 class Node:
-    """One node.
+    """One node, with a number.
 
     copies   (stream, class by whose keys its rows are dealt) -> the copy
     """
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, number: int) -> None:
+        self._job, self._number = job, number
         self._columns = Columns(job.query, OPEN)
         self.legs = self._new_legs()
         self.copies: dict[tuple[int, int], Copy] = {}
@@ -51,8 +56,30 @@ class Node:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all copies."""
-        return sum(one.window.nbytes for one in self.copies.values())
+        """Bytes of all copies, and of what is known of their keys."""
+        return sum(one.window.nbytes for one in self.copies.values()) + self.legs.numbers.nbytes
+
+    @property
+    def room(self) -> int | None:
+        """Bytes that are left of `max_bytes`, None without a bound."""
+        limit = self._job.options.max_bytes
+        return None if limit is None else max(0, limit - self.nbytes)
+
+    def ask(self, n_bytes: int, what: str) -> None:
+        """Raise CapacityError unless the node has room for `n_bytes` more bytes; `what` names their use."""
+        limit = self._job.options.max_bytes
+        if limit is None or self.nbytes + n_bytes <= limit:
+            return
+        kept: Counter[int] = Counter()
+        for (stream, _), copy in self.copies.items():
+            kept[stream] += copy.window.nbytes
+        names = self._job.query.graph.names
+        most = [f" (windows of stream {names[i]!r} take {size:,} of them)" for i, size in kept.most_common(1) if size]
+        raise CapacityError(
+            f"node {self._number} of a join in hops would take {self.nbytes + n_bytes:,} bytes with {what}"
+            f"{''.join(most)}; max_bytes is {limit:,}: use shorter windows or more partitions, raise max_bytes, or take"
+            ' placement="grid", where memory= spills engines'
+        )
 
     def window(self, stream: int, parts: list[pa.RecordBatch]) -> SortedWindow:
         """Return rows of a stream as a window."""

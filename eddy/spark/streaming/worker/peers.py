@@ -6,7 +6,8 @@ that send to each other never wait for each other, and a stranger who connects a
 sides prove that they know the secret of the join, and name the meeting: a task of an earlier meeting is turned away.
 
 An exchange is over for a task when every task has said that it sends no more in it. If a task dies, the others are
-turned away (`meeting.TurnedAwayError`), like all that wait in a meeting.
+turned away (`meeting.TurnedAwayError`), like all that wait in a meeting. What comes waits in memory; a node may have
+room for so many bytes, and a task to which more comes keeps none of it and gives up.
 
     header   int32 exchange, kind, code, node
     body     of an Arrow record batch, of which both sides know the schema; none if the kind is END
@@ -18,8 +19,8 @@ import contextlib
 import socket
 import struct
 import threading
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import NamedTuple
@@ -32,7 +33,7 @@ ROWS, BASE, TUPLES, END = range(4)
 """Kinds: rows of the micro-batch, rows of earlier ones, intermediate tuples, nothing more in this exchange."""
 _HEADER = struct.Struct("<iiii")
 _LOOK_S = 0.5
-"""How often a task that waits looks whether the driver still waits for it."""
+"""Time between two looks of a waiting task whether the driver still waits for it."""
 
 
 class Parcel(NamedTuple):
@@ -53,6 +54,18 @@ class Parcel(NamedTuple):
         return self.rows if isinstance(self.rows, pa.RecordBatch) else pa.ipc.read_record_batch(self.rows, schema)
 
 
+class NoRoomError(Exception):
+    """More waits for a node than it has room for.
+
+    n_bytes      of all that waits
+    kind, code   of what takes most of it
+    """
+
+    def __init__(self, node: int, n_bytes: int, kind: int, code: int) -> None:
+        super().__init__(node, n_bytes, kind, code)
+        self.node, self.n_bytes, self.kind, self.code = node, n_bytes, kind, code
+
+
 class Peers:
     """The other tasks of a meeting, from a task's point of view. A context manager."""
 
@@ -67,6 +80,10 @@ class Peers:
         self._change = threading.Condition()
         self._inbox: dict[int, list[Parcel]] = defaultdict(list)
         self._ended: dict[int, int] = defaultdict(int)
+        self._rooms: Mapping[int, int] = {}
+        self._waiting: dict[int, Counter[tuple[int, int, int]]] = defaultdict(Counter)
+        """By node with a limit the bytes of what came and is not let go of, by (exchange, kind, code)."""
+        self._refused: NoRoomError | None = None
         self._lost = self._closed = False
         self._exchanges = 0
 
@@ -89,11 +106,20 @@ class Peers:
                 deliver_challenge(connection, self._key)
                 connection.send_bytes(self._seat.meeting.encode())
 
+    def limit(self, rooms: Mapping[int, int]) -> None:
+        """Let at most so many bytes wait for each of these nodes from now on. Raises NoRoomError if more do."""
+        with self._change:
+            self._rooms = rooms
+            for node in rooms:
+                self._check_room(node)
+        self._give_up()
+
     def send(self, exchange: int, task: int, kind: int, code: int, node: int, rows: pa.RecordBatch) -> None:
-        """Send rows to a node of a task, which may be this one."""
+        """Send rows to a node of a task, which may be this one. Raises TurnedAwayError or NoRoomError."""
         if task == self._seat.task:
-            with self._change:
-                self._inbox[exchange].append(Parcel(kind, code, node, rows))
+            self._put(exchange, Parcel(kind, code, node, rows), rows.nbytes)
+        self._give_up()
+        if task == self._seat.task:
             return
         body = rows.serialize()
         self.sent += body.size
@@ -108,15 +134,43 @@ class Peers:
                 connection.send_bytes(_HEADER.pack(exchange, END, 0, 0))
 
     def receive(self, exchange: int) -> list[Parcel]:
-        """Wait until the exchange is over, and return what came to this task. Raises TurnedAwayError."""
+        """Wait until the exchange is over, and return what came to this task. Raises TurnedAwayError or NoRoomError."""
         with self._change:
             while self._ended[exchange] < len(self._to):
-                if self._lost or not self._change.wait(_LOOK_S):
+                if self._lost or self._refused or not self._change.wait(_LOOK_S):
                     self._look()
+            self._give_up()
             return self._inbox.pop(exchange, [])
 
+    def let_go(self, exchange: int) -> None:
+        """Take note that what came in an exchange takes no memory any more."""
+        with self._change:
+            for node, waiting in self._waiting.items():
+                self._waiting[node] = Counter({what: size for what, size in waiting.items() if what[0] != exchange})
+
+    def _put(self, exchange: int, parcel: Parcel, n_bytes: int) -> None:
+        """Keep what came, unless its node has no room."""
+        with self._change:
+            if parcel.node in self._rooms:
+                self._waiting[parcel.node][exchange, parcel.kind, parcel.code] += n_bytes
+                self._check_room(parcel.node)
+            if self._refused is None:
+                self._inbox[exchange].append(parcel)
+            self._change.notify_all()
+
+    def _check_room(self, node: int) -> None:
+        waiting = self._waiting[node]
+        if self._refused is None and waiting.total() > self._rooms[node]:
+            ((_, kind, code), _), *_ = waiting.most_common(1)
+            self._refused = NoRoomError(node, waiting.total(), kind, code)
+
+    def _give_up(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+
     def _look(self) -> None:
-        """Raise TurnedAwayError if another task is lost, or if the driver does not wait any more."""
+        """Raise NoRoomError, or TurnedAwayError if another task is lost or the driver does not wait any more."""
+        self._give_up()
         if self._lost:
             raise TurnedAwayError
         self._seat.check()
@@ -161,12 +215,12 @@ class Peers:
         try:
             while kind != END or exchange < self._exchanges - 1:
                 exchange, kind, code, node = _HEADER.unpack(connection.recv_bytes())
-                body = None if kind == END else pa.py_buffer(connection.recv_bytes())
+                if kind != END:
+                    body = pa.py_buffer(connection.recv_bytes())
+                    self._put(exchange, Parcel(kind, code, node, body), body.size)
+                    continue
                 with self._change:
-                    if body is None:
-                        self._ended[exchange] += 1
-                    else:
-                        self._inbox[exchange].append(Parcel(kind, code, node, body))
+                    self._ended[exchange] += 1
                     self._change.notify_all()
         except (EOFError, OSError, struct.error):
             self._lose()

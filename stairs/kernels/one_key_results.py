@@ -1,0 +1,160 @@
+"""The results of one arrival in joins on one key: all combinations of its partners, or those that are in time.
+
+The arrival and its newest partners are an *entry* of a list: its position in the block of arrivals, then the newest
+tuple of each stream with the key, the arrival for its own stream, then the low mark of each stream. Later arrivals
+change heads and low marks, but no entry and no link between older tuples. So all arrivals of a block are inserted
+before the first of them probes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    H_MATCHES,
+    H_PROBES,
+    H_TARGET,
+    M_SHORT,
+    R_END,
+    R_LEAF,
+    S_MASK,
+    S_RECS,
+    SHORT_OUTPUT,
+)
+from stairs.kernels.accelerate import inlined, step, u64
+from stairs.kernels.combinations import MOST_RESULTS
+from stairs.kernels.one_key_times import deadline_of, time_of
+from stairs.memory.arena import Arena, Routes, Walk
+
+RECORD = 2
+"""int32s in a record of a stream with one attribute: link, key id."""
+NEWEST = 1
+"""Where the newest tuples are in an entry; the low marks follow them."""
+NONE, SOME, ALL = 0, 1, 2
+
+
+@inlined
+def combine(
+    arena: Arena, routes: Routes, walk: Walk, i: int, at: int, sure: int, count_only: bool, tally: int, out: int
+) -> int:
+    """Write every combination of the live partners of an entry of stream i; return the results now, written or not.
+
+    Return -1, with the counters as before, if the event times must be compared: a partner of some stream j is older
+    than walk.sure[sure + j].
+
+    The newest partners form a block of one result. For each hop, from the last to the first, the block is copied once
+    per further partner, which replaces the partner in the copy. So partners are visited one by one and never listed.
+    """
+    streams, hops, recs, ids, met = arena.streams, routes.hops, arena.recs, walk.ids, walk.met
+    m = streams.shape[0]
+    made, size, origin, room = 1, 1.0, out * m, ids.shape[0]
+    writing = not count_only and origin + m <= room
+    if writing:
+        for j in range(m):
+            ids[u64(origin + j)] = met[u64(at + NEWEST + j)]
+    leaf = routes.span[u64(i), R_LEAF]
+    for h in range(routes.span[u64(i), R_END] - 1, leaf - 1, -1):
+        j = hops[u64(h), H_TARGET]
+        ring, mask, low = streams[u64(j), S_RECS], streams[u64(j), S_MASK], np.int64(met[u64(at + NEWEST + m + j)])
+        block, end = made * m, origin + made * m
+        oldest, partners = np.int64(met[u64(at + NEWEST + j)]), 1
+        partner = np.int64(recs[u64(ring + (oldest & mask) * RECORD)])
+        while partner >= low:
+            partners += 1
+            writing = writing and end + block <= room
+            if writing:
+                for q in range(block):
+                    ids[u64(end + q)] = ids[u64(origin + q)]
+                place = end + j
+                for _ in range(made):
+                    ids[u64(place)] = partner
+                    place += m
+                end += block
+            oldest = partner
+            partner = np.int64(recs[u64(ring + (partner & mask) * RECORD)])
+        walk.turn[u64(h - leaf)] = partners
+        if oldest < walk.sure[u64(sure + j)]:
+            for g in range(h + 1, routes.span[u64(i), R_END]):
+                hops[u64(g), H_PROBES] -= tally
+                hops[u64(g), H_MATCHES] -= tally * walk.turn[u64(g - leaf)]
+            return -1
+        size *= partners
+        made = made * partners if size <= MOST_RESULTS else MOST_RESULTS
+        hops[u64(h), H_PROBES] += tally
+        hops[u64(h), H_MATCHES] += tally * partners
+    if (not count_only and not writing) or size > MOST_RESULTS:
+        arena.meta[M_SHORT] |= SHORT_OUTPUT
+    return out + made
+
+
+@step
+def in_time(arena: Arena, routes: Routes, walk: Walk, i: int, at: int) -> int:
+    """Return whether NONE, SOME or ALL combinations of the partners of an entry of stream i are in time.
+
+    SOME may turn out to be none. Then `walk.turn` has the number of partners of each hop that are in time for the
+    arrival.
+    """
+    streams, hops, recs, met = arena.streams, routes.hops, arena.recs, walk.met
+    m = streams.shape[0]
+    own = time_of(arena, i, np.int64(met[u64(at + NEWEST + i)]))
+    greatest, deadline = own, deadline_of(arena, i, own)
+    for h in range(routes.span[u64(i), R_LEAF], routes.span[u64(i), R_END]):
+        j, timely = hops[u64(h), H_TARGET], np.int64(0)
+        ring, mask, low = streams[u64(j), S_RECS], streams[u64(j), S_MASK], np.int64(met[u64(at + NEWEST + m + j)])
+        partner = np.int64(met[u64(at + NEWEST + j)])
+        while partner >= low:
+            time = time_of(arena, j, partner)
+            end = deadline_of(arena, j, time)
+            greatest, deadline = max(greatest, time), min(deadline, end)
+            timely += end >= own
+            partner = np.int64(recs[u64(ring + (partner & mask) * RECORD)])
+        if timely == 0:
+            return NONE
+        walk.turn[u64(h - routes.span[u64(i), R_LEAF])] = timely
+    return ALL if greatest <= deadline else SOME
+
+
+@step
+def combine_in_time(
+    arena: Arena, routes: Routes, walk: Walk, i: int, at: int, count_only: bool, tally: int, out: int
+) -> int:
+    """Write those combinations of the partners of an entry of stream i that are in time, as `combine` does.
+
+    `walk.turn` has the partners of each hop.
+    """
+    streams, hops, recs, met, ids = arena.streams, routes.hops, arena.recs, walk.met, walk.ids
+    m, chosen, following = streams.shape[0], walk.frames[0], walk.turn
+    greatest, deadline = walk.levels[0], walk.levels[1]
+    first, depth = routes.span[u64(i), R_LEAF], routes.span[u64(i), R_END] - routes.span[u64(i), R_LEAF]
+    for h in range(first, first + depth):
+        hops[u64(h), H_PROBES] += tally
+        hops[u64(h), H_MATCHES] += tally * following[u64(h - first)]
+    chosen[u64(i)] = met[u64(at + NEWEST + i)]
+    greatest[0] = time_of(arena, i, np.int64(chosen[u64(i)]))
+    deadline[0] = deadline_of(arena, i, greatest[0])
+    following[0] = met[u64(at + NEWEST + hops[u64(first), H_TARGET])]
+    level = np.int64(0)
+    while level >= 0:
+        j, partner = hops[u64(first + level), H_TARGET], following[u64(level)]
+        if partner < met[u64(at + NEWEST + m + j)]:
+            level -= 1
+            continue
+        following[u64(level)] = recs[u64(streams[u64(j), S_RECS] + (partner & streams[u64(j), S_MASK]) * RECORD)]
+        time = time_of(arena, j, partner)
+        youngest, end = max(greatest[u64(level)], time), min(deadline[u64(level)], deadline_of(arena, j, time))
+        if youngest > end:
+            continue
+        chosen[u64(j)] = partner
+        if level + 1 < depth:
+            level += 1
+            greatest[u64(level)], deadline[u64(level)] = youngest, end
+            following[u64(level)] = met[u64(at + NEWEST + hops[u64(first + level), H_TARGET])]
+            continue
+        if not count_only:
+            if (out + 1) * m <= ids.shape[0]:
+                for k in range(m):
+                    ids[u64(out * m + k)] = chosen[u64(k)]
+            else:
+                arena.meta[M_SHORT] |= SHORT_OUTPUT
+        out += 1
+    return out
