@@ -128,6 +128,12 @@ MODELS = {
         1,
         _MARK_DEFECTS,
     ),
+    "rests of learning": Model(
+        ("tests/eddy/test_marks.py", "tests/eddy/lives.py", "tests/cases.py", "tests/key_types.py"),
+        "test_matches_in_vain_shorten_a_rest",
+        1,
+        {"a rest takes its time however much is in vain": Edit("stairs/kernels/learning.py", "vain > VAIN", "False")},
+    ),
     "key groups on spark": Model(
         ("tests/spark/test_split_tree.py",),
         "test_each_result_meets_in_one_group_whenever_its_rows_were_written",

@@ -41,6 +41,8 @@ from stairs.memory.arena import Arena, Chunk, Routes
 
 ALIVE = -3
 """Replaces the head in a partial result that has a result; no head has this value."""
+VAIN = 1024
+"""Matches in vain that are worth a chunk of a rest."""
 LONGEST = 64
 """Lists with more tuples are not marked: the attempt could cost more than the walk."""
 
@@ -67,6 +69,18 @@ def try_to_mark(arena: Arena, j: int, x: int, p: int) -> int:
     return tuples
 
 
+@inlined
+def shorten_rests(arena: Arena, routes: Routes, first: int, end: int, chunks: int) -> None:
+    """Shorten the rests of the attributes probed by trunk hops first .. end - 1, all but their last chunk at most.
+
+    A mark may rest on marks of other attributes. When data drift and walks become long, one attribute that sleeps lets
+    the trials of the others fail as well; so the more is done in vain, the sooner all are tried again.
+    """
+    for h in range(first, end):
+        x = u64(row_of(arena, routes.hops[u64(h), H_TARGET], routes.hops[u64(h), H_CLASS]))
+        arena.attrs[x, A_REST] -= min(chunks, max(arena.attrs[x, A_REST] - 1, 0))
+
+
 @step
 def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
     """Try to mark the lists in which the events of stream i found matches, but no result. Right after its walk."""
@@ -77,7 +91,10 @@ def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
         visits += levels[i, u64(level), L_MATCHES]
         h = u64(trunk + level - 1)
         resting &= arena.attrs[u64(row_of(arena, routes.hops[h, H_TARGET], routes.hops[h, H_CLASS])), A_REST] > 0
-    if resting or 2 * (visits - last * levels[i, u64(last), L_SIZE]) < levels[i, 0, L_SIZE]:
+    vain = visits - last * levels[i, u64(last), L_SIZE]
+    if vain > VAIN:
+        shorten_rests(arena, routes, trunk, trunk + last, vain // VAIN)
+    if resting or 2 * vain < levels[i, 0, L_SIZE]:
         return
     for level in range(last - 1, -1, -1):
         at, below = levels[i, u64(level), L_AT], levels[i, u64(level + 1), L_AT]

@@ -16,7 +16,7 @@ import stairs.stems
 from eddy import InputError, Query, Rows, Runtime, Stream
 from stairs.descriptors import A_HITS, A_LOST, A_PAUSE, A_REST, A_WORTH, N_FIELDS
 from stairs.graph import JoinGraph
-from stairs.kernels.learning import LONGEST
+from stairs.kernels.learning import LONGEST, VAIN
 from stairs.kernels.marks import PAUSE, TRIAL, clear_outwards
 from tests.cases import assert_same
 from tests.eddy.lives import Life
@@ -198,6 +198,21 @@ def test_marks_that_do_not_pay_are_cleared_and_learning_rests() -> None:
     push(runtime, "R", (1,))
     assert attrs[x, [A_REST, A_PAUSE, A_LOST, A_HITS]].tolist() == [0, 0, 0, 0]
     assert marks(runtime) == 2
+
+
+def test_matches_in_vain_shorten_a_rest() -> None:
+    """An attribute that sleeps keeps those from learning whose marks would rest on its own."""
+    runtime = Runtime(query(CHAIN), "((R S) T) U", policy="fixed")
+    attrs, rows = runtime._engine.modules.attrs, runtime._engine.modules.attribute_rows
+    x, y = rows[1, 0], rows[2, 1]
+    push(runtime, "S", *[(1, 1)] * LONGEST)
+    attrs[[x, y], A_REST] = PAUSE, 2
+    push(runtime, "R", *[(1,)] * 32)
+    # A rest ends after the next chunk at the earliest.
+    assert attrs[[x, y], A_REST].tolist() == [PAUSE - 32 * LONGEST // VAIN - 1, 0]
+    assert marks(runtime) == 0
+    push(runtime, "R", (1,))
+    assert attrs[x, A_REST] == PAUSE - 32 * LONGEST // VAIN - 2
 
 
 def test_a_list_too_long_to_be_marked_does_not_count_for_what_a_mark_is_worth() -> None:
