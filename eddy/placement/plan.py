@@ -86,21 +86,26 @@ class JEP:
 def seps(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) -> dict[int, SEP]:
     """Return by head, in the order given, the plans that a user writes as {head: [(stream, "ship" or "window"), …]}.
 
-    Raises PlanError for an unknown stream or placement, and for a plan that leaves a stream out.
+    Raises PlanError for an unknown stream or placement, and for a plan that leaves a stream out or names one twice.
     """
-    at = {name: i for i, name in enumerate(names)}
+    at, words = {name: i for i, name in enumerate(names)}, tuple(PLACEMENTS)
 
     def stream(name: object) -> int:
-        if name not in at:
+        if not isinstance(name, str) or name not in at:
             raise PlanError(f"placement: there is no stream {name!r}; the streams are {', '.join(names)}")
-        return at[str(name)]
+        return at[name]
 
     found = {}
     for head, hops in given.items():
-        order, placement = [], []
+        order: list[int] = []
+        placement = []
+        if not isinstance(hops, Iterable):
+            raise PlanError(f'placement of head {head}: {hops!r} is no list of pairs (stream, "ship" or "window")')
         for hop in hops:
-            if not isinstance(hop, tuple) or len(hop) != 2 or hop[1] not in PLACEMENTS:
+            if not isinstance(hop, tuple) or len(hop) != 2 or hop[1] not in words:
                 raise PlanError(f'placement of head {head}: {hop!r} is no pair (stream, "ship" or "window")')
+            if stream(hop[0]) in (stream(head), *order):
+                raise PlanError(f"placement of head {head}: {hop[0]} comes twice; join each of the other streams once")
             order.append(stream(hop[0]))
             placement.append(PLACEMENTS[hop[1]])
         found[stream(head)] = SEP(stream(head), tuple(order), tuple(placement))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import permutations, product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -80,9 +81,14 @@ def test_example_3_operators_of_one_plan_before_and_after() -> None:
         ({"S1": [("X", "ship")], "S2": [], "S3": []}, "no stream 'X'"),
         ({"S1": [("S2", "fly")], "S2": [], "S3": []}, "no pair"),
         ({"S1": [("S2", "ship")], "S2": [], "S3": []}, "each of the other streams"),
+        ({"S1": [("S2", "ship"), ("S2", "ship")]}, "head S1: S2 comes twice; join each of the other streams once"),
+        ({"S1": [("S1", "ship"), ("S2", "ship")]}, "head S1: S1 comes twice"),
+        ({"S1": None}, "head S1: None is no list of pairs"),
+        ({"S1": [("S2", ["ship"])]}, "is no pair"),
+        ({"S1": [(["S2"], "ship")]}, "there is no stream .'S2'."),
     ],
 )
-def test_plans_that_do_not_fit(plan: dict[str, list[tuple[str, str]]], said: str) -> None:
+def test_plans_that_do_not_fit(plan: dict[str, Any], said: str) -> None:
     with pytest.raises(PlanError, match=said):
         jep(plan, NAMES)
 

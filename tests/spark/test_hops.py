@@ -20,9 +20,10 @@ from eddy.spark.batch.hop_tasks import DealRows, JoinRound
 from eddy.spark.batch.measure import SampleRows, measured_job
 from eddy.spark.hops.hops import Hops, own_hops
 from eddy.spark.hops.measured import Measured
-from eddy.spark.hops.saved import restored, saved
+from eddy.spark.hops.saved import UNPLACED, restored, saved
 from eddy.spark.hops.windows import Bounds, SortedWindow, together
 from eddy.spark.partitioning.job import Job, make_job
+from eddy.storage.json_form import FormError
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from tests.placement.chains import batches, chain, expected, results, rows, star
@@ -137,6 +138,15 @@ def test_a_stored_placement_is_the_same_on_any_number_of_nodes(seed: int, nodes:
         assert again == own_hops(query, plan, later, timed=True)
     assert again is not None
     restored(query, saved(query, "auto", again, Measured()), "placement")  # it is checked
+
+
+def test_stored_hops_that_ship_tuples_by_a_key_that_they_have_not_are_refused() -> None:
+    query = chain(3, 10)
+    away = {**UNPLACED, "steps": [[[1, 0], [2, 1]], [[0, 1], [2, 0]], [[1, 1], [0, 0]]]}
+    with pytest.raises(FormError, match=r"placement.steps\[1\] joins S2 by class 0, which has no key there"):
+        restored(query, away, "placement")
+    stay = {**UNPLACED, "steps": [[[1, 0], [2, 0]], [[0, 0], [2, 0]], [[1, 1], [0, 1]]]}
+    assert restored(query, stay, "placement").steps is not None
 
 
 def measured(query: Query, given: Mapping[str, pa.RecordBatch], partitions: int) -> tuple[Job, list[StreamFigures]]:

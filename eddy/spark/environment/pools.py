@@ -2,7 +2,8 @@
 
 Spark gives a task an idle worker of a pool, and it has a pool for each set of environment variables. So a variable
 makes a pool of its own. Each streaming join that runs in a session has one; the next join takes over the pool of one
-that ended, with its workers.
+that ended, with its workers. It takes none with more workers than it has tasks: Spark uses idle workers in turn, so its
+engines would be in another worker in each micro-batch.
 """
 
 from __future__ import annotations
@@ -18,15 +19,22 @@ T = TypeVar("T")
 VARIABLE = "EDDY_JOIN"
 _used: dict[str, set[int]] = {}
 """Id of a Spark application -> numbers of the pools of running joins."""
+_workers: dict[str, dict[int, int]] = {}
+"""Id of a Spark application -> number of a pool -> workers that it may have."""
 _lock = threading.Lock()
 
 
-def take_pool(context: SparkContext) -> int:
-    """Return the least number of a pool that no running join uses, and reserve it."""
+def take_pool(context: SparkContext, tasks: int) -> int:
+    """Return the least number of a pool that no running join uses, and reserve it.
+
+    tasks   how many tasks the join runs at a time; the pool has no more workers
+    """
     with _lock:
-        used = _used.setdefault(str(context.applicationId), set())
-        number = next(number for number in count() if number not in used)
+        application = str(context.applicationId)
+        used, workers = _used.setdefault(application, set()), _workers.setdefault(application, {})
+        number = next(number for number in count() if number not in used and workers.get(number, 0) <= tasks)
         used.add(number)
+        workers[number] = tasks
     return number
 
 

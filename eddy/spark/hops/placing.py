@@ -17,7 +17,7 @@ KINDS = ("grid", "hops", "auto")
 
 def check_placement(placement: object) -> None:
     """Raise SparkJoinError for a value that is no placement."""
-    if not isinstance(placement, Mapping) and placement not in KINDS:
+    if not isinstance(placement, Mapping) and not (isinstance(placement, str) and placement in KINDS):
         raise SparkJoinError(
             f'placement={placement!r}: pass "grid", "hops", "auto", or {{head: [(stream, "ship" or "window"), …]}}'
         )

@@ -102,15 +102,19 @@ def restored(query: Query, stored: object, place: str) -> SavedPlacement:
 
 
 def _check(query: Query, routes: list[list[list[int]]], place: str) -> None:
-    """Raise FormError unless each head joins each other stream once, by a key of what it joined before."""
+    """Raise FormError unless each head joins each other stream once, by a key of what it joined before.
+
+    Tuples that travel have the keys only that streams to come have as well.
+    """
     own, names = classes_of(query), query.graph.names
     if len(routes) != len(own):
         raise FormError(f"{place} has {len(routes)} heads for {len(own)} streams")
     for head, steps in enumerate(routes):
         if sorted(j for j, _ in steps) != [j for j in range(len(own)) if j != head]:
             raise FormError(f"{place}[{head}] does not join each other stream once")
-        bound = own[head]
-        for j, c in steps:
-            if not bound & own[j] or c not in bound:
+        bound, at = own[head], None
+        for k, (j, c) in enumerate(steps):
+            keys = bound & frozenset().union(*(own[i] for i, _ in steps[k:])) if k else bound
+            if not bound & own[j] or (c not in keys and c != at):
                 raise FormError(f"{place}[{head}] joins {names[j]} by class {c}, which has no key there")
-            bound |= own[j]
+            bound, at = bound | own[j], c

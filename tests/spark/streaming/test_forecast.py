@@ -8,6 +8,7 @@ from dataclasses import astuple, replace
 import numpy as np
 import pytest
 
+from eddy import PlanError
 from eddy.placement.keys import classes_of
 from eddy.placement.synopses import distribution
 from eddy.spark.hops.costs import TaskCosts, TaskWork
@@ -125,6 +126,18 @@ def test_a_restarted_join_begins_with_the_costs_that_it_had() -> None:
         assert again._forecasts is not None
         assert again._forecasts.costs() == had
         assert "fitted to the micro-batches of this join: 4 in the grid, 3 in hops" in again.explain()
+
+
+def test_a_plan_that_its_owner_changes_later_is_that_which_was_checked() -> None:
+    query = chain(3, 10)
+    plan = {head: list(steps) for head, steps in nearest(query).items()}
+    placing = Placing(make_job(query, partitions=4), 2, plan, None)
+    wanted = own_hops(query, nearest(query), 2, timed=True)
+    plan["S0"][0] = ("nowhere", "ship")
+    del plan["S1"]
+    with pytest.raises(PlanError, match="no stream 'nowhere'"):
+        placing.ask(plan)
+    assert placing.next() == wanted
 
 
 def test_samples_that_meet_again_give_what_they_gave() -> None:

@@ -168,6 +168,20 @@ def test_one_driver_at_a_time_and_none_when_the_query_has_ended(spark: SparkSess
     assert calls[0][1] > 0
 
 
+def test_fewer_tasks_than_before_have_their_engines_in_each_micro_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """A session keeps the workers of the start before; the tasks of this one must not take turns in them."""
+    chance = random.Random(16)
+    inputs = Inputs(tmp_path / "in", **dict.fromkeys("RST", SCHEMA))
+    add(inputs, chance)
+    run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out", partitions=2)
+    for _ in range(4):
+        add(inputs, chance)
+    running = run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out", partitions=1)
+    first, *later = running.batches().to_pylist()
+    assert first["loaded"] == 4
+    assert [one["loaded"] for one in later] == [0] * 3
+
+
 def test_too_small_a_bound_is_an_error_and_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """The windows of one key group exceed max_bytes: the query fails, and resumes with a larger bound."""
     chance = random.Random(15)

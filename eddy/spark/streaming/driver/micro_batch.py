@@ -126,7 +126,7 @@ class MicroBatches:
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
         self._events = Events(self.title, settings.memory, self.metrics)
         self._events.recoveries(context.checkpoint.recoveries)
-        self._workers = Workers(context)
+        self._workers = Workers(context, settings.partitions)
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
 
     def _why_undealt(self) -> list[str | None]:

@@ -17,7 +17,7 @@ a change is predicted to be worth it; otherwise one in several is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -119,6 +119,9 @@ class Placing:
 
     def ask(self, placement: Placement) -> None:
         """Place the steps in another way from the next micro-batch on."""
+        if isinstance(placement, Mapping):
+            # The caller may go on to change the plan; what is checked here must be what runs.
+            placement = {head: tuple(own) if isinstance(own, Iterable) else own for head, own in placement.items()}
         check_streaming(self._job, placement, self._memory)
         with self._lock:
             self._asked = placement

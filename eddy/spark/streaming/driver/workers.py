@@ -45,9 +45,12 @@ ALIVE_S = 25.0
 
 
 class Workers:
-    """The workers of one start of a join."""
+    """The workers of one start of a join.
 
-    def __init__(self, context: JobContext) -> None:
+    tasks   the most that it runs at a time
+    """
+
+    def __init__(self, context: JobContext, tasks: int) -> None:
         from pyspark.serializers import CloudPickleSerializer
 
         spark = context.spark.sparkContext
@@ -65,7 +68,7 @@ class Workers:
         self._running = threading.Lock()
         self._used_at = 0.0  # so that the thread starts the workers while Spark plans the query
         self._closed = threading.Event()
-        self._pool = take_pool(spark)
+        self._pool = take_pool(spark, tasks)
         threading.Thread(target=self._keep_alive, name="eddy keeps workers", daemon=True).start()
 
     def slots(self) -> int:
