@@ -10,7 +10,6 @@ from eddy.push.grouped import turn
 from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy
 from eddy.routing.schedule import Scheduled, schedule_of
-from eddy.routing.view import tables_of
 from jisc.plan.states import read_states
 from jisc.plan.tree import read_plan
 from stairs.storage.parts import Parts, Plain
@@ -70,9 +69,7 @@ def load_engine(engine: JoinEngine, parts: Parts) -> None:
     graph, strategy, router = engine.query.graph, engine.strategy, engine.router
     own, wanted = router.policy.name, parts.text("policy")
     parts.require(own == wanted, f"policy {own!r} in place of {wanted!r}")
-    # All engines of a query in this process share the tables of plans that were tried.
-    router.tables = tables = tables_of(graph)
-    strategy.masks = tables.masks
+    strategy.masks = router.tables.masks
     engine.modules.load_parts(parts.part("modules"))
     engine.payload.load_parts(parts.part("payload"), engine.modules.capacity)
     strategy.load_parts(parts.part("running"))

@@ -17,7 +17,7 @@ from eddy.routing.pace import LEAST, Pace
 from eddy.routing.policies import POLICIES, Decision, Learning, Policy, PolicyName
 from eddy.routing.preference import preference
 from eddy.routing.strategies import resolve
-from eddy.routing.view import Tables, View
+from eddy.routing.view import View, tables_of
 from eddy.storage.random_state import random_state, set_random_state
 from jisc.plan.orders import has_choice, is_cyclic
 from jisc.plan.routes import Preference
@@ -85,7 +85,7 @@ class Router:
         self.modules, self.strategy, self.policy = modules, strategy, policy
         self.sampling = sampling
         self.samples = Samples(modules)
-        self.tables = Tables(strategy.masks)
+        self.tables = tables_of(modules.graph)
         self.rng = np.random.default_rng(0)
         m = modules.graph.n_streams
         self.shares: Floats = np.full(m, 1.0 / m)

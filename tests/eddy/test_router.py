@@ -16,6 +16,8 @@ import pytest
 import eddy
 from eddy.routing import pace, router
 from eddy.routing.policies import POLICIES, Decision, View
+from eddy.routing.view import tables_of
+from jisc.plan.routes import compile_routes
 from jisc.strategies import STRATEGIES
 from tests.eddy.deciding import CHAIN, LONG, A, B, Watch, batches, push, texts, turns
 from tests.eddy.queries import make_query
@@ -65,6 +67,24 @@ def test_what_is_decided_does_not_depend_on_how_arrivals_are_split(policy: Calla
     assert whole.history().select(figures) == split.history().select(figures)
     assert texts(found) == texts(pa.concat_tables(parts))
     assert whole.history().num_rows >= 1 or whole.policy == "a-greedy"
+
+
+def test_engines_of_equal_queries_compile_the_routes_of_a_plan_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+
+    def counted(*args: Any) -> Any:
+        compiled.append(args)
+        return compile_routes(*args)
+
+    monkeypatch.setattr("eddy.routing.view.compile_routes", counted)
+    tables_of.cache_clear()
+    ever = [0]
+    for size in (40, 40, 50):
+        runtime = eddy.Runtime(make_query(LONG, eddy.Rows(size)), policy="cost", decide_every=50, count_only=True)
+        push(runtime, 0, 100)
+        assert runtime._engine.router.pace.decisions
+        ever.append(len(compiled))
+    assert 0 < ever[1] == ever[2] < ever[3]
 
 
 def test_a_change_by_hand_begins_the_count_anew(query: eddy.Query) -> None:
