@@ -80,10 +80,28 @@ def test_a_placement_that_never_ran_is_off_by_the_factor_of_the_other() -> None:
     forecasts.add([100] * 4, [samples])
     before = forecasts.forecast(live, None)
     assert before is not None
-    forecasts.took(None, live, 3 * before.grid_s)
+    forecasts.took(None, [100] * 4, live, 3 * before.grid_s)
     after = forecasts.forecast(live, None)
     assert after is not None
     assert (after.grid_s, after.hops_s) == pytest.approx((3 * before.grid_s, 3 * before.hops_s), 1e-3)
+
+
+def test_micro_batches_of_very_different_sizes_give_the_costs_of_each() -> None:
+    """A point has the work of its own rows, not that of the rows that are usual."""
+    query, draw = chain(3, 10), np.random.default_rng(6)
+    job, live = make_job(query, partitions=4), [50_000] * 3
+    forecasts, steady = Forecasts(job, 2, Measured()), Forecasts(job, 2, Measured())
+    samples = {i: {c: draw.integers(0, 9_000, 4_000) for c in own} for i, own in enumerate(classes_of(query))}
+    for k in range(12):
+        rows = [100_000 if k % 3 == 0 else 50] * 3
+        forecasts.add(rows, [samples])
+        steady._rates, steady._samples, steady._keys = [float(one) for one in rows], forecasts._samples, None
+        usual = steady.forecast(live, None)
+        assert usual is not None
+        forecasts.took(None, rows, live, 1.5 * usual.grid_s)
+    assert [cost / usual for cost, usual in zip(astuple(forecasts.costs()[0])[1:], astuple(GRID)[1:], strict=True)] == (
+        pytest.approx([1.5] * 6, 0.02)
+    )
 
 
 def test_a_settled_join_is_measured_in_one_of_several_micro_batches() -> None:

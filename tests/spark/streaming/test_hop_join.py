@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from eddy import Query, Range
+from eddy import Query, Range, Stream
 from eddy.spark.hops.hops import own_hops
 from eddy.spark.hops.windows import GrowingWindow, SortedWindow
 from eddy.spark.partitioning.engine import EngineOptions
@@ -203,15 +203,23 @@ def expected(query: Query, given: Sequence[Batches]) -> tuple[Counter[tuple[Any,
     return found, dict(+late)
 
 
-def check(root: Path, seed: int) -> None:
+def check(root: Path, seed: int, gaps: bool = False) -> None:
     """Run a drawn join: rows come out of order, some too late; plan and nodes change.
 
     Workers lose their copies, or have joined a micro-batch that was not committed.
+
+    gaps   whether some micro-batches have no rows, and one stream has none in most
     """
     draw = random.Random(seed)
     window, text = (12, 1, None)[seed % 3], seed % 2 == 1
     query = chain(draw.randint(2, 4), window, text) if seed % 4 else star(3, window)
     given = rows(query, 6, (20 if window == 1 else 8) if window else 3, 3, seed, text and bool(seed % 4))
+    if gaps:
+        query = replaced_windows(query, draw)
+        idle = draw.choice(query.graph.names)
+        for number, epoch in enumerate(given):
+            for name in query.graph.names if number == 2 else [idle] if 0 < number < 5 else []:
+                epoch[name] = {column: [] for column in epoch[name]}
     run = HopRun(root, query, draw.randint(1, 3), draw)
     plan, n = drawn_plan(query, draw), draw.randint(1, 4)
     for batch, one in enumerate(given):
@@ -229,6 +237,13 @@ def check(root: Path, seed: int) -> None:
     assert run.late == late
 
 
+def replaced_windows(query: Query, draw: random.Random) -> Query:
+    """Return the query with other windows: one `Range` at least, and some streams without a window."""
+    windows = [Range(12), *draw.choices((Range(12), Range(5), None), k=len(query.streams) - 1)]
+    streams = [Stream(one.name, one.schema, window=w, time="t") for one, w in zip(query.streams, windows, strict=True)]
+    return Query(streams, query.on, select=[f"{one.name}.n" for one in streams], lateness=5)
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nodes number their keys anew often."""
@@ -241,6 +256,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_drawn_plans_nodes_and_losses_give_the_results_of_a_nested_loop(tmp_path: Path, seed: int) -> None:
     check(tmp_path, seed)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(4))
+def test_micro_batches_without_rows_and_an_idle_stream(tmp_path: Path, seed: int) -> None:
+    check(tmp_path, seed, gaps=True)
 
 
 def _all_precede(self: SortedWindow, keys: Any, bounds: Any, head: Any) -> Any:

@@ -52,8 +52,12 @@ class Run:
         joined = join(self.query, self.inputs.frames(self.spark), checkpoint=self.root / "state", **options)
         return joined.writeStream.toParquet(self.root / "out")
 
-    def add(self, each: int = 12) -> int:
-        """Add a file to each stream; return the number of rows."""
+    def add(self, each: int = 12, without: str = "", nulls: float = 0.0) -> int:
+        """Add a file to each stream; return the number of rows.
+
+        without   streams whose files have no row
+        nulls     share of null keys
+        """
         number, rows = len(self.inputs.tables[self.case.streams[0].name]), 0
         for stream in self.case.streams:
             made = [
@@ -62,10 +66,12 @@ class Run:
                     if name == "t"
                     else 1000 * number + k
                     if name == "n"
+                    else None
+                    if nulls and self.draw.random() < nulls
                     else self.draw.choice(VALUES[name])
                     for name in stream.schema.names
                 }
-                for k in range(self.draw.randrange(2 * each))
+                for k in range(0 if stream.name in without else self.draw.randrange(2 * each))
             ]
             self.inputs.add(stream.name, made)
             rows += len(made)
@@ -132,6 +138,28 @@ def test_placements_change_while_the_join_runs_and_after_restarts(spark: SparkSe
         cells = {place for place in running.operators()[0] if place.startswith("4 nodes")}
         assert bool(cells) == (placed[-1] == "grid"), "there are 4 key groups, and fewer nodes"
     assert placed == ["grid", "hops", "grid", "hops", "hops", "grid", "grid", "hops", "hops"]
+    running.stop()
+    run.check()
+
+
+@pytest.mark.parametrize("transport", ["packed", "rows"])
+def test_micro_batches_without_rows_an_idle_stream_and_null_keys(
+    spark: SparkSession, tmp_path: Path, transport: str
+) -> None:
+    """The placement changes in micro-batches without rows, and in those before and after."""
+    run = Run(spark, tmp_path, "RST", None, 7)
+    how = {"transport": transport, "partitions": 2}
+    running = run.start(placement="hops", **how)
+    without = ["", "T", "RST", "T", "RST", "RST", "T", "", "RST", ""]
+    changes = {0: run.plan(), 2: "grid", 3: "hops", 4: run.plan(), 5: "grid", 8: "grid", 9: "hops"}
+    for number, own in enumerate(without):
+        if number in changes:
+            running.place(changes[number])
+        if number == 7:
+            running.stop()
+            running = run.start(placement=run.plan(), **how)
+        run.add(without=own, nulls=0.2)
+        running.processAllAvailable()
     running.stop()
     run.check()
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from eddy.log import LOG
 from eddy.placement.keys import classes_of
-from eddy.placement.synopses import Synopsis, distribution
+from eddy.placement.synopses import Distribution, Synopsis, distribution
 from eddy.query.query import Query
 from eddy.spark.hops.costs import TaskCosts, TaskWork, bytes_of_row, grid_work, hops_work, planner_of
 from eddy.spark.hops.hops import Hops
@@ -70,8 +70,8 @@ class Forecasts:
         self._nodes = nodes
         self._rates: list[float] = [0.0] * len(job.query.streams)
         self._samples: list[deque[Sample]] = [deque(maxlen=SAMPLES) for _ in job.query.streams]
-        self._known: tuple[list[int], list[Synopsis]] | None = None
-        """The newest synopses, and the live rows that they are for."""
+        self._keys: list[dict[int, Distribution]] | None = None
+        """The distributions of the keys; None if there are new samples."""
         self._measured = measured
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...]:
@@ -89,13 +89,16 @@ class Forecasts:
         for stream, count in enumerate(rows):
             before = self._rates[stream]
             self._rates[stream] = before + (WEIGHT if before else 1.0) * (count - before)
-        self._known = None
+        self._keys = None
 
-    def took(self, hops: Hops | None, live: Sequence[int], seconds: float) -> None:
-        """Take the CPU seconds that a micro-batch took in hops, or None in the grid, with these live rows before it."""
+    def took(self, hops: Hops | None, rows: Sequence[int], live: Sequence[int], seconds: float) -> None:
+        """Take the CPU seconds that a micro-batch took in hops, or None in the grid.
+
+        rows, live   of each stream: in the micro-batch, and in the windows before it
+        """
         if not all(self._samples):
             return
-        streams = self._synopses(live)
+        streams = self._synopses(rows, live)
         work = self._grid_work(streams) if hops is None else self._hops_work(hops, streams)
         kept, usual = (self._measured.grid, GRID) if hops is None else (self._measured.hops, HOPS)
         way = "the grid" if hops is None else "hops"
@@ -121,7 +124,7 @@ class Forecasts:
         """
         if not all(self._samples):
             return None
-        streams = self._synopses(live)
+        streams = self._synopses(self._rates, live)
         found = Hops(self._nodes, self._planner.starts, dict(enumerate(self._planner.hop_routes(streams))), True)
         grid, hops = self.costs()
         return Forecast(
@@ -141,17 +144,21 @@ class Forecasts:
             dealt.setdefault(stream, set()).add(c)
         return hops_work(self._planner, hops, streams, [dealt])
 
-    def _synopses(self, live: Sequence[int]) -> list[Synopsis]:
-        """Return the synopses of the streams, the same ones until there are new samples: each pair meets once."""
-        if self._known is not None and self._known[0] == list(live):
-            return self._known[1]
+    def _synopses(self, rates: Sequence[float], live: Sequence[int]) -> list[Synopsis]:
+        """Return the synopses of the streams, with the same distributions until there are new samples.
+
+        rates   rows of each stream in a micro-batch
+        """
+        if self._keys is None:
+            # Each pair of distributions meets once.
+            self._keys = [
+                {c: distribution(np.concatenate([one[c] for one in kept]), SAMPLES * SAMPLE_ROWS) for c in own}
+                for own, kept in zip(classes_of(self._job.query), self._samples, strict=True)
+            ]
         found = []
-        for i, stream in enumerate(self._job.query.streams):
-            hashes = {c: np.concatenate([one[c] for one in self._samples[i]]) for c in classes_of(self._job.query)[i]}
-            keys = {c: distribution(own, most_keys=SAMPLES * SAMPLE_ROWS) for c, own in hashes.items()}
-            rate = max(self._rates[i], 1.0)
-            found.append(Synopsis(rate, live[i] + rate, bytes_of_row(stream.schema), keys))
-        self._known = list(live), found
+        for stream, keys, rate, held in zip(self._job.query.streams, self._keys, rates, live, strict=True):
+            rows = max(rate, 1.0)
+            found.append(Synopsis(rows, held + rows, bytes_of_row(stream.schema), keys))
         return found
 
 

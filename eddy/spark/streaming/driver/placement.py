@@ -201,7 +201,7 @@ class Placing:
             if self._forecasts is not None:
                 self._forecasts.add(rows, samples)
                 if seconds is not None:
-                    self._forecasts.took(self.hops, live, seconds)
+                    self._forecasts.took(self.hops, rows, live, seconds)
                 self._live, self._fresh = live, True
 
     def explain(self) -> str:
