@@ -5,7 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
-WORKERS ?= 2
+# One more than two cores: tests with Spark wait much of the time.
+WORKERS ?= 3
 
 .PHONY: help demo test docs bench guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
@@ -46,8 +47,8 @@ kernels: $(STAMP)
 $(VENV)/spark-classes.jsa: $(STAMP)
 	-$(BIN)/python -m tests.spark.class_archive
 
-# loadgroup keeps tests that are marked as a group in one process: the Spark tests share a JVM, and those of faults,
-# which start and kill drivers of their own, may run beside them.
+# loadgroup keeps tests that are marked as a group in one process: tests with Spark share a JVM, those of streams another,
+# and those of faults, which start and kill drivers of their own, may run beside them.
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 kernels lint $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup

@@ -1,6 +1,8 @@
-"""One Spark session for all tests that need it; under xdist these tests share a process, so there is one JVM.
+"""One Spark session per process for all tests that need it.
 
-Tests that start drivers of their own are the group `faults`, which another process may run at the same time.
+Under xdist, tests of streams share one process, and the other tests with Spark share another, so there are two JVMs.
+Tests that start drivers of their own are the group `faults`, which a third process may run at the same time: much of
+the time of all three is spent waiting.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("streams" if "streaming" in item.path.parts else "spark"))
 
 
 @pytest.fixture(scope="session")
