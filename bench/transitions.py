@@ -28,7 +28,7 @@ HEADLINE = 10_000
 def points(full: bool) -> list[Point]:
     """Return a point of normal operation, one for each size of windows at a transition, and one of calls."""
     # With windows of 10⁶ there are four streams: with 21, each turnover would take minutes for each strategy.
-    windows = [(21, 1_000, 8), (21, HEADLINE, 4), (21, 100_000, 1), (4, 1_000_000, 1)]
+    windows = [(21, 1_000, 8), (21, HEADLINE, 8), (21, 100_000, 1), (4, 1_000_000, 3)]
     rows = 10_000 if full else 2_000
     found: list[Point] = [{"part": "normal", "window": rows, "rounds": 9 if full else 2}]
     for streams, window, times in windows if full else [(21, 1_000, 2), (21, HEADLINE, 1)]:
