@@ -1,8 +1,9 @@
 """The pace of the router: when to take a sample, when to ask the policy.
 
 Both cost time, so both are rationed by time. A sample is taken after SAMPLE seconds of pushing. The policy is asked
-after WORTH times the duration of its last decision, and sooner when the cost of an arrival has drifted. With `every`,
-both go by arrivals instead; then a repeated run decides the same, except under policies that use measured times.
+after WORTH times the duration of its last decision, and sooner when the cost of an arrival has drifted, or when only
+one small sample speaks for the plan. With `every`, both go by arrivals instead; then a repeated run decides the same,
+except under policies that use measured times.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ FIRST = 3
 WORTH = 30.0
 """Seconds of pushing between two decisions, per second that a decision takes."""
 SOON = 8.0
-"""The same for ALERT decisions after a drift, while the windows still turn over."""
+"""The same for ALERT decisions after a drift, while the windows still turn over, and for the first EAGER ones."""
+EAGER = 2
 ALERT = 6
 DRIFT = 0.25
 """Relative rise of the cost of an arrival that counts as drift."""
@@ -126,7 +128,8 @@ class Pace:
             return True
         if self.samples < FIRST:
             return False
-        wait = SOON if self.drifting or self.alert else WORTH * self.patience
+        soon = self.drifting or self.alert or self.decisions < EAGER
+        wait = SOON if soon else WORTH * self.patience
         return self.undecided >= wait * self.last
 
     @property
@@ -137,7 +140,8 @@ class Pace:
     def decided(self, changed: bool, drifting: bool) -> None:
         """Start the time to the next decision. The caller sets `last` when the decision has ended."""
         # While nothing changes, looking is worth less and less.
-        self.patience = 1.0 if changed or drifting else min(2 * self.patience, PATIENCE)
+        eager = self.decisions <= EAGER
+        self.patience = 1.0 if changed or drifting or eager else min(2 * self.patience, PATIENCE)
         # Once all windows are renewed, there is no more to see than before.
         self.alert = ALERT if drifting else max(self.alert - 1, 0) if self.arrivals < self.turnover else 0
         self.usual = float("nan") if changed else self.recent

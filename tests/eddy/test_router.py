@@ -96,6 +96,27 @@ def test_a_change_by_hand_begins_the_count_anew(query: eddy.Query) -> None:
     assert [one.settled for one in policy.views] == [False, False, True]
 
 
+def test_the_second_decision_comes_soon_and_later_ones_ever_later() -> None:
+    """By time: a millisecond for each thousand arrivals, and one for each decision; nothing changes."""
+    asked, ours = [0], pace.Pace(None, 4)
+    for now in count(1):
+        ours.note(1_000, 0.001)
+        if ours.sample_due:
+            ours.sampled()
+            if ours.decision_due:
+                ours.decisions += 1
+                ours.decided(changed=False, drifting=False)
+                ours.last = 0.001
+                asked.append(now)
+        if len(asked) == 6:
+            break
+    between = np.diff(asked)
+    wanted = [pace.FIRST, pace.SOON, pace.WORTH, 2 * pace.WORTH, 4 * pace.WORTH]
+    # A decision follows a sample, and those are some milliseconds apart.
+    assert (between >= wanted).all()
+    assert (between <= np.add(wanted, 2_000 * pace.SAMPLE)).all()
+
+
 @pytest.mark.parametrize("streams", [4, 24])
 def test_a_decision_may_take_longer_where_there_are_more_streams(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = count()
