@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WORKERS = 4
-TURNS, TURNS_QUICK = 5, 2
+TURNS, TURNS_QUICK = 15, 9
 """The number of turns. A join of few rows takes a second, and two of them in the same way differ by up to a fifth."""
 
 
