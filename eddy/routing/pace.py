@@ -21,9 +21,11 @@ FIRST = 3
 WORTH = 30.0
 """Seconds of pushing between two decisions, per second that a decision takes."""
 SOON = 8.0
-"""The same for ALERT decisions after a drift, while the windows still turn over, and for the first EAGER ones."""
+"""The same for ALERT decisions after a drift, while the windows still turn over, and for the first EAGER decisions."""
 EAGER = 2
+"""Decisions that come soon at the start, since only a small sample speaks for the first plan."""
 ALERT = 6
+"""Decisions that come soon after a drift."""
 DRIFT = 0.25
 """Relative rise of the cost of an arrival that counts as drift."""
 SETTLED = 3
