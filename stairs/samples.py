@@ -33,6 +33,7 @@ from stairs.storage.parts import Parts, Plain
 Floats = npt.NDArray[np.float64]
 
 PICKS = 192
+SHUFFLED = np.random.default_rng(0).permutation(PICKS)
 ROWS = 128
 NEWEST = 256
 EACH = 64
@@ -131,7 +132,7 @@ class Samples(Cache):
         streams = self.modules.streams
         alive: Int64s = found[found[:, 1] >= streams[found[:, 0], S_LO]]
         # A fixed shuffle: a budget that ends early has covered all streams in proportion.
-        return alive[np.random.default_rng(len(alive)).permutation(len(alive))]
+        return alive[SHUFFLED[len(alive) > SHUFFLED]]
 
     def trace(self, routes: Routes, picks: Int64s, budget: int, pruned: bool = True) -> Trace:
         """Walk the routes of picks for at most `budget` steps. The counters of `routes` do not change.

@@ -1,8 +1,9 @@
 """The pace of the router: when to take a sample, when to ask the policy.
 
-Both cost time, so both are rationed by time. A sample is taken after SAMPLE seconds of pushing. The policy is asked
-after WORTH times the duration of its last decision, and sooner when the cost of an arrival has drifted, or when only
-one small sample speaks for the plan. With `every`, both go by arrivals instead; then a repeated run decides the same,
+Both cost time, so both are rationed by time. The router looks after SAMPLE seconds of pushing: it measures the cost of
+an arrival, and takes a sample if a decision comes soon, else at every RARELY-th look. The policy is asked after WORTH
+times the duration of its last decision, and sooner when the cost of an arrival has drifted, or when only one small
+sample speaks for the plan. With `every`, both go by arrivals instead; then a repeated run decides the same,
 except under policies that use measured times.
 """
 
@@ -13,9 +14,13 @@ from stairs.errors import InputError
 from stairs.storage.parts import Parts, Plain
 
 SAMPLE = 0.005
-"""Seconds of pushing between two samples; a sample takes some tens of microseconds."""
+"""Seconds of pushing between two looks; a sample takes some tens of microseconds, several times that in cold caches."""
 EARLY = 0.001
 """The same before the first decision."""
+SOONEST = 4
+"""Looks before a decision from which on each takes a sample, since plans are tried on recent tuples."""
+RARELY = 8
+"""One of so many looks takes a sample while no decision comes soon."""
 FIRST = 3
 """Samples before the first decision."""
 WORTH = 30.0
@@ -43,8 +48,8 @@ SHORT_STRETCH, SHORT_TIME = 4096, 0.0008
 """Upper bounds of the arrivals, or seconds if that is more, between two looks where a drift may be expensive."""
 FIRST_STRETCH = 2048
 """Arrivals before the first look, when nothing is known of their cost."""
-_COUNTS = ("samples", "decisions", "drifts", "arrivals", "since", "alert", "fresh")
-_SECONDS = ("unsampled", "undecided", "last", "recent", "usual", "patience")
+_COUNTS = ("samples", "decisions", "drifts", "arrivals", "since", "alert", "fresh", "skipped")
+_SECONDS = ("unseen", "undecided", "last", "recent", "usual", "patience")
 """Attributes that go on in another process."""
 
 
@@ -54,14 +59,14 @@ class Pace:
     every      arrivals between two decisions; None = by time. Raises InputError for any other value
     samples    samples taken;  decisions   how often the policy was asked
     drifts     how often the cost of an arrival drifted while the plan stayed
-    arrivals   arrivals since the last decision;  since      arrivals since the last sample
-    unsampled  seconds of pushing since the last sample;  undecided  since the last decision
+    arrivals   arrivals since the last decision;  since      arrivals since the last look
+    unseen     seconds of pushing since the last look;  undecided  since the last decision
     last       assumed seconds of a decision: those of the last one, at most `longest`
     recent     present nanoseconds per arrival, smoothed;  usual      those of the plan at the last decision
     patience   the factor by which decisions are rarer than at first
     alert      decisions that still come sooner after a drift;  turnover   arrivals that renew all windows
-    fresh      samples since the last decision
-    interval   seconds of pushing between two samples
+    fresh      looks since the last decision;  skipped    looks since the last sample
+    interval   seconds of pushing between two looks
     """
 
     def __init__(self, every: int | None, n_streams: int) -> None:
@@ -70,18 +75,18 @@ class Pace:
             raise InputError(f"decide_every is a number of arrivals, 1 or more, not {every!r}")
         self.samples = self.decisions = self.drifts = 0
         self.arrivals = self.since = 0
-        self.unsampled = self.undecided = self.last = 0.0
+        self.unseen = self.undecided = self.last = 0.0
         self.longest = DECIDING * max(1.0, n_streams / STREAMS)
         self.recent = self.usual = float("nan")
         self.patience = 1.0
-        self.alert = self.turnover = self.fresh = 0
+        self.alert = self.turnover = self.fresh = self.skipped = 0
         self._follow()
 
     def note(self, arrivals: int, seconds: float) -> None:
         """Count arrivals that took this many seconds in the kernel. O(1)."""
         self.arrivals += arrivals
         self.since += arrivals
-        self.unsampled += seconds
+        self.unseen += seconds
         self.undecided += seconds
 
     def stretch(self, left: int, careful: bool) -> int:
@@ -91,7 +96,9 @@ class Pace:
         """
         if self.every is not None:
             return min(left, max(self.every - self.arrivals, 1))
-        return min(left, self._careful_stretch if careful else self._stretch)
+        most = self._careful_stretch if careful else self._stretch
+        # A short rest is not worth a call of the kernel of its own.
+        return left if 2 * left <= 3 * most else most
 
     def _follow(self) -> None:
         """Set what follows from samples and decisions: each push reads it, and few of them are sampled."""
@@ -103,36 +110,47 @@ class Pace:
         self._careful_stretch = min(self._stretch, max(SHORT_STRETCH, int(1e9 * SHORT_TIME / self.recent)))
 
     @property
-    def sample_due(self) -> bool:
-        """Whether it is time for a sample."""
+    def look_due(self) -> bool:
+        """Whether it is time for a look."""
         if not self.since:
             return False
-        return self.arrivals >= self.every if self.every is not None else self.unsampled >= self.interval
+        return self.arrivals >= self.every if self.every is not None else self.unseen >= self.interval
 
-    def sampled(self) -> None:
-        """Count a sample, and measure the arrivals since the one before."""
-        self.samples += 1
+    def looked(self, deciding: bool) -> bool:
+        """Measure the arrivals since the last look; return whether to take a sample, and count that.
+
+        deciding   whether decisions are made at all
+        """
         if self.since >= LEAST:
-            found = 1e9 * self.unsampled / self.since
+            found = 1e9 * self.unseen / self.since
             self.recent = found if self.recent != self.recent else 0.5 * (found + self.recent)
             self.fresh += 1
             if self.usual != self.usual and self.decisions and self.fresh >= SETTLED:
                 self.usual = self.recent
             elif self.recent < self.usual:
                 self.usual += FOLLOWING * (self.recent - self.usual)
-        self.since, self.unsampled = 0, 0.0
+        self.since, self.unseen = 0, 0.0
+        near = deciding and self.undecided + SOONEST * self.interval >= self._wait
+        wanted = self.every is not None or self.samples < FIRST or near or self.skipped + 1 >= RARELY
+        self.samples += wanted
+        self.skipped = 0 if wanted else self.skipped + 1
         self._follow()
+        return wanted
+
+    @property
+    def _wait(self) -> float:
+        """Seconds of pushing between the last decision and the next."""
+        soon = self.drifting or self.alert or self.decisions < EAGER
+        return (SOON if soon else WORTH * self.patience) * self.last
 
     @property
     def decision_due(self) -> bool:
-        """Whether, after a sample, it is time for a decision."""
+        """Whether, after a look, it is time for a decision."""
         if self.every is not None:
             return True
         if self.samples < FIRST:
             return False
-        soon = self.drifting or self.alert or self.decisions < EAGER
-        wait = SOON if soon else WORTH * self.patience
-        return self.undecided >= wait * self.last
+        return self.undecided >= self._wait
 
     @property
     def drifting(self) -> bool:

@@ -7,13 +7,17 @@ from stairs.graph import JoinGraph
 from stairs.samples import Samples
 
 PREFERRED = 1.3
-"""Factor by which chains must be shorter by another class for that class to be preferred."""
+"""Factor by which chains must be shorter by one class than by each other one for that class to be preferred.
+
+Among equals, the class that was bound first is the better one: more walks end early.
+"""
 
 
-def preference(graph: JoinGraph, samples: Samples, present: Preference | None) -> Preference:
+def preference(graph: JoinGraph, samples: Samples, present: Preference | None) -> Preference | None:
     """Return, per stream, its classes in the order of the length of its chains for recent tuples, shortest first.
 
-    A stream keeps its present order unless another class is better by PREFERRED. O(size of the sample).
+    () for a stream whose chains by one class are not much shorter. A stream keeps its present order while no other
+    class is better. None = no stream had a preference yet, and none has one now. O(size of the sample).
     """
     partners: dict[tuple[int, int], list[float]] = {}
     for i, near in enumerate(samples.neighbours):
@@ -21,12 +25,16 @@ def preference(graph: JoinGraph, samples: Samples, present: Preference | None) -
         if len(profile):
             for (by, j), found in zip(near, profile.mean(axis=0).tolist(), strict=True):
                 partners.setdefault((j, by), []).append(found)
-    chosen = []
+    chosen = list[tuple[int, ...]]()
     for j, own in enumerate(graph.attributes):
         mean = {c: sum(found) / len(found) for c in own if (found := partners.get((j, c)))}
-        before = present[j] if present is not None else own
+        before = () if present is None else present[j]
         if len(mean) == len(own) > 1:
-            ranked = sorted(own, key=lambda c: mean[c] * (1 if c == before[0] else PREFERRED))
-            before = tuple(ranked) if ranked[0] != before[0] else before
-        chosen.append(tuple(before))
-    return tuple(chosen)
+            ranked = tuple(sorted(own, key=lambda c: mean[c]))
+            least, second = mean[ranked[0]], mean[ranked[1]]
+            if PREFERRED * least <= second:
+                before = ranked
+            elif before and before[0] != ranked[0]:
+                before = ()
+        chosen.append(before)
+    return None if present is None and not any(chosen) else tuple(chosen)

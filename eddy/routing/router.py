@@ -119,20 +119,21 @@ class Router:
     @property
     def due(self) -> bool:
         """Whether it is time for `look`."""
-        return self.sampling and self.pace.sample_due
+        return self.sampling and self.pace.look_due
 
     def look(self) -> Choice | None:
-        """Take a sample and, if it is time, ask the policy; return its choice if that is a change."""
-        began = thread_time()
+        """Take a sample and ask the policy, each if it is time; return its choice if that is a change."""
+        began, deciding = thread_time(), self._deciding and self.strategy.changes
         try:
+            if not self.pace.looked(deciding):
+                return None
             fresh = self.samples.take()
-            self.pace.sampled()
             total = int(fresh.sum())
             if total:
                 # The first sample replaces the initial shares.
                 fading = FADING if self.pace.samples > 1 else 0.0
                 self.shares = fading * self.shares + (1 - fading) * fresh / total
-            if not self._deciding or not self.strategy.changes:
+            if not deciding:
                 self.pace.start_over()
                 return None
             return self._ask() if self.pace.decision_due else None

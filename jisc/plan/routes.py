@@ -23,7 +23,10 @@ from stairs.memory.arena import Routes
 from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route_tables, stem_hop
 
 Preference = tuple[tuple[int, ...], ...]
-"""Per stream its classes, most preferred first: by which of them to probe the stream when several are bound."""
+"""Per stream its classes, most preferred first: by which of them to probe the stream when several are bound.
+
+() = by the class that was bound first, as for every stream without a preference.
+"""
 
 
 class Hop(NamedTuple):
@@ -97,7 +100,8 @@ def hops_of(order: list[int], stream: int, graph: JoinGraph, prefer: Preference 
         equal = [c for c in own if c not in graph.scans]
         known = [c for c in equal if c in bound_after] or [c for c in own if c in bound_after]
         # The class that was bound first: a leaf hop of it is decided earliest.
-        by = min(known, key=lambda c: (bound_after[c], c) if prefer is None else (prefer[j].index(c), c))
+        wished = () if prefer is None else prefer[j]
+        by = min(known, key=lambda c: (wished.index(c) if wished else bound_after[c], c))
         checks = tuple(c for c in known if c != by and c in equal)
         binds = tuple(c for c in own if c not in bound_after)
         compares = tuple((one, levels[other]) for one, other in graph.compared_with(j, visited)) if compared else ()
@@ -116,8 +120,7 @@ def hops_of(order: list[int], stream: int, graph: JoinGraph, prefer: Preference 
 def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = None) -> Routes:
     """Return the tables for a plan. O(streams^2 * classes of a stream).
 
-    prefer   by which class a stream is probed when several of its classes are bound; the others are checked. None = by
-             the class that was bound first
+    prefer   by which class a stream is probed when several of its classes are bound; the others are checked
     """
     span = []
     hops: list[HopRow] = []

@@ -44,7 +44,11 @@ class Eddy(Jisc):
         if prefer is not None:
             own = self.modules.graph.attributes
             fits = type(prefer) is list and all(type(row) is list for row in prefer)
-            parts.require(fits and [sorted(row) for row in prefer] == [list(row) for row in own], f"prefer {prefer}")
+            # A stream without a preference has an empty row.
+            fits = fits and [sorted(row) or list(wanted) for row, wanted in zip(prefer, own, strict=False)] == [
+                list(wanted) for wanted in own
+            ]
+            parts.require(fits and len(prefer) == len(own), f"prefer {prefer}")
             prefer = tuple(map(tuple, prefer))
         self.prefer = prefer
         super().load_parts(parts)

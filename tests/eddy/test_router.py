@@ -98,12 +98,14 @@ def test_a_change_by_hand_begins_the_count_anew(query: eddy.Query) -> None:
 
 def test_the_second_decision_comes_soon_and_later_ones_ever_later() -> None:
     """By time: a millisecond for each thousand arrivals, and one for each decision; nothing changes."""
-    asked, ours = [0], pace.Pace(None, 4)
+    asked, looks, ours = [0], 0, pace.Pace(None, 4)
     for now in count(1):
         ours.note(1_000, 0.001)
-        if ours.sample_due:
-            ours.sampled()
+        if ours.look_due:
+            looks += 1
+            sampled = ours.looked(deciding=True)
             if ours.decision_due:
+                assert sampled
                 ours.decisions += 1
                 ours.decided(changed=False, drifting=False)
                 ours.last = 0.001
@@ -115,6 +117,27 @@ def test_the_second_decision_comes_soon_and_later_ones_ever_later() -> None:
     # A decision follows a sample, and those are some milliseconds apart.
     assert (between >= wanted).all()
     assert (between <= np.add(wanted, 2_000 * pace.SAMPLE)).all()
+    # Most looks are far from a decision, and take no sample.
+    assert ours.samples < 6 * (pace.SOONEST + 1) + looks / pace.RARELY
+    assert ours.samples < looks
+
+
+def test_a_short_rest_of_a_push_is_taken_with_what_comes_before() -> None:
+    ours = pace.Pace(None, 4)
+    most = pace.FIRST_STRETCH
+    assert [ours.stretch(left, careful=False) for left in (most // 2, 3 * most // 2, 2 * most)] == [
+        most // 2,
+        3 * most // 2,
+        most,
+    ]
+
+
+def test_without_decisions_most_looks_take_no_sample() -> None:
+    ours, taken = pace.Pace(None, 4), 0
+    for _ in range(10 * pace.RARELY):
+        ours.note(1_000, pace.SAMPLE)
+        taken += ours.looked(deciding=False)
+    assert taken == ours.samples <= pace.FIRST + 10
 
 
 @pytest.mark.parametrize("streams", [4, 24])

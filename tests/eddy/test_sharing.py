@@ -256,7 +256,7 @@ def test_rows_out_of_order_within_the_lateness(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("policy", ["bandit", "lottery", "cost"])
 def test_policies_change_plans_within_pushes(seed: int, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pace, "sample_due", True)
+    monkeypatch.setattr(Pace, "look_due", True)
     monkeypatch.setattr(Pace, "decision_due", True)
     monkeypatch.setattr("stairs.shared.CHUNK", 8)
     case = played(Case(seed, policy=policy), 8)
@@ -298,7 +298,7 @@ class Stubborn:
 
 
 def test_a_push_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pace, "sample_due", True)
+    monkeypatch.setattr(Pace, "look_due", True)
     monkeypatch.setattr(Pace, "decision_due", True)
     case = Case(5, policy=Stubborn())
     equal = [(("A", "a"), ("B", "b"))], [(("A", "s"), ("B", "s")), (("B", "b"), ("C", "c"))]

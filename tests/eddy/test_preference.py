@@ -1,0 +1,60 @@
+"""By which class a stream is probed: by one whose chains are much shorter, else by the one that was bound first."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+import eddy
+from eddy.routing.preference import preference
+from jisc.plan.routes import Preference, compile_routes
+from jisc.plan.tree import parse
+from stairs.graph import JoinGraph
+from stairs.modules import Modules
+from stairs.samples import Samples
+from tests.eddy.queries import make_query
+
+CYCLE = {"A": "ab", "B": "bc", "C": "cd", "D": "da"}
+
+
+def cycle() -> JoinGraph:
+    return make_query(CYCLE, eddy.Rows(10)).graph
+
+
+def preferred(
+    graph: JoinGraph, partners: dict[tuple[int, int], float], present: Preference | None
+) -> Preference | None:
+    """Return the preference where a probe of stream j by class c finds partners[j, c] tuples, else one."""
+    near = Samples(Modules(graph)).neighbours
+
+    def profile(i: int) -> np.ndarray:
+        return np.array([[partners.get((one.stream, one.by), 1.0) for one in near[i]]])
+
+    return preference(graph, SimpleNamespace(neighbours=near, profile=profile), present)  # type: ignore[arg-type]
+
+
+def test_equal_chains_leave_the_choice_to_the_plan() -> None:
+    graph = cycle()
+    a, b = graph.attributes[1]
+    assert preferred(graph, {}, None) is None
+    assert preferred(graph, {(1, a): 1.2}, None) is None
+    # What was preferred loses its place to a class that is no better, by a little.
+    assert preferred(graph, {(1, a): 1.2}, ((), (a, b), (), ())) == ((), (), (), ())
+    assert preferred(graph, {(1, a): 1.2}, ((), (b, a), (), ())) == ((), (b, a), (), ())
+
+
+def test_much_shorter_chains_are_preferred() -> None:
+    graph = cycle()
+    a, b = graph.attributes[1]
+    assert preferred(graph, {(1, a): 1.4}, None) == ((), (b, a), (), ())
+    assert preferred(graph, {(1, b): 1.4}, ((), (b, a), (), ())) == ((), (a, b), (), ())
+
+
+def test_a_stream_without_a_preference_is_probed_by_the_class_bound_first() -> None:
+    graph = cycle()
+    tree = parse("((A D) C) B", graph.names)
+    plain, none = (compile_routes(tree, graph, prefer) for prefer in (None, ((), (), (), ())))
+    assert plain.hops.tobytes() == none.hops.tobytes()
+    changed = compile_routes(tree, graph, ((), graph.attributes[1][::-1], (), ()))
+    assert plain.hops.tobytes() != changed.hops.tobytes()
