@@ -50,6 +50,7 @@ from stairs.kernels.stair import (
     move,
 )
 from stairs.memory.arena import Int32s, Int64s
+from stairs.memory.segments import empty
 from stairs.modules import Modules
 from stairs.stems import power_of_two
 from stairs.tables import StairTables
@@ -69,6 +70,7 @@ class Spare(NamedTuple):
     """
 
     heads: Int32s
+    memory: Int32s
     ring: Int32s
     birth: int
     heads_address: int
@@ -79,6 +81,7 @@ class EntryRing:
     """The memory of a STAIR, which is its subclass.
 
     heads, ring   see `stairs.stair`
+    memory        the array in which the heads lie; they grow in place up to its end
     """
 
     tables: StairTables
@@ -87,6 +90,7 @@ class EntryRing:
     streams: tuple[int, ...]
     by: int
     heads: Int32s
+    memory: Int32s
     ring: Int32s
     _heads_room: int
     _old: Int32s | None = None
@@ -131,16 +135,19 @@ class EntryRing:
         """
         if self._old is not None:
             ring = self.ring.ctypes.data
-        return Spare(self.heads, self.ring, max(following, 0), heads, ring)
+        return Spare(self.heads, self.memory, self.ring, max(following, 0), heads, ring)
 
     def follow(self) -> None:
-        """Make room for one head per key id of the class. O(1) unless the class grew."""
+        """Make room for one head per key id of the class. O(1) unless the class grew, else O(new key ids), mostly."""
         room = int(self.modules.classes[self.by, C_CAPACITY])
         if room > self._heads_room:
-            longer = np.full(room, -1, np.int32)
-            longer[: len(self.heads)] = self.heads
-            self.heads, self._heads_room = longer, room
-            self.state[E_HEADS] = longer.ctypes.data
+            before, memory = len(self.heads), self.memory
+            if room > len(memory):
+                memory = empty(room, self.modules.most_keys(self.by), np.int32)
+                memory[:before] = self.heads
+            memory[before:room] = -1
+            self.heads, self.memory, self._heads_room = memory[:room], memory, room
+            self.state[E_HEADS] = memory.ctypes.data
         if self._old is not None and self.state[E_TAIL] >= self.state[E_SPLIT]:
             self.state[E_SPLIT] = 0
             self._old = None

@@ -426,8 +426,8 @@ class Modules(Stems):
     @property
     def nbytes(self) -> int:
         """Bytes of all state, and of the room for input and results."""
-        strings = sum(strings.nbytes for strings in self.texts.values())
-        return sum(array.nbytes for array in self.arena) + self.scratch.nbytes + self.bands.nbytes + strings
+        tables = (self.streams, self.classes, self.attrs, self.links, self.bands.table, self.meta)
+        return self.state_bytes + sum(table.nbytes for table in tables) + self.scratch.nbytes
 
     def check(self) -> None:
         """Raise StateError, naming the first invariant of the arrays that fails. O(state * log state)."""

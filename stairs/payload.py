@@ -21,7 +21,7 @@ from stairs.chunk_log import ChunkLog
 from stairs.gathered import ColumnId, Gathered, laid_out
 from stairs.kernels.payload import P_FIELDS, P_MASK, P_RING, P_STREAM, P_WIDTH, gather
 from stairs.memory.allowance import Allowance
-from stairs.memory.segments import copy_ring
+from stairs.memory.segments import copy_ring, roomy, widen_ring
 from stairs.plain_types import Column, declared, merged, plain, to_plain
 from stairs.storage.parts import Parts, Plain
 
@@ -53,7 +53,7 @@ def _bytes_of(column: pa.Array, width: int) -> npt.NDArray[np.uint8]:
 
 
 def aligned(n: int) -> int:
-    """Return the rows for which there is room in each column of `n` results, so that columns begin at cache lines."""
+    """Return the least multiple of 64 that is at least `n`: columns and rings begin at cache lines."""
     return (n + 63) // 64 * 64
 
 
@@ -73,6 +73,7 @@ class Payload:
 
     kinds       per stream, the Arrow types of its kept columns
     room        per stream, the slots of its rings
+    held        per stream, the slots up to which its rings can grow in place (`stairs.memory.segments`)
     addresses   address of the ring of each column that is kept in one
     laid_out    number of times the rings moved: addresses hold while it does not change
 
@@ -80,17 +81,19 @@ class Payload:
     """
 
     room: list[int]
+    held: list[int]
     addresses: dict[ColumnId, int]
     laid_out: int
     _ring: dict[ColumnId, npt.NDArray[np.uint8]]
     _valid: dict[ColumnId, npt.NDArray[np.uint8]]
     _block: npt.NDArray[np.uint8]
+    _bytes: int
     _whole: Gathered
     _parts: dict[tuple[tuple[int, ...], frozenset[ColumnId]], Gathered]
 
     def __init__(self, kinds: list[list[pa.DataType]], room: list[int], allowance: Allowance | None = None) -> None:
         self.kinds = kinds
-        self.room = list(room)
+        self.room, self.held = list(room), list(room)
         self.allowance = Allowance() if allowance is None else allowance
         self.allowance.parts.append(self._counted)
         self._column_ids = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
@@ -111,24 +114,53 @@ class Payload:
         values: dict[ColumnId, npt.NDArray[np.uint8]],
         valid: dict[ColumnId, npt.NDArray[np.uint8]],
         room: list[int] | None = None,
+        held: list[int] | None = None,
         null_rings: list[ColumnId] | None = None,
     ) -> None:
         """Replace all rings, and fill them with the given contents, or with zeros that are valid.
 
-        room, null_rings   the new values; None = unchanged. All changes take effect in one statement.
+        room, held, null_rings   the new values; None = unchanged. All changes take effect in one statement.
         """
         room = self.room if room is None else room
+        held = self.held if held is None else held
         null_rings = self._null_rings if null_rings is None else null_rings
-        sizes = [room[i] * self._width[i, k] for i, k in self._rings] + [room[i] for i, _ in null_rings]
-        laid = self._laid(np.zeros(sum((size + 63) // 64 * 64 for size in sizes), np.uint8), room, null_rings)
+        vars(self).update(self._moved(values, valid, room, held, null_rings))
+
+    def _moved(
+        self,
+        values: dict[ColumnId, npt.NDArray[np.uint8]],
+        valid: dict[ColumnId, npt.NDArray[np.uint8]],
+        room: list[int],
+        held: list[int],
+        null_rings: list[ColumnId],
+    ) -> dict[str, Any]:
+        """Return the attributes for new rings, each of which begins with the given contents."""
+        try:
+            block = np.zeros(self._size(held, null_rings), np.uint8)
+        except MemoryError:
+            # Some systems count room as memory.
+            held = room
+            block = np.zeros(self._size(held, null_rings), np.uint8)
+        laid = self._laid(block, room, held, null_rings)
         for column_id, ring in laid["_ring"].items():
             if column_id in values:
-                ring[:] = values[column_id]
+                ring[: len(values[column_id])] = values[column_id]
         for column_id, ring in laid["_valid"].items():
-            ring[:] = valid.get(column_id, 1)
-        vars(self).update(laid)
+            own = valid.get(column_id)
+            if own is None:
+                ring[:] = 1
+            else:
+                ring[: len(own)] = own
+        return laid
 
-    def _laid(self, block: npt.NDArray[np.uint8], room: list[int], null_rings: list[ColumnId]) -> dict[str, Any]:
+    def _size(self, held: list[int], null_rings: list[ColumnId]) -> int:
+        """Return the bytes of all rings."""
+        sizes = [held[i] * self._width[i, k] for i, k in self._rings] + [held[i] for i, _ in null_rings]
+        return sum(aligned(size) for size in sizes)
+
+    def _laid(
+        self, block: npt.NDArray[np.uint8], room: list[int], held: list[int], null_rings: list[ColumnId]
+    ) -> dict[str, Any]:
         """Return the attributes for rings that lie in `block` one after another, each from a multiple of 64 on."""
         rings: dict[ColumnId, npt.NDArray[np.uint8]] = {}
         valid: dict[ColumnId, npt.NDArray[np.uint8]] = {}
@@ -142,10 +174,11 @@ class Payload:
             row = [0] * P_FIELDS
             row[P_STREAM], row[P_WIDTH], row[P_RING], row[P_MASK] = i, width, address + start, room[i] - 1
             columns.append(row)
-            start += (size + 63) // 64 * 64
+            start += aligned(held[i] * width)
         described = np.array(columns, np.int64).reshape(-1, P_FIELDS)
         return {
             "room": room,
+            "held": held,
             "_null_rings": null_rings,
             "_ring": rings,
             "_valid": valid,
@@ -161,6 +194,7 @@ class Payload:
             "addresses": dict(zip(self._rings, described[:, P_RING].tolist(), strict=False)),
             "laid_out": self.laid_out + 1,
             "_block": block,
+            "_bytes": self._size(room, null_rings),
         }
 
     # Parts for another process (`eddy.live`)
@@ -171,7 +205,7 @@ class Payload:
             log.compact()
         return {
             "nulls": [list(column_id) for column_id in self._null_rings],
-            "rings": self._block,
+            "rings": self._block if self.held == self.room else self._dense(),
             "logs": [
                 [{"first": first, "values": values} for first, values in log.chunks] for log in self._logs.values()
             ],
@@ -181,33 +215,58 @@ class Payload:
         """Resume from the parts of a payload of the same columns, with room[i] slots of stream i. Raises StateError."""
         nulls = [(i, k) for i, k in parts.rows("nulls", len(parts.sequence("nulls")), 2)]
         parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= set(self._rings), f"nulls of columns {nulls}")
-        sizes = [room[i] * self._width[i, k] for i, k in self._rings] + [room[i] for i, _ in nulls]
-        block = parts.array("rings", np.uint8, (sum((size + 63) // 64 * 64 for size in sizes),))
+        block = parts.array("rings", np.uint8, (self._size(room, nulls),))
         chunks = []
         for log, own in zip(self._logs.values(), parts.lists("logs", len(self._logs)), strict=True):
             chunks.append([(one.integer("first"), one.arrow("values", log.kind)) for one in own])
         for log, found in zip(self._logs.values(), chunks, strict=True):
             log.chunks = found
-        vars(self).update(self._laid(block, list(room), nulls))
+        vars(self).update(self._laid(block, list(room), list(room), nulls))
+
+    def _dense(self) -> npt.NDArray[np.uint8]:
+        """Return a copy of all rings without room to grow."""
+        block = np.zeros(self._size(self.room, self._null_rings), np.uint8)
+        laid = self._laid(block, self.room, self.room, self._null_rings)
+        for kept, own in ((laid["_ring"], self._ring), (laid["_valid"], self._valid)):
+            for column_id, ring in kept.items():
+                ring[:] = own[column_id]
+        return block
 
     def _counted(self) -> int:
         return self.nbytes
 
-    def resize(self, i: int, room: int, low: int, following: int) -> None:
-        """Change the rings of stream i to `room` slots; tuples low .. following - 1 keep their values. O(all rings)."""
-        values, valid = dict(self._ring), dict(self._valid)
-        for kept, fill in ((values, 0), (valid, 1)):
-            for column_id in list(kept):
-                if column_id[0] == i:
-                    ring = np.full((room, kept[column_id].shape[1]), fill, np.uint8)
+    def resize(self, i: int, room: int, low: int, following: int, most: Sequence[int] = ()) -> None:
+        """Change the rings of stream i to `room` slots; tuples low .. following - 1 keep their values.
+
+        O(slots of the stream) if its rings can grow in place, else O(all rings). Large rings can then grow in place up
+        to the `most` slots that are given for their streams.
+        """
+        old, rooms = self.room[i], [*self.room[:i], room, *self.room[i + 1 :]]
+        if room < old:
+            values, valid = dict(self._ring), dict(self._valid)
+            for kept in (values, valid):
+                for column_id in [one for one in kept if one[0] == i]:
+                    ring = np.zeros((room, kept[column_id].shape[1]), np.uint8)
                     copy_ring(ring, kept[column_id], low, following)
                     kept[column_id] = ring
-        self._layout(values, valid, [*self.room[:i], room, *self.room[i + 1 :]])
+            self._layout(values, valid, rooms, [*self.held[:i], room, *self.held[i + 1 :]])
+            return
+        if room <= self.held[i]:
+            laid = self._laid(self._block, rooms, self.held, self._null_rings)
+        else:
+            width = max((self._width[column_id] for column_id in self._rings if column_id[0] == i), default=0)
+            held = roomy(rooms, self.held, i, most or rooms, width)
+            laid = self._moved(self._ring, self._valid, rooms, held, self._null_rings)
+        for kept in (laid["_ring"], laid["_valid"]):
+            for (j, _), ring in kept.items():
+                if j == i:
+                    widen_ring(ring, old, low, following)
+        vars(self).update(laid)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all rings and arrays kept."""
-        return self._block.nbytes + sum(log.nbytes for log in self._logs.values())
+        return self._bytes + sum(log.nbytes for log in self._logs.values())
 
     def bytes_of(self, i: int) -> int:
         """Return the bytes of the columns of stream i."""
@@ -301,7 +360,7 @@ class Payload:
         columns  per stream its kept columns, or an empty list if the stream has no tuples; the columns are copied
         """
         null_rings = [(i, k) for i, k in self._rings if columns[i] and columns[i][k].null_count]
-        self._layout({}, {}, list(room), null_rings)
+        self._layout({}, {}, list(room), list(room), null_rings)
         for i, k in self._column_ids:
             if not columns[i]:
                 continue

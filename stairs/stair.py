@@ -151,8 +151,8 @@ class Stair(EntryRing):
         if spare is None or complete or len(spare.ring) < FIRST_ROOM * width:
             heads: Int32s = np.full(int(self.modules.classes[self.by, C_CAPACITY]), -1, np.int32)
             ring: Int32s = np.full(FIRST_ROOM * width, -1, np.int32)
-            spare = Spare(heads, ring, -1 if complete else 0, heads.ctypes.data, ring.ctypes.data)
-        self.heads, self.ring, birth, heads_address, ring_address = spare
+            spare = Spare(heads, heads, ring, -1 if complete else 0, heads.ctypes.data, ring.ctypes.data)
+        self.heads, self.memory, self.ring, birth, heads_address, ring_address = spare
         self._heads_room = len(self.heads)
         mask = (1 << ((len(self.ring) // width).bit_length() - 1)) - 1
         offset = self.modules.graph.offsets[self.streams[self._keyed]][self.by]

@@ -73,13 +73,13 @@ from stairs.descriptors import (
     S_WALKED,
     S_WIDTH,
 )
-from stairs.graph import FOREVER, JoinGraph
+from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.kernels.arena import rehash
 from stairs.kernels.marks import clear_all
 from stairs.links import links_of
 from stairs.memory.allowance import Allowance
 from stairs.memory.arena import Arena, Int64s
-from stairs.memory.segments import Segments, copy_ring
+from stairs.memory.segments import Segments, copy_ring, widen_ring
 from stairs.storage.parts import MOST, Parts, Plain, powers_of_two
 
 NEVER = 2 * FOREVER
@@ -88,6 +88,11 @@ FIRST_ROOM = 64
 FIRST_SLOTS = 128
 FIRST_KEYS = FIRST_SLOTS * 3 // 4
 """A hash table is at most three quarters full: such tables fit in caches, and probe sequences are still short."""
+STEPS = 8
+"""From MANY_KEYS keys on, room for as many keys again comes in so many steps."""
+MANY_KEYS = 256 * FIRST_KEYS
+KNOWN, UNKNOWN = 1024, 64
+"""By how much an array can grow in place at most: where windows bound the number of rows, and where nothing does."""
 RENUMBER_AT = 1 << 30
 """Sequence numbers are int32 in the arena; a stream that reaches this number is renumbered from near 0."""
 MOST_NUMBER = (1 << 31) - 1
@@ -104,6 +109,43 @@ KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP
 def power_of_two(least: int) -> int:
     """Return the smallest power of two that is at least `least`."""
     return 1 << max(least - 1, 0).bit_length()
+
+
+def slots_of(room: int) -> int:
+    """Return the slots of the hash table of a class with room for `room` keys.
+
+    >>> slots_of(FIRST_KEYS) == FIRST_SLOTS
+    True
+    """
+    return max(FIRST_SLOTS, power_of_two(-(-4 * room // 3)))
+
+
+def next_room(room: int) -> int:
+    """Return the number of keys for which a class gets room once it has room for `room` keys.
+
+    >>> next_room(FIRST_KEYS) == 2 * FIRST_KEYS
+    True
+    >>> rooms = [MANY_KEYS]
+    >>> for _ in range(STEPS):
+    ...     rooms.append(next_room(rooms[-1]))
+    >>> rooms[-1] == 2 * MANY_KEYS
+    True
+    """
+    if room < MANY_KEYS:
+        return 2 * room
+    full = slots_of(room) * 3 // 4
+    return room + (full // STEPS if room == full else full // (2 * STEPS))
+
+
+def shift_of(room: int) -> int:
+    """Return C_SHIFT of a class with room for `room` keys."""
+    return 65 - slots_of(room).bit_length()
+
+
+def is_room(room: int) -> bool:
+    """Return whether a class can have room for `room` keys (`next_room`)."""
+    full = slots_of(room) * 3 // 4
+    return FIRST_KEYS <= room == full or (full > MANY_KEYS and (room - full // 2) % (full // (2 * STEPS)) == 0)
 
 
 class Growth(NamedTuple):
@@ -141,7 +183,7 @@ class Stems:
         """Heads of each class before those of its first key: those of nulls, whose ids are -1 - column."""
         self.recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], 0)
         self.values = Segments(np.int64, [FIRST_ROOM * count for count in graph.rings], 0)
-        self.heads = Segments(np.int32, self._head_sizes([1] * n), -1)
+        self.heads = Segments(np.int32, self._head_sizes([FIRST_KEYS] * n), -1)
         self.words = Segments(np.int64, [FIRST_KEYS * width for width in graph.widths], 0)
         self.freed = Segments(np.int32, [FIRST_KEYS] * n, 0)
         self.table = Segments(np.int64, [2 * FIRST_SLOTS] * n, -1)
@@ -177,7 +219,7 @@ class Stems:
             "attrs": self.attrs[:, KEPT_ATTRS].tolist(),
             "meta": self.meta[KEPT_META].tolist(),
             "texts": [strings.to_parts() for strings in self.texts.values()],
-            **{name: own.array for name, own in self._segments().items()},
+            **{name: own.dense() for name, own in self._segments().items()},
         }
 
     def load_parts(self, parts: Parts) -> None:
@@ -190,18 +232,17 @@ class Stems:
             parts.require(low <= following <= MOST_NUMBER, f"stream {i}: low mark {low}, next {following}")
             parts.require(following - low <= capacity[i], f"stream {i}: {following - low} tuples, {capacity[i]} slots")
             streams[i, KEPT_STREAMS] = following, low, base, walked
-        classes, factors = self.classes.copy(), []
+        classes, rooms = self.classes.copy(), []
         for c, (room, following, free, hand, debt) in enumerate(parts.rows("classes", n, len(KEPT_CLASSES))):
-            factor = room // FIRST_KEYS
-            parts.require(powers_of_two([factor]) and room == factor * FIRST_KEYS, f"class {c}: room for {room} keys")
+            parts.require(0 < room <= MOST_NUMBER and is_room(room), f"class {c}: room for {room} keys")
             parts.require(
-                free <= following <= room <= MOST_NUMBER and hand <= following,
+                free <= following <= room and hand <= following,
                 f"class {c}: {free} ids free of {following}, room for {room}, hand at {hand}",
             )
-            factors.append(factor)
+            rooms.append(room)
             classes[c, KEPT_CLASSES] = room, following, free, hand, debt
-            classes[c, C_SHIFT] = 66 - FIRST_SLOTS.bit_length() - factor.bit_length()
-        sizes = self._sizes(capacity, factors)
+            classes[c, C_SHIFT] = shift_of(room)
+        sizes = self._sizes(capacity, rooms)
         segments = {
             name: Segments.over(parts.array(name, own.array.dtype, (sum(sizes[name]),)), sizes[name], own.fill)
             for name, own in self._segments().items()
@@ -221,21 +262,20 @@ class Stems:
     def _segments(self) -> dict[str, Segments]:
         return {name: getattr(self, name) for name in SEGMENTS}
 
-    def _sizes(self, capacity: list[int], factors: list[int]) -> dict[str, list[int]]:
-        """Return the sizes of all segments; factors[c] is the room for keys of class c in units of FIRST_KEYS."""
+    def _sizes(self, capacity: list[int], rooms: list[int]) -> dict[str, list[int]]:
+        """Return the sizes of all segments; rooms[c] is the room for keys of class c."""
         graph = self.graph
         return {
             "recs": [room * width for room, width in zip(capacity, self._widths, strict=True)],
             "values": [room * count for room, count in zip(capacity, graph.rings, strict=True)],
-            "heads": self._head_sizes(factors),
-            "words": [factor * FIRST_KEYS * width for factor, width in zip(factors, graph.widths, strict=True)],
-            "freed": [factor * FIRST_KEYS for factor in factors],
-            "table": [factor * 2 * FIRST_SLOTS for factor in factors],
+            "heads": self._head_sizes(rooms),
+            "words": [room * width for room, width in zip(rooms, graph.widths, strict=True)],
+            "freed": rooms,
+            "table": [2 * slots_of(room) for room in rooms],
         }
 
-    def _head_sizes(self, factors: list[int]) -> list[int]:
-        rows = zip(factors, self._strides, self.before, strict=True)
-        return [factor * FIRST_KEYS * stride + before for factor, stride, before in rows]
+    def _head_sizes(self, rooms: list[int]) -> list[int]:
+        return [room * stride + before for room, stride, before in zip(rooms, self._strides, self.before, strict=True)]
 
     def _describe(self) -> None:
         graph, x = self.graph, 0
@@ -243,7 +283,7 @@ class Stems:
             self.classes[c, [C_STRIDE, C_WIDTH, C_STEMS]] = self._strides[c], graph.widths[c], len(members)
             self.classes[c, C_MEMBER : C_MEMBER + len(members)] = members
             self.classes[c, C_SCAN] = c in graph.scans
-            self.classes[c, [C_CAPACITY, C_SHIFT]] = FIRST_KEYS, 65 - FIRST_SLOTS.bit_length()
+            self.classes[c, [C_CAPACITY, C_SHIFT]] = FIRST_KEYS, shift_of(FIRST_KEYS)
         for i, classes in enumerate(graph.attributes):
             window = graph.windows[i]
             self.streams[i, [S_WIDTH, S_KIND, S_SIZE]] = self._widths[i], window.kind, window.size
@@ -284,21 +324,17 @@ class Stems:
 
     def reserve(self, rows: Sequence[int], keys: Sequence[int]) -> None:
         """Make room in empty modules for rows[i] tuples of stream i and keys[c] keys of class c."""
-        factors = [power_of_two(-(-n // FIRST_KEYS)) for n in keys]
+        rooms = [FIRST_KEYS * power_of_two(-(-n // FIRST_KEYS)) for n in keys]
         capacity = [power_of_two(max(n, FIRST_ROOM)) for n in rows]
         classes = self.classes.copy()
-        classes[:, C_CAPACITY] *= factors
-        classes[:, C_SHIFT] -= [f.bit_length() - 1 for f in factors]
-        self._install(
-            classes=classes,
-            capacity=capacity,
-            recs=Segments(np.int32, [n * width for n, width in zip(capacity, self._widths, strict=True)], 0),
-            values=Segments(np.int64, [n * count for n, count in zip(capacity, self.graph.rings, strict=True)], 0),
-            heads=Segments(np.int32, self._head_sizes(factors), -1),
-            words=Segments(np.int64, [f * n for f, n in zip(factors, self.words.size, strict=True)], 0),
-            freed=Segments(np.int32, [f * n for f, n in zip(factors, self.freed.size, strict=True)], 0),
-            table=Segments(np.int64, [f * n for f, n in zip(factors, self.table.size, strict=True)], -1),
-        )
+        classes[:, C_CAPACITY] = rooms
+        classes[:, C_SHIFT] = list(map(shift_of, rooms))
+        kinds = self._segments()
+        segments = {
+            name: Segments(kinds[name].array.dtype, sizes, kinds[name].fill)
+            for name, sizes in self._sizes(capacity, rooms).items()
+        }
+        self._install(None, classes, capacity, **segments)
 
     def growth(self, rows: Sequence[int]) -> Growth:
         """Return by how much `begin` would enlarge the rings for a push of rows[i] rows of stream i. O(streams)."""
@@ -309,36 +345,77 @@ class Stems:
             factors.append(room // old)
         return Growth(n_bytes, factors)
 
+    def _most_rows(self, i: int, rows: int) -> int | None:
+        """Return the most rows that stream i can ever have in pushes of `rows` rows, None if nothing bounds them."""
+        window = self.graph.windows[i]
+        return window.size + rows if window.kind == WindowKind.ROWS else None
+
+    def _most_slots(self, rows: int) -> list[int]:
+        """Return the slots up to which the ring of each stream may grow in place, in pushes of `rows` rows of each."""
+        bounds = [self._most_rows(i, rows) for i in range(len(self.capacity))]
+        return [
+            UNKNOWN * room if bound is None else min(KNOWN * room, power_of_two(bound))
+            for room, bound in zip(self.capacity, bounds, strict=True)
+        ]
+
+    @property
+    def ring_rooms(self) -> list[int]:
+        """The slots up to which the ring of each stream grows in place."""
+        return [room // width for room, width in zip(self.recs.room, self._widths, strict=True)]
+
     def _grow_ring(self, i: int, least: int) -> None:
         room, old = power_of_two(least), self.capacity[i]
-        width = self._widths[i]
+        width, rings = self._widths[i], self.graph.rings
         live = int(self.streams[i, S_LO]), int(self.streams[i, S_NEXT])
-        recs = self.recs.resized(i, room * width)
-        copy_ring(recs.view(i).reshape(room, width), self.recs.view(i).reshape(old, width), *live)
-        values, rings = self.values, self.graph.rings[i]
-        if rings:
-            values = values.resized(i, room * rings)
-            own, before = values.view(i).reshape(rings, room), self.values.view(i).reshape(rings, old)
+        most = self._most_slots(least - self.rows(i))
+        recs = self.recs.grown(i, room * width, [n * w for n, w in zip(most, self._widths, strict=True)])
+        widen_ring(recs.view(i).reshape(room, width), old, *live)
+        values = self.values
+        if rings[i] == 1:
+            # Several rings of one stream lie one after another, so they cannot grow in place.
+            values = values.grown(i, room, [n * (count == 1) for n, count in zip(most, rings, strict=True)])
+            widen_ring(values.view(i), old, *live)
+        elif rings[i]:
+            values = values.renewed(i, room * rings[i])
+            own, before = values.view(i).reshape(rings[i], room), self.values.view(i).reshape(rings[i], old)
             copy_ring(own.T, before.T, *live)
         capacity = [*self.capacity[:i], room, *self.capacity[i + 1 :]]
         self._install(recs=recs, values=values, capacity=capacity)
 
+    def _most_keys(self) -> list[int]:
+        """Return the number of keys up to which the directory of each class may grow in place."""
+        found = []
+        for members, room in zip(self.graph.members, self.classes[:, C_CAPACITY].tolist(), strict=True):
+            bounds = [self._most_rows(i, 0) for i in members]
+            known = [bound for bound in bounds if bound is not None]
+            bounded = len(known) == len(bounds)
+            found.append(min(KNOWN * room, 3 * slots_of(2 * sum(known)) // 4) if bounded else UNKNOWN * room)
+        return found
+
     def _grow_keys(self, c: int) -> None:
-        old = int(self.classes[c, C_CAPACITY])
-        room, stride, width = 2 * old, self._strides[c], self.graph.widths[c]
-        own = old * (4 * stride + 8 * width + 4) + 8 * self.table.size[c]
+        old, stride, width = int(self.classes[c, C_CAPACITY]), self._strides[c], self.graph.widths[c]
+        room, slots = next_room(old), slots_of(old)
+        wider = slots_of(room) > slots
+        own = (room - old) * (4 * stride + 8 * width + 4) + 16 * slots * wider
         self.allowance.ask(own + sum(cache.wider(c, room) for cache in self.caches), f"room for {room} keys")
-        heads = self.heads.resized(c, room * stride + self.before[c])
-        words = self.words.resized(c, room * width)
-        freed = self.freed.resized(c, room)
-        table = self.table.resized(c, 2 * self.table.size[c])
-        heads.view(c)[: self.heads.size[c]] = self.heads.view(c)
-        words.view(c)[: old * width] = self.words.view(c)
-        freed.view(c)[:old] = self.freed.view(c)
-        classes = self.classes.copy()
-        classes[c, [C_CAPACITY, C_SHIFT]] = room, classes[c, C_SHIFT] - 1
-        rehash(table.view(c), int(classes[c, C_SHIFT]), self.table.view(c))
+        most = self._most_keys()
+        heads = self.heads.grown(c, room * stride + self.before[c], self._head_sizes(most))
+        words = self.words.grown(c, room * width, [n * w for n, w in zip(most, self.graph.widths, strict=True)])
+        freed = self.freed.grown(c, room, most)
+        classes, table = self.classes.copy(), self.table
+        classes[c, [C_CAPACITY, C_SHIFT]] = room, shift_of(room)
+        if wider:
+            table = table.renewed(c, 4 * slots)
+            rehash(table.view(c), int(classes[c, C_SHIFT]), self.table.view(c))
         self._install(classes=classes, heads=heads, words=words, freed=freed, table=table)
+
+    def key_room(self, c: int) -> int:
+        """Return the number of keys of class c that fill its hash table: room for keys comes up to it in steps."""
+        return slots_of(int(self.classes[c, C_CAPACITY])) * 3 // 4
+
+    def most_keys(self, c: int) -> int:
+        """Return the number of keys up to which the directory of class c grows in place."""
+        return max(self.key_room(c), self.freed.room[c])
 
     def renumber(self) -> None:
         """Renumber the tuples of each stream from near 0, so that sequence numbers stay in an int32. O(state)."""
@@ -395,9 +472,8 @@ class Stems:
     @property
     def state_bytes(self) -> int:
         """Bytes of records, values, bands and key directories, the state that lasts between pushes."""
-        arrays = (self.recs, self.values, self.heads, self.words, self.freed, self.table)
         strings = sum(strings.nbytes for strings in self.texts.values())
-        return sum(part.array.nbytes for part in arrays) + strings + self.bands.nbytes
+        return sum(part.nbytes for part in self._segments().values()) + strings + self.bands.nbytes
 
     def _counted(self) -> int:
         return self.state_bytes + sum(cache.counted_bytes for cache in self.caches)

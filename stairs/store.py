@@ -161,7 +161,7 @@ class StairStore(StairTables, Cache):
             heads, ring = own.array("heads", np.int32, (-1,)), own.array("ring", np.int32, (-1,))
             own.require(0 < len(heads) <= classes[by, C_CAPACITY], f"{len(heads)} heads")
             own.require(len(ring) >= FIRST_ROOM * (1 + len(streams)), f"a ring of {len(ring)} numbers")
-            self._spare[by] = [Spare(heads, ring, 0, heads.ctypes.data, ring.ctypes.data)]
+            self._spare[by] = [Spare(heads, heads, ring, 0, heads.ctypes.data, ring.ctypes.data)]
             stair = Stair(self, row, NewState(tuple(streams), by, track=own.integer("track", high=n_tracks - 1)))
             self._describe([stair], [False])
             stair.load_parts(own)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eddy.aggregates.ring import T_LIFT_WIDTH, T_LIFTS, T_WIDTH
-from stairs.descriptors import C_CAPACITY, S_LO, S_NEXT
+from stairs.descriptors import S_LO, S_NEXT
 
 if TYPE_CHECKING:
     from eddy.aggregates.rings import Rings
@@ -26,7 +26,7 @@ def recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
             continue
         branch, row, room = rings.tree[v], ring.tree[v], modules.capacity[v]
         width, lift = int(row[T_WIDTH]), int(row[T_LIFT_WIDTH])
-        rows: Objects = np.zeros((int(modules.classes[branch.up, C_CAPACITY]), width), object)
+        rows: Objects = np.zeros((modules.key_room(branch.up), width), object)
         records = modules.recs.view(v).reshape(room, -1)
         lifts = ring.lifts[int(row[T_LIFTS]) : int(row[T_LIFTS]) + room * lift].reshape(room, lift)
         offsets = rings.graph.offsets[v]

@@ -46,7 +46,7 @@ from eddy.aggregates.sums import Sum
 from eddy.aggregates.words import valid_rows
 from eddy.query.query import Query
 from stairs.caches import Cache
-from stairs.descriptors import C_CAPACITY, M_WATERMARK, S_BASE, S_LO, S_NEXT
+from stairs.descriptors import M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.errors import StateError
 from stairs.graph import WindowKind
 from stairs.modules import Modules
@@ -114,7 +114,7 @@ class Rings(Cache):
         """Return how many rows each stream has, and how many slots its ring has."""
         modules = self.modules
         keys = [
-            modules.capacity[i] if i in self.roots else int(modules.classes[self.tree[i].up, C_CAPACITY])
+            modules.capacity[i] if i in self.roots else modules.key_room(self.tree[i].up)
             for i in range(self.graph.n_streams)
         ]
         return (*keys, *modules.capacity)

@@ -12,4 +12,5 @@ def fit_payload(modules: Modules, payload: Payload) -> None:
     if modules.capacity != payload.room:
         for i, room in enumerate(modules.capacity):
             if room != payload.room[i]:
-                payload.resize(i, room, int(modules.streams[i, S_LO]), int(modules.streams[i, S_NEXT]))
+                low, following = modules.streams[i, [S_LO, S_NEXT]].tolist()
+                payload.resize(i, room, low, following, modules.ring_rooms)

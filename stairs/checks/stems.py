@@ -8,6 +8,7 @@ passes no kernel accesses memory outside its arrays, and a check that fails has 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import ge
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +74,7 @@ from stairs.kernels.marks import MARKED
 from stairs.links import links_of
 from stairs.memory.arena import Int64s
 from stairs.memory.segments import Segments
-from stairs.stems import Stems
+from stairs.stems import Stems, is_room, slots_of
 
 MOST_SEQUENCE = (1 << 31) - 1
 MOST_COUNT = 1 << 62
@@ -119,7 +120,7 @@ def _check_shapes(stems: Stems) -> None:
     keys = stems.classes[:, C_CAPACITY].tolist()
     slots = [size // 2 for size in stems.table.size]
     full = len(slots) == n and all(
-        count > 0 and count & (count - 1) == 0 and 4 * most == 3 * count
+        0 < most <= MOST_SEQUENCE and is_room(most) and count == slots_of(most)
         for most, count in zip(keys, slots, strict=True)
     )
     require(full, f"room for {keys} keys in tables of {slots} slots; keys fill three quarters of a power of two")
@@ -136,9 +137,10 @@ def _check_shapes(stems: Stems) -> None:
         "table": (stems.table, np.int64, [2 * one for one in slots]),
     }
     for name, (part, dtype, wanted) in sizes.items():
-        bases = np.cumsum([0, *wanted])[:-1].tolist()
-        require(part.size == wanted and part.base == bases, f"{name}: segments of {part.size}, not {wanted}")
-        _check_array(part.array, dtype, (sum(wanted),), name)
+        bases = np.cumsum([0, *part.room])[:-1].tolist()
+        fits = len(part.room) == len(wanted) and all(map(ge, part.room, wanted))
+        require(fits and part.size == wanted and part.base == bases, f"{name}: segments of {part.size}, not {wanted}")
+        _check_array(part.array, dtype, (sum(part.room),), name)
         require(getattr(stems.arena, name) is part.array, f"{name}: the arena contains another array")
     texts = {(c, word) for c, words in enumerate(graph.texts) for word in words}
     require(stems.texts.keys() == texts, f"strings for words {sorted(stems.texts)}, not {sorted(texts)}")

@@ -56,6 +56,8 @@ def small_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stairs.stems, "FIRST_ROOM", 1)
     monkeypatch.setattr(stairs.stems, "FIRST_SLOTS", 4)
     monkeypatch.setattr(stairs.stems, "FIRST_KEYS", 3)
+    monkeypatch.setattr(stairs.stems, "MANY_KEYS", 48)
+    monkeypatch.setattr(stairs.memory.segments, "LEAST_RESERVED", 64)
 
 
 def key_maker(graph: JoinGraph, c: int) -> Callable[[int], Key]:

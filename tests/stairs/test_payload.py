@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import stairs.memory.segments
+from stairs.memory.segments import LEAST_RESERVED
 from stairs.payload import Payload, fixed_width
 from stairs.row_messages import FEW, RowMessages
 
@@ -81,7 +83,7 @@ class Columns:
         while room < first - self.low[i] + n:
             room *= 2
         if room != payload.room[i]:
-            payload.resize(i, room, self.low[i], first)
+            payload.resize(i, room, self.low[i], first, [4 * one for one in payload.room])
         start = first & (room - 1)
         cut = min(n, room - start)
         slices = [(slice(start, start + cut), slice(0, cut)), (slice(0, n - cut), slice(cut, n))]
@@ -143,9 +145,15 @@ def test_every_kind_of_column(kind: pa.DataType, nulls: bool) -> None:
         columns.check(results, [0, 0])
 
 
-@given(data=st.data())
-@settings(max_examples=60)
-def test_appends_undone_and_kept_resizes_and_gathers(data: st.DataObject) -> None:
+@given(data=st.data(), least=st.sampled_from([LEAST_RESERVED, 16]))
+@settings(max_examples=80)
+def test_appends_undone_and_kept_resizes_and_gathers(data: st.DataObject, least: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stairs.memory.segments, "LEAST_RESERVED", least)
+        _play(data)
+
+
+def _play(data: st.DataObject) -> None:
     kind = st.sampled_from(tuple(KINDS))
     columns = Columns(data.draw(st.lists(st.lists(kind, min_size=1, max_size=3), min_size=2, max_size=3)), room=2)
     for _ in range(data.draw(st.integers(1, 6))):

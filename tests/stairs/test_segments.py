@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stairs.memory.segments import Segments, copy_ring
+import stairs.memory.segments
+from stairs.memory.segments import Segments, copy_ring, widen_ring
 
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 
@@ -37,15 +39,65 @@ def test_a_view_is_no_copy() -> None:
 
 
 @given(SIZES, st.data())
-def test_a_resized_segment_is_empty_and_the_others_are_as_they_were(sizes: list[int], data: st.DataObject) -> None:
+def test_a_renewed_segment_is_empty_and_the_others_are_as_they_were(sizes: list[int], data: st.DataObject) -> None:
     segments = filled(sizes)
     before = contents(segments)
     k, size = data.draw(st.integers(0, len(sizes) - 1)), data.draw(st.integers(0, 9))
-    grown = segments.resized(k, size)
+    renewed = segments.renewed(k, size)
     expected = [[-1] * size if other == k else values for other, values in enumerate(before)]
-    assert contents(grown) == expected
+    assert contents(renewed) == expected
     assert contents(segments) == before
-    assert not np.shares_memory(grown.array, segments.array)
+    assert not np.shares_memory(renewed.array, segments.array)
+
+
+@given(SIZES, st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=9), st.sampled_from([1, 40, 1 << 18]))
+def test_grown_segments_keep_their_elements_in_place_while_there_is_room(
+    sizes: list[int], growths: list[tuple[int, int]], least: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stairs.memory.segments, "LEAST_RESERVED", least)
+        segments = filled(sizes)
+        expected = contents(segments)
+        for k, more in growths:
+            if k >= len(sizes):
+                continue
+            before, room = contents(segments), segments.room[k]
+            size = segments.size[k] + more
+            grown = segments.grown(k, size, [3 * one + 7 for one in segments.size])
+            assert np.shares_memory(grown.array, segments.array) == (size <= room and len(segments.array) > 0)
+            assert contents(segments) == before
+            expected[k] += [-1] * more
+            segments = grown
+            assert contents(segments) == contents(segments.copy()) == expected
+            assert segments.dense().tolist() == [one for own in expected for one in own]
+            assert segments.nbytes == segments.dense().nbytes
+            assert segments.copy().room == segments.room
+
+
+def test_segments_without_memory_for_their_room_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments, empty = Segments(np.int32, [1 << 16, 3], -1), np.empty
+
+    def limited(n: int, dtype: type) -> np.ndarray:
+        if n > 1 << 20:
+            raise MemoryError
+        return empty(n, dtype)
+
+    monkeypatch.setattr(np, "empty", limited)
+    grown = segments.grown(0, 1 << 17, [1 << 30, 3])
+    assert grown.room == grown.size == [1 << 17, 3]
+    assert contents(grown) == [[-1] * (1 << 17), [-1] * 3]
+
+
+@given(old=st.integers(0, 5), more=st.integers(0, 3), low=st.integers(0, 200), share=st.floats(0, 1))
+def test_a_widened_ring_has_each_element_in_its_new_slot_and_its_old_one(
+    old: int, more: int, low: int, share: float
+) -> None:
+    ring, slots = np.full(1 << (old + more), -1), 1 << old
+    numbers = np.arange(low, low + round(share * slots))
+    ring[numbers % slots] = numbers
+    widen_ring(ring, slots, low, low + len(numbers))
+    assert (ring[numbers % len(ring)] == numbers).all()
+    assert (ring[numbers % slots] == numbers).all()
 
 
 @given(old=st.integers(0, 5), new=st.integers(0, 5), low=st.integers(0, 200), share=st.floats(0, 1))
