@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stairs.payload import Payload, fixed_width
-from stairs.row_messages import FEW, RowMessages
+from stairs.result_blocks import FEW, ResultBlocks
 
 KINDS: dict[pa.DataType, tuple[Any, ...]] = {
     pa.int8(): (-128, 127, 0),
@@ -209,13 +209,13 @@ def test_few_rows_as_one_message_are_the_rows_gathered_column_by_column(data: st
     places = [(i, k) for i, own in enumerate(kinds) for k in range(len(own))]
     chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=5))
     schema = pa.schema([pa.field(f"c{n}", kinds[i][k], metadata={"n": str(n)}) for n, (i, k) in enumerate(chosen)])
-    messages = RowMessages(columns.payload, chosen, schema)
+    blocks = ResultBlocks(columns.payload, chosen, schema)
     for _ in range(3):
         for i, own in enumerate(kinds):
             columns.push(i, [[rng.choice(KINDS[kind]) for _ in range(3)] for kind in own])
         n = data.draw(st.sampled_from([0, 1, 63, 64, 65, 200]))
         ids = np.array([rng.randrange(columns.rows(i)) for _ in range(n) for i in range(2)], np.int32)
-        found, wanted = messages.table(ids, n), columns.payload.gather(ids, n, np.zeros(2, np.int64))
+        found, wanted = blocks.table(ids, n), columns.payload.gather(ids, n, np.zeros(2, np.int64))
         assert found is not None
         found.validate(full=True)
         assert found.schema.equals(schema, check_metadata=True)
@@ -228,9 +228,9 @@ def test_a_message_is_left_to_others_when_rows_are_many_or_a_column_has_had_a_nu
 
     def table(k: int, n: int = 1) -> pa.Table | None:
         schema = pa.schema([("c", columns.kinds[0][k])])
-        return RowMessages(columns.payload, [(0, k)], schema).table(np.zeros(n, np.int32), n)
+        return ResultBlocks(columns.payload, [(0, k)], schema).table(np.zeros(n, np.int32), n)
 
-    first = RowMessages(columns.payload, [(0, 0)], pa.schema([("c", pa.int64())]))
+    first = ResultBlocks(columns.payload, [(0, 0)], pa.schema([("c", pa.int64())]))
     assert first.table(np.zeros(FEW, np.int32), FEW) is not None
     assert [table(0, FEW + 1), table(2), table(3)] == [None] * 3
     columns.push(0, [[None], [3], [None], [None]])
