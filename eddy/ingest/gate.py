@@ -23,6 +23,8 @@ from stairs.plain_types import taken
 
 MERGED_ONE_BY_ONE = 12
 """Up to this many streams, a kernel merges them by looking at each one's next time; more streams are sorted."""
+_MAPPINGS = dict, Mapping
+"""Few mappings are no dict, and the general test takes longer."""
 
 
 class Gate:
@@ -84,8 +86,7 @@ class Gate:
 
     def _batches(self, pushed: Mapping[str, object]) -> tuple[list[pa.RecordBatch | None], list[int]]:
         """Return the rows by stream, None for no rows, and their numbers."""
-        # Few objects are mappings without being a dict, and the general test takes longer.
-        if not isinstance(pushed, dict | Mapping):
+        if not isinstance(pushed, _MAPPINGS):
             raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")
         batches: list[pa.RecordBatch | None] = [None] * len(self.names)
         counts = [0] * len(self.names)
