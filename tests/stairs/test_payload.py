@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stairs import result_blocks
+from stairs.kernels.payload import gather
 from stairs.payload import Payload, fixed_width
 from stairs.result_blocks import FEW, ResultBlocks
 
@@ -203,7 +205,7 @@ PLAIN = [kind for kind, width in RING_BYTES.items() if width and kind != pa.bool
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_few_rows_as_one_message_are_the_rows_gathered_column_by_column(data: st.DataObject) -> None:
+def test_few_rows_of_a_block_are_the_rows_gathered_column_by_column(data: st.DataObject) -> None:
     kinds = [data.draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=3)) for _ in range(2)]
     columns, rng = Columns(kinds), random.Random(data.draw(st.integers(0, 99)))
     places = [(i, k) for i, own in enumerate(kinds) for k in range(len(own))]
@@ -222,7 +224,37 @@ def test_few_rows_as_one_message_are_the_rows_gathered_column_by_column(data: st
         assert found.equals(pa.Table.from_arrays([wanted[place] for place in chosen], schema=schema))
 
 
-def test_a_message_is_left_to_others_when_rows_are_many_or_a_column_has_had_a_null() -> None:
+def test_tables_of_one_block_keep_their_rows_when_later_ones_follow_or_an_exception_comes_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    columns = Columns([[pa.int64(), pa.int16()]])
+    columns.push(0, [[*range(300)], [*range(300)]])
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int16())])
+    blocks, rng = ResultBlocks(columns.payload, [(0, 0), (0, 1)], schema), random.Random(1)
+    found: list[tuple[pa.Table, list[int]]] = []
+
+    def stop(*given: Any) -> None:
+        gather(*given)
+        raise KeyboardInterrupt
+
+    for sizes in ([3] * 20, [200, 3, 0, 64, 65, 1], [FEW, 10, FEW, FEW]):
+        for n in sizes:
+            ids = [rng.randrange(300) for _ in range(n)]
+            with monkeypatch.context() as patch:
+                patch.setattr(result_blocks, "gather", stop)
+                with pytest.raises(KeyboardInterrupt):
+                    blocks.table(np.array(ids[::-1], np.int32), n)
+            table = blocks.table(np.array(ids, np.int32), n)
+            assert table is not None
+            found.append((table, ids))
+    for table, ids in found:
+        table.validate(full=True)
+        assert table.to_pydict() == {"a": ids, "b": ids}
+    # A table keeps little more than its own block, and most of them share one.
+    assert len({table["a"].chunk(0).buffers()[1].address for table, ids in found[:20]}) == 3
+
+
+def test_a_block_is_left_to_others_when_rows_are_many_or_a_column_has_had_a_null() -> None:
     columns = Columns([[pa.int64(), pa.int64(), pa.bool_(), pa.string()]])
     columns.push(0, [[1], [2], [True], ["a"]])
 
