@@ -91,7 +91,7 @@ class Modules(Stems):
         m = graph.n_streams
         self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
         self._no_entries, self._described = no_entries(), Descriptions()
-        self._opened: tuple[tuple[Any, Any], tuple[int, ...]] | None = None
+        self._opened: tuple[tuple[Any, Any], tuple[int, int, int]] | None = None
         self._called: tuple[tuple[Any, ...], tuple[int, ...]] | None = None
         """The arrays of the last call of the kernel that opens a push, and of the kernel of a push, and the addresses
         of their descriptions."""
