@@ -39,7 +39,7 @@ from stairs.graph import FOREVER
 from stairs.memory.allowance import Allowance
 from stairs.modules import Modules
 from stairs.payload import Payload
-from stairs.row_messages import RowMessages
+from stairs.result_blocks import ResultBlocks
 from stairs.stems import RENUMBER_AT
 
 
@@ -139,8 +139,8 @@ class JoinEngine:
             ids_only=options.ids_only,
         )
         plain = self.output.plain
-        messages = None if plain is None else RowMessages(self.payload, plain, self.output.schema)
-        self.found = Walked(self.modules, self.payload, messages)
+        blocks = None if plain is None else ResultBlocks(self.payload, plain, self.output.schema)
+        self.found = Walked(self.modules, self.payload, blocks)
         self.n_results = self.n_deleted = self.pushes = 0
         self.undo: UndoRecord | None = None
         self.commit: CommitRecord | None = None

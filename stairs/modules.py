@@ -91,8 +91,10 @@ class Modules(Stems):
         m = graph.n_streams
         self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
         self._no_entries, self._described = no_entries(), Descriptions()
+        self._opened: tuple[tuple[Any, Any], tuple[int, int, int]] | None = None
         self._called: tuple[tuple[Any, ...], tuple[int, ...]] | None = None
-        """The arrays of the last kernel call of a push, and the addresses of their descriptions."""
+        """The arrays of the last call of the kernel that opens a push, and of the kernel of a push, and the addresses
+        of their descriptions."""
         self._owners = [i for i, classes in enumerate(graph.attributes) for _ in classes]
         """Per attribute, its stream."""
         self._attribute_widths = [graph.widths[c] for classes in graph.attributes for c in classes]
@@ -131,7 +133,7 @@ class Modules(Stems):
         """Give back the room for input and results; the next push makes it again."""
         room = Room(frames=self.scratch.room.frames)  # only the strategy grows these
         self.scratch = Scratch(self.graph.n_streams, self.graph.n_classes, len(self.graph.comparisons), room)
-        self._called = None
+        self._opened = self._called = None
 
     # The open push
 
@@ -167,8 +169,12 @@ class Modules(Stems):
         self._saved = opening.streams, opening.meta
 
     def _begin_push(self, limit: int) -> int:
-        scratch, own = self.scratch, self._described.address
-        status: int = begin_push(own(self.arena), scratch.described.address(scratch.input), own(self.opening), limit)
+        arena, given, known = self.arena, self.scratch.input, self._opened
+        if known is None or known[0][0] is not arena or known[0][1] is not given:
+            own = self._described.address
+            addresses = own(arena), self.scratch.described.address(given), own(self.opening)
+            known = self._opened = (arena, given), addresses
+        status: int = begin_push(*known[1], limit)
         return status
 
     @property

@@ -436,7 +436,7 @@ class Payload:
         starts = [room * before for before in whole.before]
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])
-        gather(whole.described, ids, len(whole.places), n, memory.address, room)
+        gather(whole.described, ids, len(whole.places), n, memory.address, room, 0)
         found: dict[ColumnId, Column] = {}
         bits: dict[ColumnId, pa.Buffer] = {}
         for column_id, start in zip(whole.nulls, starts[len(whole.rings) :], strict=False):

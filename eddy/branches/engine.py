@@ -180,7 +180,8 @@ class BranchedEngine:
 
     def finish(self) -> pa.Table:
         """End the input, and return the rows that this decides; see `Runtime.finish`."""
-        empty = Arrivals([None] * len(self.live), np.zeros(0, np.uint8), [None] * len(self.live), {})
+        none = [None] * len(self.live)
+        empty = Arrivals([*none], [0] * len(none), np.zeros(0, np.uint8), [*none], {})
         commit = self._done(empty, self.clock, True)
         assert commit.last is not None
         return commit.last.results
@@ -386,6 +387,7 @@ def _part(arrivals: Arrivals, path: Path, watermark: int | None, timed: bool) ->
     times = [arrivals.times[i] if timed else None for i in path]
     return Arrivals(
         [arrivals.batches[i] for i in path],
+        [arrivals.rows[i] for i in path],
         order,
         times,
         {},

@@ -88,7 +88,7 @@ class Shelf:
                 self.payload.resize(i, 1 << (2 * least - 1).bit_length(), self.low[i], self.following[i])
         self._fit_times()
         self._rows[J_FIRST] = self.following
-        self._loader.load(Arrivals(arrivals.batches, arrivals.order, [None] * len(rows), {}))
+        self._loader.load(Arrivals(arrivals.batches, rows, arrivals.order, [None] * len(rows), {}))
         for i, ticks in enumerate(arrivals.times):
             if ticks is not None:
                 for slots, part in self._slices(i, rows[i]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -31,31 +31,28 @@ class LateBatch(NamedTuple):
     behind: int
 
 
-@dataclass
+@dataclass(slots=True)
 class Arrivals:
     """One push, ready for the state modules.
 
     batches    per stream its rows in order of arrival, None for no rows
+    rows       rows that arrive, by stream
     order      uint8[arrivals], the stream of each arrival
     times      per stream int64[rows] event times in ticks, None in queries without a RANGE window
     late       late rows by stream; they do not arrive
     sorted     whether the arrivals are in order of their event times
     watermark  the watermark after the push, None = it follows from the rows
     ends       whether the input ends with this push
-    rows       rows that arrive, by stream
     """
 
     batches: list[pa.RecordBatch | None]
+    rows: list[int]
     order: Order
     times: list[Times | None]
     late: dict[int, LateBatch]
     sorted: bool = False
     watermark: int | None = None
     ends: bool = False
-    rows: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.rows = self.rows or counts(self.batches)
 
     @property
     def by_time(self) -> bool:

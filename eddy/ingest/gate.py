@@ -23,6 +23,8 @@ from stairs.plain_types import taken
 
 MERGED_ONE_BY_ONE = 12
 """Up to this many streams, a kernel merges them by looking at each one's next time; more streams are sorted."""
+_MAPPINGS = dict, Mapping
+"""Few mappings are no dict, and the general test takes longer."""
 
 
 class Gate:
@@ -58,16 +60,12 @@ class Gate:
         oldest     if given, rows older than this are late instead, whatever came before them
         past       the rows arrived earlier: without event times, the rows of one stream may follow those of another
         """
-        batches = self._batches(pushed)
-        sequence = None
-        rows: list[int] = []
-        if order is not None:
-            rows = counts(batches)
-            sequence = checked_order(order, rows, self.names, self._seen)
+        batches, rows = self._batches(pushed)
+        sequence = None if order is None else checked_order(order, rows, self.names, self._seen)
         if self.filters:
             # Filters come first: a rejected row never arrives, so its event time may be null.
             batches, sequence = self._filtered(batches, sequence)
-            rows = []
+            rows = counts(batches)
         times = self._untimed
         if sequence is None:
             batches, sequence, by_time = self._in_order(batches, past)
@@ -83,22 +81,23 @@ class Gate:
                 marks = {i: ticks < oldest for i, ticks in enumerate(times) if ticks is not None}
                 newest = [oldest] * len(times)
             batches, sequence, times, late = self._without_late(batches, sequence, times, marks, newest)
-            rows = []
-        return Arrivals(batches, sequence, times, late, self.ranged and order is None, rows=rows)
+            rows = counts(batches)
+        return Arrivals(batches, rows, sequence, times, late, self.ranged and order is None)
 
-    def _batches(self, pushed: Mapping[str, object]) -> list[pa.RecordBatch | None]:
-        # Few objects are mappings without being a dict, and the general test takes longer.
-        if not isinstance(pushed, dict | Mapping):
+    def _batches(self, pushed: Mapping[str, object]) -> tuple[list[pa.RecordBatch | None], list[int]]:
+        """Return the rows by stream, None for no rows, and their numbers."""
+        if not isinstance(pushed, _MAPPINGS):
             raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")
         batches: list[pa.RecordBatch | None] = [None] * len(self.names)
+        counts = [0] * len(self.names)
         for name, rows in pushed.items():
             i = self._index.get(name)
             if i is None:
                 raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.names)}")
             batch = checked_rows(rows, self._schemas[i], name)
-            if batch.num_rows:
-                batches[i] = batch
-        return batches
+            if n := batch.num_rows:
+                batches[i], counts[i] = batch, n
+        return batches, counts
 
     def _times(self, i: int, batch: pa.RecordBatch | None) -> Times | None:
         return None if batch is None else checked_times(self.query.streams[i], batch, self.query.time_type)
@@ -112,7 +111,7 @@ class Gate:
         streams follow each other, because rows that probe nothing need no common order. No row is late. Raises
         InputError as `admit` does.
         """
-        batches, times = self._batches(pushed), self._untimed
+        (batches, _), times = self._batches(pushed), self._untimed
         if self.filters:
             batches, _ = self._filtered(batches, None)
         streams, graph = self.query.streams, self.query.graph
@@ -138,9 +137,9 @@ class Gate:
         on_time = self._untimed
         if self.ranged:
             on_time = [None if ticks is None else ticks[n:] for ticks, n in zip(times, skipped, strict=True)]
-        counts = [0 if batch is None else len(batch) for batch in kept]
-        order = np.repeat(np.arange(len(kept), dtype=np.uint8), counts)
-        return Arrivals(kept, order, on_time, {}, watermark=watermark), skipped
+        rows = counts(kept)
+        order = np.repeat(np.arange(len(kept), dtype=np.uint8), rows)
+        return Arrivals(kept, rows, order, on_time, {}, watermark=watermark), skipped
 
     def _sorted(self, batches: list[pa.RecordBatch | None]) -> tuple[list[pa.RecordBatch | None], list[Times | None]]:
         """Return each stream's rows and event times, ordered by (event time, row)."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.ingest.arrivals import Order, Rows, Times
@@ -13,6 +15,8 @@ from eddy.ingest.keys import unified_column
 from eddy.query.stream import Stream
 from stairs.errors import InputError
 from stairs.graph import FOREVER
+
+_NARROW = np.dtype(np.uint8)
 
 
 def _beyond(stream: int, names: Sequence[str]) -> InputError:
@@ -31,27 +35,31 @@ def checked_order(order: object, rows: list[int], names: Sequence[str], seen: Ro
         given = np.asarray(order)
     except ValueError as error:
         raise InputError(f"order must be a one-dimensional array of integers, one per row: {error}") from error
+    if given.dtype is not _NARROW or given.ndim != 1 or not given.flags.carray or len(given) != sum(rows):
+        given = _narrowed(given, sum(rows), names)
+    count_streams(given, seen)
+    if seen[: len(rows)].tolist() != rows:
+        if seen[len(rows) :].any():
+            raise _beyond(given.max(), names)
+        i = next(i for i, count in enumerate(rows) if seen[i] != count)
+        raise InputError(f"order contains stream {names[i]} {seen[i]} times, but {rows[i]} of its rows were pushed")
+    return given
+
+
+def _narrowed(given: npt.NDArray[Any], rows: int, names: Sequence[str]) -> Order:
+    """Return an order with an entry for each row as uint8[arrivals], writable. Raises InputError if it is none."""
     if not given.size:
         given = given.astype(np.uint8)
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise InputError(
             f"order must be a one-dimensional array of integers, one per row, not {given.dtype} of shape {given.shape}"
         )
-    if len(given) != sum(rows):
-        raise InputError(f"order has {len(given)} entries for {sum(rows)} rows; give the stream of each row")
+    if len(given) != rows:
+        raise InputError(f"order has {len(given)} entries for {rows} rows; give the stream of each row")
     if given.dtype != np.uint8 and len(given) and (given.min() < 0 or given.max() > 255):
         raise _beyond(given.min() if given.min() < 0 else given.max(), names)
-    narrow, flags = given, given.flags
-    if given.dtype != np.uint8 or not (flags.c_contiguous and flags.writeable):
-        # Numba would compile the kernels again for read-only memory, such as that of an Arrow column.
-        narrow = np.require(given, np.uint8, ["C", "W"])
-    count_streams(narrow, seen)
-    if seen[: len(rows)].tolist() != rows:
-        if seen[len(rows) :].any():
-            raise _beyond(narrow.max(), names)
-        i = next(i for i, count in enumerate(rows) if seen[i] != count)
-        raise InputError(f"order contains stream {names[i]} {seen[i]} times, but {rows[i]} of its rows were pushed")
-    return narrow
+    # Numba would compile the kernels again for read-only memory, such as that of an Arrow column.
+    return np.require(given, np.uint8, ["C", "W"])
 
 
 def checked_times(stream: Stream, batch: pa.RecordBatch, kind: pa.DataType | None) -> Times:

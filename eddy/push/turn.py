@@ -152,38 +152,37 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
     After an exception the state is made consistent (`_settle`). If another exception interrupts that, the next
     call does it.
     """
-    name = method.__name__
-
-    @wraps(method)
-    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        turn = self._turn
-        turn.take(sys._getframe(), name)
-        try:
-            self._settle()
-            result = method(self, *args, **kwargs)
-            if turn.asked is not None:
-                turn.answer()
-            return result
-        except BaseException:
-            self._settle()
-            raise
-        finally:
-            turn.give_back()
-
-    return call
+    return _turned(method, logged=False)
 
 
 def in_logged_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
     """Do as `in_turn`, and log the exception that the method raises or the changes of plan that it makes."""
-    name, turn = method.__name__, in_turn(method)
+    return _turned(method, logged=True)
+
+
+def _turned(method: Callable[Concatenate[Any, P], T], *, logged: bool) -> Callable[Concatenate[Any, P], T]:
+    name = method.__name__
 
     @wraps(method)
-    def call(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        before = self.changes if LOG.isEnabledFor(logging.DEBUG) else None
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        before = self.changes if logged and LOG.isEnabledFor(logging.DEBUG) else None
+        turn = self._turn
         try:
-            result = turn(self, *args, **kwargs)
+            turn.take(sys._getframe(), name)
+            try:
+                self._settle()
+                result = method(self, *args, **kwargs)
+                if turn.asked is not None:
+                    turn.answer()
+            except BaseException:
+                self._settle()
+                raise
+            finally:
+                turn.give_back()
         except Exception as problem:
-            log_refusal(name, problem)
+            if logged:
+                # The turn is over: what handles the record may call.
+                log_refusal(name, problem)
             raise
         if before is not None and self.changes > before:
             log_changes(self.history().slice(before).to_pylist())

@@ -48,12 +48,12 @@ def walk(engine: JoinEngine, arrivals: Arrivals, only_kept: bool, probing: bool 
         left = router.stretch(end - done) if probing else end - done
         stop = min(done + left, due[changed].at - first if changed < len(due) else end)
         if stop > done:
-            began = thread_time()
+            began = thread_time() if probing and router.pace.unclocked <= 0 else None
             if not probing:
                 modules.figures[M_MODE] = LOADING
             modules.run(strategy.routes, order, counted, strategy.entries, stop)
             if probing:
-                router.note(stop - done, thread_time() - began)
+                router.note(stop - done, None if began is None else thread_time() - began)
             done = stop
         while changed < len(due) and due[changed].at - first == done:
             change_plan(engine, due[changed].tree, due[changed].store, ASKED_FOR, only_kept)

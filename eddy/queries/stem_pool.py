@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from eddy.ingest.arrivals import Arrivals, Times
+from eddy.ingest.arrivals import Arrivals, Times, counts
 from eddy.ingest.keys import KeyEncoder
 from eddy.ingest.loader import Loader, Source
 from eddy.ingest.validation import checked_times
@@ -170,7 +170,7 @@ class StemPool:
                 places.append(np.asarray(batch.column(POSITION)))
                 owners.append(np.full(len(batch), n, np.uint8))
         order = np.concatenate(owners)[np.argsort(np.concatenate(places), kind="stable")]
-        self._open(Arrivals(batches, order, times, {}))
+        self._open(Arrivals(batches, counts(batches), order, times, {}))
         self.stems.insert(order, len(order))
         self.stems.commit()
         self.payload.commit()
@@ -188,7 +188,8 @@ class StemPool:
         order = number[push.order]
         order = order[order < 255]
         times = [push.times[i] if self.timed else None for i in self._index]
-        self._open(Arrivals([push.batches[i] for i in self._index], order, times, {}))
+        batches = [push.batches[i] for i in self._index]
+        self._open(Arrivals(batches, counts(batches), order, times, {}))
         ends = self.stems.chunks(order)
         for join in self.joins.values():
             join.begin(order, ends)

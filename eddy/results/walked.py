@@ -11,17 +11,17 @@ from stairs.descriptors import M_DELETED, M_OUT, S_BASE
 from stairs.modules import Modules
 from stairs.payload import Payload
 from stairs.plain_types import Column
-from stairs.row_messages import RowMessages
+from stairs.result_blocks import ResultBlocks
 
 
 class Walked:
     """The results of the open push of one engine, `eddy.results.results.Combinations`; made once, for all pushes.
 
-    messages   what makes tables of few rows, None = results are no plain columns
+    blocks   what makes tables of few rows, None = results are no plain columns
     """
 
-    def __init__(self, modules: Modules, payload: Payload, messages: RowMessages | None) -> None:
-        self._modules, self._payload, self._messages = modules, payload, messages
+    def __init__(self, modules: Modules, payload: Payload, blocks: ResultBlocks | None) -> None:
+        self._modules, self._payload, self._blocks = modules, payload, blocks
 
     @property
     def size(self) -> int:
@@ -49,4 +49,4 @@ class Walked:
 
     def rows(self) -> pa.Table | None:
         """Return their columns as a table if they are few and plain, else None."""
-        return None if self._messages is None else self._messages.table(self._modules.walk.ids, self.size)
+        return None if self._blocks is None else self._blocks.table(self._modules.walk.ids, self.size)

@@ -46,6 +46,9 @@ LEAST = 256
 """Arrivals that a measurement of their cost needs."""
 SHORT_STRETCH, SHORT_TIME = 4096, 0.0008
 """Upper bounds of the arrivals, or seconds if that is more, between two looks where a drift may be expensive."""
+CLOCKED = 0.0002
+"""Seconds of pushing between two readings of the clock, which is a call of the system: it would be a tenth of a push of
+one row."""
 FIRST_STRETCH = 2048
 """Arrivals before the first look, when nothing is known of their cost."""
 _COUNTS = ("samples", "decisions", "drifts", "arrivals", "since", "alert", "fresh", "skipped")
@@ -67,6 +70,8 @@ class Pace:
     alert      decisions that still come sooner after a drift;  turnover   arrivals that renew all windows
     fresh      looks since the last decision;  skipped    looks since the last sample
     interval   seconds of pushing between two looks
+    unclocked  arrivals to come whose time need not be measured: they count as long as those measured last; 0 or less =
+               measure it
     """
 
     def __init__(self, every: int | None, n_streams: int) -> None:
@@ -80,10 +85,17 @@ class Pace:
         self.recent = self.usual = float("nan")
         self.patience = 1.0
         self.alert = self.turnover = self.fresh = self.skipped = 0
+        self.unclocked, self._each = 0, 0.0
         self._follow()
 
-    def note(self, arrivals: int, seconds: float) -> None:
-        """Count arrivals that took this many seconds in the kernel. O(1)."""
+    def note(self, arrivals: int, seconds: float | None) -> None:
+        """Count arrivals, one or more, that took this many seconds in the kernel; None = not measured. O(1)."""
+        if seconds is None:
+            seconds = arrivals * self._each
+            self.unclocked -= arrivals
+        else:
+            self._each = seconds / arrivals
+            self.unclocked = int(CLOCKED / max(self._each, 1e-9))
         self.arrivals += arrivals
         self.since += arrivals
         self.unseen += seconds

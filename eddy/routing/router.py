@@ -106,8 +106,8 @@ class Router:
 
     # Sampling and deciding
 
-    def note(self, arrivals: int, seconds: float) -> None:
-        """Count arrivals that took this many seconds in the kernel. O(1)."""
+    def note(self, arrivals: int, seconds: float | None) -> None:
+        """Count arrivals that took this many seconds in the kernel, None = not measured (`Pace.unclocked`). O(1)."""
         self.pace.note(arrivals, seconds)
 
     def stretch(self, left: int) -> int:

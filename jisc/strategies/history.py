@@ -139,7 +139,7 @@ class History:
 
     def mark(self) -> Mark:
         """Return the present point of the history."""
-        return Mark(self.count, self._open)
+        return Mark(self._archived + len(self._newer), self._open)
 
     def roll_back(self, mark: Mark) -> None:
         """Remove the transitions since a mark. It may be repeated."""

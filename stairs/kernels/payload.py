@@ -133,27 +133,13 @@ def gather_run(ring: int, out: int, width: int, mask: int, ids: np.ndarray, at: 
 
 
 @jit
-def gather_message(
-    columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, header: int, header_bytes: int, out: int, room: int
-) -> None:
-    """Copy a header from its address, and after it the columns of the output, as `gather` does."""
-    copy_run(header, out, 1, header_bytes)
-    gather_columns(columns, ids, n_streams, n, out + header_bytes, room)
-
-
-@jit
-def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: int, room: int) -> None:
-    """Copy the value of each component into the columns of the output; see `gather_columns`."""
-    gather_columns(columns, ids, n_streams, n, out, room)
-
-
-@inlined
-def gather_columns(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: int, room: int) -> None:
+def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: int, room: int, at: int) -> None:
     """Copy the value of each component into the columns of the output.
 
     columns   int64[n_columns, P_FIELDS]
     ids       int32[n * n_streams], result by result
     out       address of the output: column after column, each with room for `room` values
+    at        the row of the output for the first result
 
     The kernel gathers all columns of a block of results before the next block, so it reads each id from memory once.
     """
@@ -162,5 +148,5 @@ def gather_columns(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int,
         count = min(some, n - first)
         for k in range(columns.shape[0]):
             j, width, mask = columns[k, P_STREAM], columns[k, P_WIDTH], columns[k, P_MASK]
-            to = out + room * columns[k, P_BEFORE] + first * width
+            to = out + room * columns[k, P_BEFORE] + (at + first) * width
             gather_run(columns[k, P_RING], to, width, mask, ids, first * n_streams + j, n_streams, count)

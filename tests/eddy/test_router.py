@@ -149,7 +149,7 @@ def test_a_decision_may_take_longer_where_there_are_more_streams(streams: int, m
     runtime = eddy.Runtime(query, policy=watch, count_only=True)
     for seed in range(20):
         push(runtime, seed, 2_000 // streams)
-        runtime._engine.router.note(0, 1.0)  # as if pushes took long, so that a look is due
+        runtime._engine.router.note(1, 1.0)  # as if pushes took long, so that a look is due
     assert watch.asked
     # By this clock every decision takes seconds; the bound on the counted time sets their distance.
     assert runtime._engine.router.pace.last == pytest.approx(pace.DECIDING * max(1, streams / pace.STREAMS))
@@ -343,3 +343,19 @@ def test_a_policy_of_ones_own_is_given_again_at_a_restore(query: eddy.Query) -> 
         eddy.Runtime.restore(saved, query)
     assert eddy.Runtime.restore(saved, query, policy=Watch()).policy == "watch"
     assert eddy.Runtime.restore(saved, query, policy="fixed").policy == "fixed"
+
+
+def test_the_clock_is_read_once_in_a_while_and_what_is_not_measured_counts_as_what_was() -> None:
+    ours = pace.Pace(None, 4)
+    assert ours.unclocked <= 0
+    ours.note(100, 100 * 1e-6)
+    assert ours.unclocked == pytest.approx(pace.CLOCKED / 1e-6, abs=1)
+    read = 0
+    for _ in range(1_000):
+        read += ours.unclocked <= 0
+        ours.note(10, 10 * 2e-6 if ours.unclocked <= 0 else None)
+    # The first 200 arrivals count as long as those before them.
+    assert ours.undecided == pytest.approx(0.0001 + 0.0002 + 9_800 * 2e-6, rel=0.01)
+    assert read == pytest.approx(9_800 * 2e-6 / (pace.CLOCKED + 10 * 2e-6), rel=0.05)
+    ours.note(1, 0.5)
+    assert ours.unclocked <= 0

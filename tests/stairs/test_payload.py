@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stairs.memory.segments
+from stairs import result_blocks
+from stairs.kernels.payload import gather
 from stairs.memory.segments import LEAST_RESERVED
 from stairs.payload import Payload, fixed_width
-from stairs.row_messages import FEW, RowMessages
+from stairs.result_blocks import FEW, ResultBlocks
 
 KINDS: dict[pa.DataType, tuple[Any, ...]] = {
     pa.int8(): (-128, 127, 0),
@@ -211,34 +213,64 @@ PLAIN = [kind for kind, width in RING_BYTES.items() if width and kind != pa.bool
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_few_rows_as_one_message_are_the_rows_gathered_column_by_column(data: st.DataObject) -> None:
+def test_few_rows_of_a_block_are_the_rows_gathered_column_by_column(data: st.DataObject) -> None:
     kinds = [data.draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=3)) for _ in range(2)]
     columns, rng = Columns(kinds), random.Random(data.draw(st.integers(0, 99)))
     places = [(i, k) for i, own in enumerate(kinds) for k in range(len(own))]
     chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=5))
     schema = pa.schema([pa.field(f"c{n}", kinds[i][k], metadata={"n": str(n)}) for n, (i, k) in enumerate(chosen)])
-    messages = RowMessages(columns.payload, chosen, schema)
+    blocks = ResultBlocks(columns.payload, chosen, schema)
     for _ in range(3):
         for i, own in enumerate(kinds):
             columns.push(i, [[rng.choice(KINDS[kind]) for _ in range(3)] for kind in own])
         n = data.draw(st.sampled_from([0, 1, 63, 64, 65, 200]))
         ids = np.array([rng.randrange(columns.rows(i)) for _ in range(n) for i in range(2)], np.int32)
-        found, wanted = messages.table(ids, n), columns.payload.gather(ids, n, np.zeros(2, np.int64))
+        found, wanted = blocks.table(ids, n), columns.payload.gather(ids, n, np.zeros(2, np.int64))
         assert found is not None
         found.validate(full=True)
         assert found.schema.equals(schema, check_metadata=True)
         assert found.equals(pa.Table.from_arrays([wanted[place] for place in chosen], schema=schema))
 
 
-def test_a_message_is_left_to_others_when_rows_are_many_or_a_column_has_had_a_null() -> None:
+def test_tables_of_one_block_keep_their_rows_when_later_ones_follow_or_an_exception_comes_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    columns = Columns([[pa.int64(), pa.int16()]])
+    columns.push(0, [[*range(300)], [*range(300)]])
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int16())])
+    blocks, rng = ResultBlocks(columns.payload, [(0, 0), (0, 1)], schema), random.Random(1)
+    found: list[tuple[pa.Table, list[int]]] = []
+
+    def stop(*given: Any) -> None:
+        gather(*given)
+        raise KeyboardInterrupt
+
+    for sizes in ([3] * 20, [200, 3, 0, 64, 65, 1], [FEW, 10, FEW, FEW]):
+        for n in sizes:
+            ids = [rng.randrange(300) for _ in range(n)]
+            with monkeypatch.context() as patch:
+                patch.setattr(result_blocks, "gather", stop)
+                with pytest.raises(KeyboardInterrupt):
+                    blocks.table(np.array(ids[::-1], np.int32), n)
+            table = blocks.table(np.array(ids, np.int32), n)
+            assert table is not None
+            found.append((table, ids))
+    for table, ids in found:
+        table.validate(full=True)
+        assert table.to_pydict() == {"a": ids, "b": ids}
+    # A table keeps little more than its own block, and most of them share one.
+    assert len({table["a"].chunk(0).buffers()[1].address for table, ids in found[:20]}) == 3
+
+
+def test_a_block_is_left_to_others_when_rows_are_many_or_a_column_has_had_a_null() -> None:
     columns = Columns([[pa.int64(), pa.int64(), pa.bool_(), pa.string()]])
     columns.push(0, [[1], [2], [True], ["a"]])
 
     def table(k: int, n: int = 1) -> pa.Table | None:
         schema = pa.schema([("c", columns.kinds[0][k])])
-        return RowMessages(columns.payload, [(0, k)], schema).table(np.zeros(n, np.int32), n)
+        return ResultBlocks(columns.payload, [(0, k)], schema).table(np.zeros(n, np.int32), n)
 
-    first = RowMessages(columns.payload, [(0, 0)], pa.schema([("c", pa.int64())]))
+    first = ResultBlocks(columns.payload, [(0, 0)], pa.schema([("c", pa.int64())]))
     assert first.table(np.zeros(FEW, np.int32), FEW) is not None
     assert [table(0, FEW + 1), table(2), table(3)] == [None] * 3
     columns.push(0, [[None], [3], [None], [None]])
