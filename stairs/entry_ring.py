@@ -49,10 +49,10 @@ from stairs.kernels.stair import (
     count_live,
     move,
 )
+from stairs.key_room import power_of_two
 from stairs.memory.arena import Int32s, Int64s
 from stairs.memory.segments import empty
 from stairs.modules import Modules
-from stairs.stems import power_of_two
 from stairs.tables import StairTables
 
 FIRST_ROOM = 64

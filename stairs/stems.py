@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from stairs import key_room
 from stairs.bands import Bands
 from stairs.bytes_directory import BytesDirectory
 from stairs.caches import Caches
@@ -76,6 +77,7 @@ from stairs.descriptors import (
 from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.kernels.arena import rehash
 from stairs.kernels.marks import clear_all
+from stairs.key_room import is_room, next_room, power_of_two, shift_of, slots_of
 from stairs.links import links_of
 from stairs.memory.allowance import Allowance
 from stairs.memory.arena import Arena, Int64s
@@ -85,12 +87,6 @@ from stairs.storage.parts import MOST, Parts, Plain, powers_of_two
 NEVER = 2 * FOREVER
 """A time later than all event times."""
 FIRST_ROOM = 64
-FIRST_SLOTS = 128
-FIRST_KEYS = FIRST_SLOTS * 3 // 4
-"""A hash table is at most three quarters full: such tables fit in caches, and probe sequences are still short."""
-STEPS = 8
-"""From MANY_KEYS keys on, room for as many keys again comes in so many steps."""
-MANY_KEYS = 256 * FIRST_KEYS
 KNOWN, UNKNOWN = 1024, 64
 """By how much an array can grow in place at most: where windows bound the number of rows, and where nothing does."""
 RENUMBER_AT = 1 << 30
@@ -104,48 +100,6 @@ KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
 KEPT_ATTRS = [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE, A_WORTH]
 KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN]
 """Fields of the descriptors that follow neither from the graph and the strategy nor from the rest of the state."""
-
-
-def power_of_two(least: int) -> int:
-    """Return the smallest power of two that is at least `least`."""
-    return 1 << max(least - 1, 0).bit_length()
-
-
-def slots_of(room: int) -> int:
-    """Return the slots of the hash table of a class with room for `room` keys.
-
-    >>> slots_of(FIRST_KEYS) == FIRST_SLOTS
-    True
-    """
-    return max(FIRST_SLOTS, power_of_two(-(-4 * room // 3)))
-
-
-def next_room(room: int) -> int:
-    """Return the number of keys for which a class gets room once it has room for `room` keys.
-
-    >>> next_room(FIRST_KEYS) == 2 * FIRST_KEYS
-    True
-    >>> rooms = [MANY_KEYS]
-    >>> for _ in range(STEPS):
-    ...     rooms.append(next_room(rooms[-1]))
-    >>> rooms[-1] == 2 * MANY_KEYS
-    True
-    """
-    if room < MANY_KEYS:
-        return 2 * room
-    full = slots_of(room) * 3 // 4
-    return room + (full // STEPS if room == full else full // (2 * STEPS))
-
-
-def shift_of(room: int) -> int:
-    """Return C_SHIFT of a class with room for `room` keys."""
-    return 65 - slots_of(room).bit_length()
-
-
-def is_room(room: int) -> bool:
-    """Return whether a class can have room for `room` keys (`next_room`)."""
-    full = slots_of(room) * 3 // 4
-    return FIRST_KEYS <= room == full or (full > MANY_KEYS and (room - full // 2) % (full // (2 * STEPS)) == 0)
 
 
 class Growth(NamedTuple):
@@ -183,10 +137,10 @@ class Stems:
         """Heads of each class before those of its first key: those of nulls, whose ids are -1 - column."""
         self.recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], 0)
         self.values = Segments(np.int64, [FIRST_ROOM * count for count in graph.rings], 0)
-        self.heads = Segments(np.int32, self._head_sizes([FIRST_KEYS] * n), -1)
-        self.words = Segments(np.int64, [FIRST_KEYS * width for width in graph.widths], 0)
-        self.freed = Segments(np.int32, [FIRST_KEYS] * n, 0)
-        self.table = Segments(np.int64, [2 * FIRST_SLOTS] * n, -1)
+        self.heads = Segments(np.int32, self._head_sizes([key_room.FIRST_KEYS] * n), -1)
+        self.words = Segments(np.int64, [key_room.FIRST_KEYS * width for width in graph.widths], 0)
+        self.freed = Segments(np.int32, [key_room.FIRST_KEYS] * n, 0)
+        self.table = Segments(np.int64, [2 * key_room.FIRST_SLOTS] * n, -1)
         self.streams: Int64s = np.zeros((m, S_FIELDS), np.int64)
         self.classes: Int64s = np.zeros((n, C_MEMBER + max([m, *self._strides])), np.int64)
         self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
@@ -283,7 +237,7 @@ class Stems:
             self.classes[c, [C_STRIDE, C_WIDTH, C_STEMS]] = self._strides[c], graph.widths[c], len(members)
             self.classes[c, C_MEMBER : C_MEMBER + len(members)] = members
             self.classes[c, C_SCAN] = c in graph.scans
-            self.classes[c, [C_CAPACITY, C_SHIFT]] = FIRST_KEYS, shift_of(FIRST_KEYS)
+            self.classes[c, [C_CAPACITY, C_SHIFT]] = key_room.FIRST_KEYS, shift_of(key_room.FIRST_KEYS)
         for i, classes in enumerate(graph.attributes):
             window = graph.windows[i]
             self.streams[i, [S_WIDTH, S_KIND, S_SIZE]] = self._widths[i], window.kind, window.size
@@ -324,7 +278,7 @@ class Stems:
 
     def reserve(self, rows: Sequence[int], keys: Sequence[int]) -> None:
         """Make room in empty modules for rows[i] tuples of stream i and keys[c] keys of class c."""
-        rooms = [FIRST_KEYS * power_of_two(-(-n // FIRST_KEYS)) for n in keys]
+        rooms = [key_room.FIRST_KEYS * power_of_two(-(-n // key_room.FIRST_KEYS)) for n in keys]
         capacity = [power_of_two(max(n, FIRST_ROOM)) for n in rows]
         classes = self.classes.copy()
         classes[:, C_CAPACITY] = rooms

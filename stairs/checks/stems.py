@@ -71,10 +71,11 @@ from stairs.graph import FOREVER, WindowKind
 from stairs.kernels.keys import FREED
 from stairs.kernels.lookups import lost_key
 from stairs.kernels.marks import MARKED
+from stairs.key_room import is_room, slots_of
 from stairs.links import links_of
 from stairs.memory.arena import Int64s
 from stairs.memory.segments import Segments
-from stairs.stems import Stems, is_room, slots_of
+from stairs.stems import Stems
 
 MOST_SEQUENCE = (1 << 31) - 1
 MOST_COUNT = 1 << 62

@@ -26,8 +26,8 @@ from stairs.descriptors import (
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.keys import FREED, SLACK, adopt, drop_key, find_slot, sweep
 from stairs.kernels.marks import MARKED
+from stairs.key_room import FIRST_KEYS, FIRST_SLOTS
 from stairs.modules import Modules
-from stairs.stems import FIRST_KEYS, FIRST_SLOTS
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
 from tests.stairs.steps import callable_step
 

@@ -16,8 +16,9 @@ from jisc.plan.tree import parse
 from stairs.descriptors import C_CAPACITY, C_FREE, S_LO, S_NEXT
 from stairs.errors import CapacityError, StateError
 from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.key_room import power_of_two
 from stairs.modules import Modules
-from stairs.stems import RENUMBER_AT, power_of_two
+from stairs.stems import RENUMBER_AT
 from tests.stairs.driver import (
     Driver,
     Key,
@@ -54,9 +55,9 @@ def graph(request: pytest.FixtureRequest) -> JoinGraph:
 def small_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set initial rooms so small that every push of several rows has to grow them."""
     monkeypatch.setattr(stairs.stems, "FIRST_ROOM", 1)
-    monkeypatch.setattr(stairs.stems, "FIRST_SLOTS", 4)
-    monkeypatch.setattr(stairs.stems, "FIRST_KEYS", 3)
-    monkeypatch.setattr(stairs.stems, "MANY_KEYS", 48)
+    monkeypatch.setattr(stairs.key_room, "FIRST_SLOTS", 4)
+    monkeypatch.setattr(stairs.key_room, "FIRST_KEYS", 3)
+    monkeypatch.setattr(stairs.key_room, "MANY_KEYS", 48)
     monkeypatch.setattr(stairs.memory.segments, "LEAST_RESERVED", 64)
 
 
