@@ -12,8 +12,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+import stairs.key_room
 import stairs.memory.segments
-import stairs.stems
 from eddy import InputError, Runtime
 from eddy.live import file as live_file
 from eddy.live.engine_file import EngineFile
@@ -91,7 +91,7 @@ def test_long_streams_with_strings_and_states_are_kept_at_every_push(
 ) -> None:
     if roomy:
         # Small arrays grow in place as well, and the file has no room for that.
-        monkeypatch.setattr(stairs.stems, "MANY_KEYS", 96)
+        monkeypatch.setattr(stairs.key_room, "MANY_KEYS", 96)
         monkeypatch.setattr(stairs.memory.segments, "LEAST_RESERVED", 64)
     options: dict[str, Any] = {
         "strategy": strategy,
