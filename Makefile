@@ -5,8 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
-# Two more than two cores: three groups of tests with Spark wait much of the time, and one process takes the others meanwhile.
-WORKERS ?= 4
+# One more than two cores: tests with Spark wait much of the time. A fourth process gained nothing.
+WORKERS ?= 3
 
 .PHONY: help demo test docs bench guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
