@@ -252,11 +252,11 @@ class Runtime:
                    watermark of the previous push are late, and `Query.lateness` has no effect. If the first push has a
                    watermark, all pushes need one
 
-        Returns a table of `output_schema` (see `output`, `count_only`, `ids_only`). A table of few results is a slice of
-        a block that about eight pushes share: it keeps the block in memory, and pickle writes the whole block, while
-        Arrow's IPC writes the slice. Raises InputError for rows that do
-        not fit the query and for a watermark that decreases; the state is then as before. After any other exception,
-        for example one of a signal handler at any point, the push has happened in whole or not at all: `pushes` and
+        Returns a table of `output_schema` (see `output`, `count_only`, `ids_only`). A table of few results is a slice
+        of a block that about eight pushes share: it keeps the block in memory, and pickle writes the whole block, while
+        Arrow's IPC writes the slice. Raises InputError for rows that do not fit the query and for a watermark that
+        decreases; the state is then as before. After any other exception, for example one of a signal handler at any
+        point, the push has happened in whole or not at all: `pushes` and
         `last_push` report which. Cost: O(arrivals + chains walked + results).
         """
         return push(self._engine, batches, order, watermark)
