@@ -17,7 +17,7 @@ SAMPLE = 0.005
 """Seconds of pushing between two looks; a sample takes some tens of microseconds, several times that in cold caches."""
 EARLY = 0.001
 """The same before the first decision."""
-SOONEST = 4
+NEAR = 4
 """Looks before a decision from which on each takes a sample, since plans are tried on recent tuples."""
 RARELY = 8
 """One of so many looks takes a sample while no decision comes soon."""
@@ -142,7 +142,7 @@ class Pace:
             elif self.recent < self.usual:
                 self.usual += FOLLOWING * (self.recent - self.usual)
         self.since, self.unseen = 0, 0.0
-        near = deciding and self.undecided + SOONEST * self.interval >= self._wait
+        near = deciding and self.undecided + NEAR * self.interval >= self._wait
         wanted = self.every is not None or self.samples < FIRST or near or self.skipped + 1 >= RARELY
         self.samples += wanted
         self.skipped = 0 if wanted else self.skipped + 1

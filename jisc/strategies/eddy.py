@@ -43,12 +43,10 @@ class Eddy(Jisc):
         prefer = parts.plain("prefer")
         if prefer is not None:
             own = self.modules.graph.attributes
-            fits = type(prefer) is list and all(type(row) is list for row in prefer)
+            fits = type(prefer) is list and len(prefer) == len(own) and all(type(row) is list for row in prefer)
             # A stream without a preference has an empty row.
-            fits = fits and [sorted(row) or list(wanted) for row, wanted in zip(prefer, own, strict=False)] == [
-                list(wanted) for wanted in own
-            ]
-            parts.require(fits and len(prefer) == len(own), f"prefer {prefer}")
+            fits = fits and all(sorted(row) in ([], [*classes]) for row, classes in zip(prefer, own, strict=True))
+            parts.require(fits, f"prefer {prefer}")
             prefer = tuple(map(tuple, prefer))
         self.prefer = prefer
         super().load_parts(parts)

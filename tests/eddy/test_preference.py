@@ -5,15 +5,19 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import eddy
 from eddy.routing.preference import preference
 from jisc.plan.routes import Preference, compile_routes
 from jisc.plan.tree import parse
+from stairs.errors import StateError
 from stairs.graph import JoinGraph
 from stairs.modules import Modules
 from stairs.samples import Samples
+from stairs.storage.parts import Parts
 from tests.eddy.queries import make_query
+from tests.stairs.held import Held
 
 CYCLE = {"A": "ab", "B": "bc", "C": "cd", "D": "da"}
 
@@ -58,3 +62,20 @@ def test_a_stream_without_a_preference_is_probed_by_the_class_bound_first() -> N
     assert plain.hops.tobytes() == none.hops.tobytes()
     changed = compile_routes(tree, graph, ((), graph.attributes[1][::-1], (), ()))
     assert plain.hops.tobytes() != changed.hops.tobytes()
+
+
+def test_another_process_goes_on_with_the_preference() -> None:
+    strategy = eddy.Runtime(make_query(CYCLE, eddy.Rows(10)))._engine.strategy
+    own = [list(classes) for classes in cycle().attributes]
+    for kept in (None, [[], own[1][::-1], [], []], own):
+        strategy.load_parts(Parts({**strategy.to_parts(), "prefer": kept}, Held(), "a strategy"))
+        assert strategy.to_parts()["prefer"] == kept
+
+
+@pytest.mark.parametrize(
+    "kept", [[], [[]] * 3, [[]] * 5, [[], [1], [], []], [[], [1, 3], [], []], [1, 2, 3, 4], "abcd"]
+)
+def test_a_preference_that_does_not_fit_is_refused(kept: object) -> None:
+    strategy = eddy.Runtime(make_query(CYCLE, eddy.Rows(10)))._engine.strategy
+    with pytest.raises(StateError, match="prefer"):
+        strategy.load_parts(Parts({**strategy.to_parts(), "prefer": kept}, Held(), "a strategy"))

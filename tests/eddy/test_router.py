@@ -118,7 +118,7 @@ def test_the_second_decision_comes_soon_and_later_ones_ever_later() -> None:
     assert (between >= wanted).all()
     assert (between <= np.add(wanted, 2_000 * pace.SAMPLE)).all()
     # Most looks are far from a decision, and take no sample.
-    assert ours.samples < 6 * (pace.SOONEST + 1) + looks / pace.RARELY
+    assert ours.samples < 6 * (pace.NEAR + 1) + looks / pace.RARELY
     assert ours.samples < looks
 
 
