@@ -424,8 +424,7 @@ class Modules(Stems):
     def _recount(self) -> None:
         """Recount the strings of all keys in use. O(key ids + strings)."""
         for (c, word), strings in self.texts.items():
-            held = self.table.view(c)[1::2]
-            strings.recount(self._words_of(c, held[held >= 0], word))
+            strings.recount(self._words_of(c, self.held(c), word))
 
     # All state
 
