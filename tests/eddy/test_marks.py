@@ -205,7 +205,7 @@ def test_learning_goes_on_where_the_marks_of_other_attributes_rest_on_marks() ->
     runtime = dangling()
     attrs, rows = runtime._engine.modules.attrs, runtime._engine.modules.attribute_rows
     x, y = rows[1, 0], rows[2, 1]
-    # The mark of S rests on that of T, and that of T on the emptiness of U. What a hit saves beyond SAVED is not known yet.
+    # The mark of S rests on that of T, and that of T on the emptiness of U. Its worth is unknown yet.
     assert attrs[[x, y], A_SUPPORT].tolist() == [0, EXAMINED * SERVED * SAVED]
     attrs[y, [A_LOST, A_SUPPORT]] = TRIAL + 1
     push(runtime, "R", (1,))
