@@ -31,6 +31,7 @@ from stairs.descriptors import (
     A_PAUSE,
     A_REST,
     A_STREAM,
+    A_SUPPORT,
     A_WORTH,
     C_CAPACITY,
     C_DEBT,
@@ -98,7 +99,7 @@ SEGMENTS = ("heads", "recs", "values", "words", "table", "freed")
 """The arrays of an `Arena` that are cut into segments."""
 KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
 KEPT_CLASSES = [C_CAPACITY, C_SHIFT, C_SPLIT, C_NEXT, C_FREE, C_HAND, C_DEBT]
-KEPT_ATTRS = [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE, A_WORTH]
+KEPT_ATTRS = [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE, A_WORTH, A_SUPPORT]
 KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN]
 """Fields of the descriptors that follow neither from the graph and the strategy nor from the rest of the state."""
 

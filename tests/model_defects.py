@@ -134,6 +134,16 @@ MODELS = {
         1,
         {"a rest takes its time however much is in vain": Edit("stairs/kernels/learning.py", "vain > VAIN", "False")},
     ),
+    "marks that carry others": Model(
+        ("tests/eddy/test_marks.py", "tests/eddy/lives.py", "tests/cases.py", "tests/key_types.py"),
+        "test_learning_goes_on_where_the_marks_of_other_attributes_rest_on_marks",
+        1,
+        {
+            "a mark on which others rest is worth its own hits": Edit(
+                "stairs/kernels/learning.py", "support >= 0", "False"
+            )
+        },
+    ),
     "key groups on spark": Model(
         ("tests/spark/test_split_tree.py",),
         "test_each_result_meets_in_one_group_whenever_its_rows_were_written",

@@ -16,6 +16,7 @@ from stairs.descriptors import (
     A_MARKS,
     A_OFFSET,
     A_REST,
+    A_SUPPORT,
     A_WORTH,
     C_HEADS,
     C_STRIDE,
@@ -35,7 +36,7 @@ from stairs.descriptors import (
 )
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.levels import last_level
-from stairs.kernels.marks import is_blocked, row_of, set_mark
+from stairs.kernels.marks import SAVED, is_blocked, newest_of, row_of, set_mark, support_of
 from stairs.kernels.partials import ancestor
 from stairs.memory.arena import Arena, Chunk, Routes
 
@@ -45,6 +46,27 @@ VAIN = 1024
 """Matches in vain that are worth a chunk of a rest."""
 LONGEST = 64
 """Lists with more tuples are not marked: the attempt could cost more than the walk."""
+EXAMINED = 8
+"""One of so many marks is examined for the marks on which it rests."""
+SERVED = 4
+"""Hits that such a mark is expected to have."""
+
+
+@inlined
+def credit_support(arena: Arena, j: int, x: int, p: int) -> None:
+    """Credit the hits expected of the mark of a list to an attribute on whose marks it rests.
+
+    The marks of an attribute may have few hits and still carry those of all others.
+    """
+    streams, row = arena.streams, u64(j)
+    ring, mask, width = streams[row, S_RECS], streams[row, S_MASK], streams[row, S_WIDTH]
+    s, low, support = newest_of(arena.heads[u64(p)]), streams[row, S_LO], np.int64(-1)
+    while s >= low:
+        record = ring + (s & mask) * width
+        support = max(support, support_of(arena, j, x, record))
+        s = np.int64(arena.recs[u64(record + arena.attrs[u64(x), A_OFFSET])])
+    if support >= 0:
+        arena.attrs[u64(support), A_SUPPORT] += EXAMINED * SERVED * (SAVED + arena.attrs[u64(x), A_WORTH])
 
 
 @inlined
@@ -66,6 +88,9 @@ def try_to_mark(arena: Arena, j: int, x: int, p: int) -> int:
             return np.int64(0)
         s = np.int64(arena.recs[u64(record + arena.attrs[u64(x), A_OFFSET])])
     set_mark(arena, x, p)
+    # Which tuple is the newest is chance, so these marks are like the others.
+    if newest_of(arena.heads[u64(p)]) % EXAMINED == 0:
+        credit_support(arena, j, x, p)
     return tuples
 
 

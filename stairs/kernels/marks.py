@@ -36,6 +36,7 @@ from stairs.descriptors import (
     A_PAUSE,
     A_REST,
     A_STREAM,
+    A_SUPPORT,
     A_WORTH,
     C_HEADS,
     C_NEXT,
@@ -110,6 +111,24 @@ def is_blocked(arena: Arena, i: int, x: int, record: int) -> bool:
                 low = arena.streams[u64(links[u64(k), N_STREAM]), S_LO]
                 blocked |= arena.heads[u64(at + links[u64(k), N_COLUMN])] < low
     return blocked
+
+
+@inlined
+def support_of(arena: Arena, i: int, x: int, record: int) -> int:
+    """Return the attribute of a marked list that blocks a blocked tuple of stream i; -1 if an empty list blocks it.
+
+    x   the attribute whose list is blocked, if all its tuples are
+    """
+    attrs, links, found, empty = arena.attrs, arena.links, np.int64(-1), False
+    for z in range(arena.streams[u64(i), S_ATTR0], arena.streams[u64(i), S_ATTR1]):
+        if z != x:
+            at = head_of(arena, z, record) - attrs[u64(z), A_COLUMN]
+            for k in range(attrs[u64(z), A_LINK0], attrs[u64(z), A_LINK1]):
+                head = np.int64(arena.heads[u64(at + links[u64(k), N_COLUMN])])
+                marked = head <= MARKED
+                empty |= not marked and head < arena.streams[u64(links[u64(k), N_STREAM]), S_LO]
+                found = links[u64(k), N_ATTR] if marked else found
+    return np.int64(-1) if empty else found
 
 
 @inlined
@@ -247,14 +266,18 @@ def clear_column(arena: Arena, stack: np.ndarray, x: int) -> None:
 
 @inlined
 def rest(arena: Arena, stack: np.ndarray) -> None:
-    """Judge each attribute after a chunk: learning rests where the marks saved less than was lost on them."""
+    """Judge each attribute after a chunk: learning rests where the marks saved less than was lost on them.
+
+    They saved what their hits did, and what the marks did that rested on them.
+    """
     attrs = arena.attrs
     for x in range(attrs.shape[0]):
         row = u64(x)
         if attrs[row, A_REST] > 0:
             attrs[row, A_REST] -= 1
         elif attrs[row, A_LOST] > TRIAL:
-            if (SAVED + attrs[row, A_WORTH]) * attrs[row, A_HITS] >= attrs[row, A_LOST]:
+            saved = (SAVED + attrs[row, A_WORTH]) * attrs[row, A_HITS] + attrs[row, A_SUPPORT]
+            if saved >= attrs[row, A_LOST]:
                 attrs[row, A_PAUSE] = 0
             else:
                 attrs[row, A_PAUSE] = min(max(2 * attrs[row, A_PAUSE], PAUSE), LONGEST_PAUSE)
@@ -262,5 +285,6 @@ def rest(arena: Arena, stack: np.ndarray) -> None:
             attrs[row, A_REST] = attrs[row, A_PAUSE]
             attrs[row, A_LOST] = 0
             attrs[row, A_HITS] = 0
+            attrs[row, A_SUPPORT] = 0
             # It was measured when lists were marked. While marks work, few walks show what they save.
             attrs[row, A_WORTH] -= attrs[row, A_WORTH] // 8

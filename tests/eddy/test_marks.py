@@ -14,10 +14,10 @@ import pytest
 
 import stairs.stems
 from eddy import InputError, Query, Rows, Runtime, Stream
-from stairs.descriptors import A_HITS, A_LOST, A_PAUSE, A_REST, A_WORTH, N_FIELDS
+from stairs.descriptors import A_HITS, A_LOST, A_PAUSE, A_REST, A_SUPPORT, A_WORTH, N_FIELDS
 from stairs.graph import JoinGraph
-from stairs.kernels.learning import LONGEST, VAIN
-from stairs.kernels.marks import PAUSE, TRIAL, clear_outwards
+from stairs.kernels.learning import EXAMINED, LONGEST, SERVED, VAIN
+from stairs.kernels.marks import PAUSE, SAVED, TRIAL, clear_outwards
 from tests.cases import assert_same
 from tests.eddy.lives import Life
 
@@ -198,6 +198,38 @@ def test_marks_that_do_not_pay_are_cleared_and_learning_rests() -> None:
     push(runtime, "R", (1,))
     assert attrs[x, [A_REST, A_PAUSE, A_LOST, A_HITS]].tolist() == [0, 0, 0, 0]
     assert marks(runtime) == 2
+
+
+def test_learning_goes_on_where_the_marks_of_other_attributes_rest_on_marks() -> None:
+    """The marks of an attribute may have few hits, and still be needed for the others that save most."""
+    runtime = dangling()
+    attrs, rows = runtime._engine.modules.attrs, runtime._engine.modules.attribute_rows
+    x, y = rows[1, 0], rows[2, 1]
+    # The mark of S rests on that of T, and that of T on the emptiness of U. Its worth is unknown yet.
+    assert attrs[[x, y], A_SUPPORT].tolist() == [0, EXAMINED * SERVED * SAVED]
+    attrs[y, [A_LOST, A_SUPPORT]] = TRIAL + 1
+    push(runtime, "R", (1,))
+    assert attrs[y, [A_REST, A_LOST, A_SUPPORT]].tolist() == [0, 0, 0]
+    assert marks(runtime) == 2
+
+
+def test_learning_goes_on_in_a_snowflake_that_few_of_its_marks_serve_directly() -> None:
+    """Once, the marks of U were cleared under the first plan, and half of all marks with them."""
+    columns = {"C": "abc", "S": "ax", "X": "x", "T": "by", "Y": "y", "U": "cz", "Z": "z"}
+    plans = ("(((((C U) S) X) T) Y) Z", "(((((C S) X) U) T) Y) Z")
+    runtimes = [Runtime(query(columns), plan, strategy="mjoin", count_only=True) for plan in plans]
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        batches, order = {}, rng.integers(0, 7, 2000).astype(np.uint8)
+        for count, (name, own) in zip(np.bincount(order, minlength=7), columns.items(), strict=True):
+            drawn = {column: rng.integers(0, 83 if column in "abc" else 1000, count) for column in own}
+            if name in "CU":
+                drawn[own[-1]] += 10**6 * (rng.random(count) < 0.98)
+            batches[name] = pa.record_batch(drawn)
+        for runtime in runtimes:
+            runtime.push(batches, order)
+    matches = [runtime.metrics()["matches"] for runtime in runtimes]
+    assert matches[0] < 0.9 * matches[1]
 
 
 def test_matches_in_vain_shorten_a_rest() -> None:
