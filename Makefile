@@ -49,6 +49,9 @@ $(VENV)/spark-classes.jsa: $(STAMP)
 
 # loadgroup keeps tests that are marked as a group in one process: tests with Spark share a JVM, those of streams another,
 # and those of faults, which start and kill drivers of their own, may run beside them.
+# Without bytecode on the disk, each process of the tests would compile all tests and packages anew; an empty variable
+# is as good as none.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 kernels lint $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup

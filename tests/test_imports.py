@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -30,6 +31,10 @@ SPARK_MODULES = (
     "bench.spill",
     "bench.streaming",
 )
+
+
+IN_ONE_PROCESS = pytest.mark.xdist_group("imports")
+"""Of tests that need the imports of all modules."""
 
 
 def module_name(path: Path) -> str:
@@ -71,24 +76,31 @@ def at_load(tree: ast.Module) -> ast.Module:
     return Loaded().visit(tree)  # type: ignore[no-any-return]
 
 
-IMPORTS = {name: set(imported(name, ast.parse(path.read_text()))) for name, path in MODULES.items()}
+@cache
+def all_imports() -> Mapping[str, set[str]]:
+    """Return the imports of each module. Parsing takes over a second, which processes that only collect do not need."""
+    return {name: set(imported(name, ast.parse(path.read_text()))) for name, path in MODULES.items()}
 
 
 def within(name: str, packages: tuple[str, ...]) -> bool:
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
+@IN_ONE_PROCESS
 def test_there_is_something_to_look_at() -> None:
     assert {name.partition(".")[0] for name in MODULES} == set(LAYERS)
-    assert any("stairs" in imports for imports in ({i.partition(".")[0] for i in found} for found in IMPORTS.values()))
+    assert any(
+        "stairs" in imports for imports in ({i.partition(".")[0] for i in found} for found in all_imports().values())
+    )
 
 
+@IN_ONE_PROCESS
 @pytest.mark.parametrize("layer", LAYERS)
 def test_layers_import_downwards_only(layer: str) -> None:
     above = LAYERS[LAYERS.index(layer) + 1 :]
     breaches = [
         f"{name} imports {target}"
-        for name, found in IMPORTS.items()
+        for name, found in all_imports().items()
         if within(name, (layer,))
         for target in sorted(found)
         if within(target, (*above, "tests"))
@@ -119,15 +131,17 @@ def test_no_module_imports_itself_through_others() -> None:
     assert circle(loaded) is None
 
 
+@IN_ONE_PROCESS
 def test_no_circle_of_type_checking_imports() -> None:
     """Imports in functions and in type-checking blocks count as well."""
-    assert circle({name: found for name, found in IMPORTS.items() if within(name, WITHOUT_CIRCLES)}) is None
+    assert circle({name: found for name, found in all_imports().items() if within(name, WITHOUT_CIRCLES)}) is None
 
 
+@IN_ONE_PROCESS
 def test_pyspark_is_imported_where_spark_is_met_only() -> None:
     breaches = [
         name
-        for name, found in IMPORTS.items()
+        for name, found in all_imports().items()
         if any(within(target, ("pyspark", "py4j")) for target in found) and not within(name, SPARK_MODULES)
     ]
     assert not breaches

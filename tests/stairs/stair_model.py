@@ -6,7 +6,6 @@ The functions at the end read one key of a STAIR from its arrays, or promote one
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -71,13 +70,25 @@ class Windows:
         return dict(zip(self.graph.attributes[i], self.arrived[i][n].keys or (), strict=True))
 
     def combinations(self, streams: Sequence[int], by: int) -> dict[Key, list[Composite]]:
-        """Return the live combinations over a set of streams, by their key in class `by`. A nested loop."""
+        """Return the live combinations over a set of streams, by their key in class `by`.
+
+        A nested loop for each stream, over what those before it have left: a combination whose first tuples do not
+        join goes no further.
+        """
+        partial: list[tuple[Composite, dict[int, Key]]] = [((), {})]
+        known: set[int] = set()
+        for i in streams:
+            common = known.intersection(self.graph.attributes[i])
+            own = [(n, keys, [keys[c] for c in common]) for n in self.live(i) for keys in [self.keys(i, n)]]
+            longer = []
+            for composite, bound in partial:
+                wanted = [bound[c] for c in common]
+                longer += [((*composite, n), bound | keys) for n, keys, joined in own if joined == wanted]
+            partial = longer
+            known.update(self.graph.attributes[i])
         found: dict[Key, list[Composite]] = {}
-        for composite in itertools.product(*(self.live(i) for i in streams)):
-            bound: dict[int, Key] = {}
-            pairs = [pair for i, n in zip(streams, composite, strict=True) for pair in self.keys(i, n).items()]
-            if all(bound.setdefault(c, key) == key for c, key in pairs):
-                found.setdefault(bound[by], []).append(composite)
+        for composite, bound in partial:
+            found.setdefault(bound[by], []).append(composite)
         return found
 
     def live_keys(self, c: int) -> set[Key]:

@@ -74,8 +74,8 @@ class PlainJoin:
                 for chosen in itertools.product(*lists):
                     at = dict(zip((self.targets[h] for h in self.hops[i]), chosen, strict=True))
                     times = {j: self.arrived[j][s].time for j, s in at.items()} | {i: row.time}
-                    at[i] = len(self.arrived[i])
-                    if all(max(times.values()) - time <= self.spans[j] for j, time in times.items()):
+                    at[i], newest = len(self.arrived[i]), max(times.values())
+                    if all(newest - time <= self.spans[j] for j, time in times.items()):
                         found.append(tuple(at[j] for j in range(len(self.windows))))
         self.arrived[i].append(row)
         return found
