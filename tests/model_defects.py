@@ -44,18 +44,6 @@ _LEDGER_DEFECTS = {
     ),
 }
 
-_KEYS = "stairs/kernels/keys.py"
-_TABLE_DEFECTS = {
-    "a step leaves keys that lie behind its homes": Edit(
-        _KEYS, "while slot < high or table[u64(base + 2 * (slot & last) + 1)] != 0:", "while slot < high:"
-    ),
-    "a key is removed as if all homes were split": Edit(
-        _KEYS,
-        "moves = ((slot - home_of(tag, shift, split)) & last)",
-        "moves = ((slot - home_of(tag, shift, 0)) & last)",
-    ),
-}
-
 _RINGS = "eddy/aggregates/ring_kernels.py"
 _RING_DEFECTS = {
     "what leaves its window is not taken back": Edit(
@@ -133,12 +121,6 @@ MODELS = {
         "test_groups_are_those_of_the_oracle_through_switches",
         80,
         _RING_DEFECTS,
-    ),
-    "hash tables": Model(
-        ("tests/stairs/test_key_directory.py", "tests/stairs/driver.py", "tests/stairs/steps.py"),
-        "test_a_table_grows_step_by_step_and_does_not_move",
-        1,
-        _TABLE_DEFECTS,
     ),
     "no-good marks": Model(
         ("tests/eddy/test_marks.py", "tests/eddy/lives.py", "tests/cases.py", "tests/key_types.py"),
