@@ -28,8 +28,8 @@ C_CAPACITY = 2  # key ids there is room for
 C_NEXT = 3  # key ids assigned so far, recycled ones included
 C_FREE = 4  # key ids to recycle, on the stack at FREELIST
 C_FREELIST = 5
-C_TABLE = 6  # where the hash table starts, slots of two int64s (tag, key id + 1), 0 for an empty slot
-C_SHIFT = 7  # the hash table has 1 << (64 - SHIFT) slots
+C_TABLE = 6  # where the hash table starts, slots of two int64s (tag, key id)
+C_SHIFT = 7  # slot = spread(tag) >> SHIFT
 C_WORDS = 8  # where the words of the keys start
 C_WIDTH = 9  # words of a key
 C_HAND = 10  # the key id that the sweep examines next
@@ -38,8 +38,7 @@ C_STEMS = 12  # SteM columns
 C_NEXT0 = 13  # NEXT and FREE when the open push began, after its sweep
 C_FREE0 = 14
 C_SCAN = 15  # 1 = a scan class: its keys identify tuples (`stairs.graph`)
-C_SPLIT = 16  # the home slots below it in a table of half as many slots still are home slots
-C_MEMBER = 17
+C_MEMBER = 16
 
 # attrs[x]: one row for each (stream, class), streams ascending, then classes
 A_STREAM = 0

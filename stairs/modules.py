@@ -424,7 +424,8 @@ class Modules(Stems):
     def _recount(self) -> None:
         """Recount the strings of all keys in use. O(key ids + strings)."""
         for (c, word), strings in self.texts.items():
-            strings.recount(self._words_of(c, self.held(c), word))
+            held = self.table.view(c)[1::2]
+            strings.recount(self._words_of(c, held[held >= 0], word))
 
     # All state
 

@@ -109,7 +109,7 @@ class Share(Modules):
         self.attrs[:, [A_LINK0, A_LINK1]] = 0
         for name, empty in (("recs", np.int32), ("values", np.int64), ("heads", np.int32), ("words", np.int64)):
             setattr(self, name, Segments(empty, [], -1))
-        self.table, self.freed = Segments(np.int64, [], 0), Segments(np.int32, [], -1)
+        self.table, self.freed = Segments(np.int64, [], -1), Segments(np.int32, [], -1)
         self.scratch = scratch
         self._seen: Arena | None = None
         self.follower = _Follower(self)

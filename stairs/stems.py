@@ -43,7 +43,6 @@ from stairs.descriptors import (
     C_NEXT,
     C_SCAN,
     C_SHIFT,
-    C_SPLIT,
     C_STEMS,
     C_STRIDE,
     C_TABLE,
@@ -77,9 +76,9 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.graph import FOREVER, JoinGraph, WindowKind
-from stairs.kernels.keys import split_table
+from stairs.kernels.arena import rehash
 from stairs.kernels.marks import clear_all
-from stairs.key_room import fits, is_room, next_room, power_of_two, slots_of, table_of
+from stairs.key_room import is_room, next_room, power_of_two, shift_of, slots_of
 from stairs.links import links_of
 from stairs.memory.allowance import Allowance
 from stairs.memory.arena import Arena, Int64s
@@ -98,7 +97,7 @@ MOST_NUMBER = (1 << 31) - 1
 SEGMENTS = ("heads", "recs", "values", "words", "table", "freed")
 """The arrays of an `Arena` that are cut into segments."""
 KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
-KEPT_CLASSES = [C_CAPACITY, C_SHIFT, C_SPLIT, C_NEXT, C_FREE, C_HAND, C_DEBT]
+KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
 KEPT_ATTRS = [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE, A_WORTH, A_SUPPORT]
 KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN]
 """Fields of the descriptors that follow neither from the graph and the strategy nor from the rest of the state."""
@@ -142,7 +141,7 @@ class Stems:
         self.heads = Segments(np.int32, self._head_sizes([key_room.FIRST_KEYS] * n), -1)
         self.words = Segments(np.int64, [key_room.FIRST_KEYS * width for width in graph.widths], 0)
         self.freed = Segments(np.int32, [key_room.FIRST_KEYS] * n, 0)
-        self.table = Segments(np.int64, [2 * key_room.FIRST_SLOTS] * n, 0)
+        self.table = Segments(np.int64, [2 * key_room.FIRST_SLOTS] * n, -1)
         self.streams: Int64s = np.zeros((m, S_FIELDS), np.int64)
         self.classes: Int64s = np.zeros((n, C_MEMBER + max([m, *self._strides])), np.int64)
         self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
@@ -175,8 +174,7 @@ class Stems:
             "attrs": self.attrs[:, KEPT_ATTRS].tolist(),
             "meta": self.meta[KEPT_META].tolist(),
             "texts": [strings.to_parts() for strings in self.texts.values()],
-            **{name: own.dense() for name, own in self._segments().items() if name != "table"},
-            "table": self.table.cut(self._table_sizes(self.classes)).dense(),
+            **{name: own.dense() for name, own in self._segments().items()},
         }
 
     def load_parts(self, parts: Parts) -> None:
@@ -190,17 +188,16 @@ class Stems:
             parts.require(following - low <= capacity[i], f"stream {i}: {following - low} tuples, {capacity[i]} slots")
             streams[i, KEPT_STREAMS] = following, low, base, walked
         classes, rooms = self.classes.copy(), []
-        for c, (room, shift, split, *ids) in enumerate(parts.rows("classes", n, len(KEPT_CLASSES))):
-            following, free, hand, debt = ids
+        for c, (room, following, free, hand, debt) in enumerate(parts.rows("classes", n, len(KEPT_CLASSES))):
             parts.require(0 < room <= MOST_NUMBER and is_room(room), f"class {c}: room for {room} keys")
-            parts.require(fits(room, shift, split), f"class {c}: a table of {shift}, {split} for {room} keys")
             parts.require(
                 free <= following <= room and hand <= following,
                 f"class {c}: {free} ids free of {following}, room for {room}, hand at {hand}",
             )
             rooms.append(room)
-            classes[c, KEPT_CLASSES] = room, shift, split, following, free, hand, debt
-        sizes = self._sizes(capacity, classes)
+            classes[c, KEPT_CLASSES] = room, following, free, hand, debt
+            classes[c, C_SHIFT] = shift_of(room)
+        sizes = self._sizes(capacity, rooms)
         segments = {
             name: Segments.over(parts.array(name, own.array.dtype, (sum(sizes[name]),)), sizes[name], own.fill)
             for name, own in self._segments().items()
@@ -220,22 +217,17 @@ class Stems:
     def _segments(self) -> dict[str, Segments]:
         return {name: getattr(self, name) for name in SEGMENTS}
 
-    def _sizes(self, capacity: list[int], classes: Int64s) -> dict[str, list[int]]:
-        """Return the sizes of all segments of rings with these slots and of key directories with these descriptors."""
-        graph, rooms = self.graph, classes[:, C_CAPACITY].tolist()
+    def _sizes(self, capacity: list[int], rooms: list[int]) -> dict[str, list[int]]:
+        """Return the sizes of all segments; rooms[c] is the room for keys of class c."""
+        graph = self.graph
         return {
             "recs": [room * width for room, width in zip(capacity, self._widths, strict=True)],
             "values": [room * count for room, count in zip(capacity, graph.rings, strict=True)],
             "heads": self._head_sizes(rooms),
             "words": [room * width for room, width in zip(rooms, graph.widths, strict=True)],
             "freed": rooms,
-            "table": self._table_sizes(classes),
+            "table": [2 * slots_of(room) for room in rooms],
         }
-
-    @staticmethod
-    def _table_sizes(classes: Int64s) -> list[int]:
-        """Return the integers of the hash table of each class; its segment can have more, which are zeros."""
-        return [2 << (64 - shift) for shift in classes[:, C_SHIFT].tolist()]
 
     def _head_sizes(self, rooms: list[int]) -> list[int]:
         return [room * stride + before for room, stride, before in zip(rooms, self._strides, self.before, strict=True)]
@@ -246,7 +238,7 @@ class Stems:
             self.classes[c, [C_STRIDE, C_WIDTH, C_STEMS]] = self._strides[c], graph.widths[c], len(members)
             self.classes[c, C_MEMBER : C_MEMBER + len(members)] = members
             self.classes[c, C_SCAN] = c in graph.scans
-            self.classes[c, [C_CAPACITY, C_SHIFT]] = key_room.FIRST_KEYS, table_of(key_room.FIRST_KEYS)[0]
+            self.classes[c, [C_CAPACITY, C_SHIFT]] = key_room.FIRST_KEYS, shift_of(key_room.FIRST_KEYS)
         for i, classes in enumerate(graph.attributes):
             window = graph.windows[i]
             self.streams[i, [S_WIDTH, S_KIND, S_SIZE]] = self._widths[i], window.kind, window.size
@@ -291,11 +283,11 @@ class Stems:
         capacity = [power_of_two(max(n, FIRST_ROOM)) for n in rows]
         classes = self.classes.copy()
         classes[:, C_CAPACITY] = rooms
-        classes[:, [C_SHIFT, C_SPLIT]] = list(map(table_of, rooms))
+        classes[:, C_SHIFT] = list(map(shift_of, rooms))
         kinds = self._segments()
         segments = {
             name: Segments(kinds[name].array.dtype, sizes, kinds[name].fill)
-            for name, sizes in self._sizes(capacity, classes).items()
+            for name, sizes in self._sizes(capacity, rooms).items()
         }
         self._install(None, classes, capacity, **segments)
 
@@ -357,22 +349,20 @@ class Stems:
 
     def _grow_keys(self, c: int) -> None:
         old, stride, width = int(self.classes[c, C_CAPACITY]), self._strides[c], self.graph.widths[c]
-        room = next_room(old)
-        shift, split = table_of(room)
-        size = 2 << (64 - shift)
-        own = (room - old) * (4 * stride + 8 * width + 4) + 8 * max(size - self.table.size[c], 0)
+        room, slots = next_room(old), slots_of(old)
+        wider = slots_of(room) > slots
+        own = (room - old) * (4 * stride + 8 * width + 4) + 16 * slots * wider
         self.allowance.ask(own + sum(cache.wider(c, room) for cache in self.caches), f"room for {room} keys")
         most = self._most_keys()
-        # The table grows first, and stays consistent if an exception keeps the rest from growth.
-        if size > self.table.size[c]:
-            self._install(table=self.table.grown(c, size, [2 << (64 - table_of(one)[0]) for one in most]))
-        split_table(self.arena, c, shift, split, np.empty((self.keys(c), 2), np.int64))
         heads = self.heads.grown(c, room * stride + self.before[c], self._head_sizes(most))
         words = self.words.grown(c, room * width, [n * w for n, w in zip(most, self.graph.widths, strict=True)])
         freed = self.freed.grown(c, room, most)
-        classes = self.classes.copy()
-        classes[c, C_CAPACITY] = room
-        self._install(classes=classes, heads=heads, words=words, freed=freed)
+        classes, table = self.classes.copy(), self.table
+        classes[c, [C_CAPACITY, C_SHIFT]] = room, shift_of(room)
+        if wider:
+            table = table.renewed(c, 4 * slots)
+            rehash(table.view(c), int(classes[c, C_SHIFT]), self.table.view(c))
+        self._install(classes=classes, heads=heads, words=words, freed=freed, table=table)
 
     def key_room(self, c: int) -> int:
         """Return the number of keys of class c that fill its hash table: room for keys comes up to it in steps."""
@@ -419,11 +409,6 @@ class Stems:
     def rows(self, i: int) -> int:
         """Return the number of tuples in the window of stream i."""
         return int(self.streams[i, S_NEXT] - self.streams[i, S_LO])
-
-    def held(self, c: int) -> Int64s:
-        """Return the ids of the keys in the table of class c: int64[keys], in the order of their slots. O(slots)."""
-        held = self.table.view(c)[1::2]
-        return held[held > 0] - 1
 
     def keys(self, c: int) -> int:
         """Return the number of keys of class c with an id: live keys, and dead keys not yet swept."""

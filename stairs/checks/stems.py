@@ -32,7 +32,6 @@ from stairs.descriptors import (
     C_MEMBER,
     C_NEXT,
     C_SHIFT,
-    C_SPLIT,
     C_STEMS,
     C_STRIDE,
     C_TABLE,
@@ -72,7 +71,7 @@ from stairs.graph import FOREVER, WindowKind
 from stairs.kernels.keys import FREED
 from stairs.kernels.lookups import lost_key
 from stairs.kernels.marks import MARKED
-from stairs.key_room import fits, is_room
+from stairs.key_room import is_room, slots_of
 from stairs.links import links_of
 from stairs.memory.arena import Int64s
 from stairs.memory.segments import Segments
@@ -119,14 +118,13 @@ def _check_shapes(stems: Stems) -> None:
         _check_array(table, np.int64, shape, name)
     powers = len(room) == m and all(isinstance(one, int) and one > 0 and one & (one - 1) == 0 for one in room)
     require(powers, f"rings of {room} slots: each of the {m} streams has a power of two")
-    rooms = stems.classes[:, [C_CAPACITY, C_SHIFT, C_SPLIT]].tolist()
+    keys = stems.classes[:, C_CAPACITY].tolist()
     slots = [size // 2 for size in stems.table.size]
     full = len(slots) == n and all(
-        0 < most <= MOST_SEQUENCE and is_room(most) and fits(most, shift, split) and count >= 1 << (64 - shift)
-        for (most, shift, split), count in zip(rooms, slots, strict=True)
+        0 < most <= MOST_SEQUENCE and is_room(most) and count == slots_of(most)
+        for most, count in zip(keys, slots, strict=True)
     )
-    require(full, f"room for keys, shifts and split homes {rooms} in tables of {slots} slots do not match")
-    keys = [most for most, _, _ in rooms]
+    require(full, f"room for {keys} keys in tables of {slots} slots; keys fill three quarters of a power of two")
     widths = [2 * len(classes) for classes in graph.attributes]
     before = [len(own) ** 2 if stems.apart else 0 for own in graph.members]
     heads = [k * len(own) + first for k, own, first in zip(keys, graph.members, before, strict=True)]
@@ -141,8 +139,8 @@ def _check_shapes(stems: Stems) -> None:
     }
     for name, (part, dtype, wanted) in sizes.items():
         bases = np.cumsum([0, *part.room])[:-1].tolist()
-        whole = len(part.room) == len(wanted) and all(map(ge, part.room, wanted))
-        require(whole and part.size == wanted and part.base == bases, f"{name}: segments of {part.size}, not {wanted}")
+        fits = len(part.room) == len(wanted) and all(map(ge, part.room, wanted))
+        require(fits and part.size == wanted and part.base == bases, f"{name}: segments of {part.size}, not {wanted}")
         _check_array(part.array, dtype, (sum(part.room),), name)
         require(getattr(stems.arena, name) is part.array, f"{name}: the arena contains another array")
     texts = {(c, word) for c, words in enumerate(graph.texts) for word in words}
@@ -179,10 +177,11 @@ def _check_descriptors(stems: Stems) -> None:
     learnt = stems.attrs[:, A_MARKS:]
     require(bool((learnt >= 0).all() and (learnt <= MOST_COUNT).all()), "figures of no-good marks are no counts")
     for c, members in enumerate(graph.members):
+        slots = stems.table.size[c] // 2
         parts = [part.base[c] for part in (stems.words, stems.freed, stems.table)]
         wanted = [stems.heads.base[c] + stems.before[c], *parts, len(members), graph.widths[c], len(members)]
-        wanted += members
-        at = [C_HEADS, C_WORDS, C_FREELIST, C_TABLE, C_STRIDE, C_WIDTH, C_STEMS]
+        wanted += [65 - slots.bit_length(), *members]
+        at = [C_HEADS, C_WORDS, C_FREELIST, C_TABLE, C_STRIDE, C_WIDTH, C_STEMS, C_SHIFT]
         found = stems.classes[c, [*at, *range(C_MEMBER, C_MEMBER + len(members))]].tolist()
         require(found == wanted, f"key directory of class {c}: its descriptors are {found}, not {wanted}")
 
@@ -231,7 +230,8 @@ def _check_keys(stems: Stems, c: int, what: str) -> npt.NDArray[np.bool_]:
     require(0 <= free <= following <= capacity, f"{what}: {following} ids, {free} of them free, room for {capacity}")
     sweeping = 0 <= hand < max(following, 1) and 0 <= debt <= MOST_COUNT
     require(sweeping, f"{what}: the sweep is at {hand} of {following} with {debt} ids to examine")
-    held = np.sort(stems.held(c))
+    held = stems.table.view(c)[1::2]
+    held = np.sort(held[held >= 0])
     freed = np.sort(stems.freed.view(c)[:free])
     require(
         np.array_equal(np.sort(np.concatenate([held, freed])), np.arange(following)),

@@ -1,4 +1,4 @@
-"""Kernels on the arena as a whole: undo of a push, arrival numbers of results."""
+"""Kernels on the arena as a whole: undo of a push, the hash table of a grown class, arrival numbers of results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.kernels.accelerate import jit, u64
-from stairs.kernels.keys import drop_key
+from stairs.kernels.keys import drop_key, spread
 from stairs.kernels.marks import clear_all
 from stairs.memory.arena import Arena
 
@@ -66,6 +66,19 @@ def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
     for field in range(meta.shape[0]):
         arena.meta[field] = meta[field]
     arena.meta[M_MARKS] = 0
+
+
+@jit
+def rehash(table: np.ndarray, shift: int, before: np.ndarray) -> None:
+    """Insert every key of an old table `before` into a new, empty one. Keys with equal homes may change their order."""
+    last = (np.int64(1) << (64 - shift)) - 1
+    for old in range(0, before.shape[0], 2):
+        if before[old + 1] >= 0:
+            slot = spread(before[old], shift)
+            while table[2 * slot + 1] >= 0:
+                slot = (slot + 1) & last
+            table[2 * slot] = before[old]
+            table[2 * slot + 1] = before[old + 1]
 
 
 @jit

@@ -1,10 +1,5 @@
 """Kernels of the key directory: look-up, interning, and the sweep that recycles dead keys.
 
-The hash table of a large directory gets twice as many slots step by step and in place (`split_table`): each step splits
-the last homes that are not split yet, and moves only their keys. The slots are one ring at all times, and a key is in
-its home or behind it, without an empty slot between. Until the last step some homes get twice as many keys as others,
-so the steps begin before the table is full (`stairs.key_room`).
-
 A key id is dead when no SteM of its class has a live tuple with it. The head row shows that: every SteM column is below
 its stream's low mark, so no count per tuple is needed. Before a push changes anything, the sweep moves a hand over the
 ids, two for each id assigned since the last sweep; a dead id leaves the table and goes to the free stack. If far more
@@ -32,7 +27,6 @@ from stairs.descriptors import (
     C_MEMBER,
     C_NEXT,
     C_SHIFT,
-    C_SPLIT,
     C_STEMS,
     C_STRIDE,
     C_TABLE,
@@ -61,18 +55,10 @@ AHEAD = 16
 
 @inlined
 def spread(tag: int, shift: int) -> int:
-    """Return the high bits of a multiplicative hash (Knuth, TAOCP 6.4) of the folded halves of a tag."""
+    """Return the home slot of a tag: the high bits of a multiplicative hash (Knuth, TAOCP 6.4) of its folded halves."""
     x = u64(tag)
     x ^= x >> u64(32)
     return np.int64((x * u64(0x9E3779B97F4A7C15)) >> u64(shift))
-
-
-@inlined
-def home_of(tag: int, shift: int, split: int) -> int:
-    """Return the home slot of a tag in a table of which the lower homes may not be split yet (`split_table`)."""
-    wide = spread(tag, shift)
-    narrow = wide >> 1
-    return wide if narrow >= split else narrow
 
 
 @inlined
@@ -100,10 +86,10 @@ def find_slot(arena: Arena, c: int, source: np.ndarray, at: int) -> int:
     width, base, shift = classes[c, C_WIDTH], classes[c, C_TABLE], classes[c, C_SHIFT]
     last = (np.int64(1) << (64 - shift)) - 1
     tag = source[u64(at)] if width == 1 else fold(source, at, width)
-    slot = home_of(tag, shift, classes[c, C_SPLIT])
+    slot = spread(tag, shift)
     while True:
         p = base + 2 * slot
-        kid = table[u64(p + 1)] - 1
+        kid = table[u64(p + 1)]
         if kid < 0:
             return p
         if table[u64(p)] == tag and (
@@ -123,8 +109,8 @@ def is_far(arena: Arena, c: int) -> bool:
 @inlined
 def ask_for(arena: Arena, c: int, tag: int) -> None:
     """Prefetch the home slot of a tag, which will be looked up soon."""
-    slot = home_of(tag, arena.classes[c, C_SHIFT], arena.classes[c, C_SPLIT])
-    prefetch(np.int64(arena.table.ctypes.data) + 8 * (arena.classes[c, C_TABLE] + 2 * slot))
+    slot = arena.classes[c, C_TABLE] + 2 * spread(tag, arena.classes[c, C_SHIFT])
+    prefetch(np.int64(arena.table.ctypes.data) + 8 * slot)
 
 
 @inlined
@@ -140,7 +126,7 @@ def adopt(arena: Arena, c: int, source: np.ndarray, at: int, p: int) -> int:
     else:
         return np.int64(-1)
     classes[c, C_DEBT] += 2
-    table[u64(p + 1)] = kid + 1
+    table[u64(p + 1)] = kid
     if width == 1:
         table[u64(p)] = source[u64(at)]
         words[u64(classes[c, C_WORDS] + kid)] = source[u64(at)]
@@ -240,25 +226,25 @@ def tag_of(arena: Arena, c: int, kid: int) -> int:
 def remove(arena: Arena, c: int, kid: int) -> None:
     """Remove the key with an id from the table, and close the gap (no tombstones)."""
     classes, table = arena.classes, arena.table
-    base, shift, split = classes[c, C_TABLE], classes[c, C_SHIFT], classes[c, C_SPLIT]
+    base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
     last = (np.int64(1) << (64 - shift)) - 1
-    gap = home_of(tag_of(arena, c, kid), shift, split)
-    while table[u64(base + 2 * gap + 1)] != kid + 1:
+    gap = spread(tag_of(arena, c, kid), shift)
+    while table[u64(base + 2 * gap + 1)] != kid:
         gap = (gap + 1) & last
     slot = gap
     while True:
         slot = (slot + 1) & last
-        if table[u64(base + 2 * slot + 1)] == 0:
+        if table[u64(base + 2 * slot + 1)] < 0:
             break
         # A key may move into the gap unless its home is strictly between the gap and its slot. A key that may not is
         # written to where it is: a branch would be mispredicted half of the time.
         tag, other = table[u64(base + 2 * slot)], table[u64(base + 2 * slot + 1)]
-        moves = ((slot - home_of(tag, shift, split)) & last) >= ((slot - gap) & last)
+        moves = ((slot - spread(tag, shift)) & last) >= ((slot - gap) & last)
         to = gap if moves else slot
         table[u64(base + 2 * to)] = tag
         table[u64(base + 2 * to + 1)] = other
         gap = slot if moves else gap
-    table[u64(base + 2 * gap + 1)] = 0
+    table[u64(base + 2 * gap + 1)] = -1
 
 
 @inlined
@@ -268,10 +254,10 @@ def rebuild(arena: Arena, c: int, free: int) -> None:
     free   the number of FREED ids, on the stack; the room above is used as scratch memory
     """
     classes, table, heads, freed = arena.classes, arena.table, arena.heads, arena.freed
-    base, shift, split, far = classes[c, C_TABLE], classes[c, C_SHIFT], classes[c, C_SPLIT], is_far(arena, c)
+    base, shift, far = classes[c, C_TABLE], classes[c, C_SHIFT], is_far(arena, c)
     last = (np.int64(1) << (64 - shift)) - 1
     for p in range(base, base + 2 * (last + 1)):
-        table[u64(p)] = 0
+        table[u64(p)] = -1
     start, kid = classes[c, C_FREELIST] + free, np.int64(0)
     at, end = start, start + classes[c, C_NEXT] - free
     while at < end:
@@ -283,50 +269,11 @@ def rebuild(arena: Arena, c: int, free: int) -> None:
             ask_for(arena, c, tag_of(arena, c, np.int64(freed[u64(k + AHEAD)])))
         kid = np.int64(freed[u64(k)])
         tag = tag_of(arena, c, kid)
-        slot = home_of(tag, shift, split)
-        while table[u64(base + 2 * slot + 1)] != 0:
+        slot = spread(tag, shift)
+        while table[u64(base + 2 * slot + 1)] >= 0:
             slot = (slot + 1) & last
         table[u64(base + 2 * slot)] = tag
-        table[u64(base + 2 * slot + 1)] = kid + 1
-
-
-@inlined
-def split_homes(arena: Arena, c: int, low: int, high: int, taken: np.ndarray) -> None:
-    """Split the homes low .. high - 1, the last that are not split; if all are, first make the table twice as wide."""
-    classes, table = arena.classes, arena.table
-    base, last = classes[c, C_TABLE], (np.int64(1) << (64 - classes[c, C_SHIFT])) - 1
-    # The keys of these homes lie up to the first empty slot behind the homes, with keys of other homes between.
-    n, slot = np.int64(0), low
-    while slot < high or table[u64(base + 2 * (slot & last) + 1)] != 0:
-        p = base + 2 * (slot & last)
-        if table[u64(p + 1)] != 0:
-            taken[u64(n), 0], taken[u64(n), 1] = table[u64(p)], table[u64(p + 1)]
-            table[u64(p + 1)] = 0
-            n += 1
-        slot += 1
-    classes[c, C_SHIFT] -= classes[c, C_SPLIT] == 0
-    classes[c, C_SPLIT] = low
-    shift = classes[c, C_SHIFT]
-    last = (np.int64(1) << (64 - shift)) - 1
-    for k in range(n):
-        slot = home_of(taken[u64(k), 0], shift, low)
-        while table[u64(base + 2 * slot + 1)] != 0:
-            slot = (slot + 1) & last
-        table[u64(base + 2 * slot)], table[u64(base + 2 * slot + 1)] = taken[u64(k), 0], taken[u64(k), 1]
-
-
-@jit
-def split_table(arena: Arena, c: int, shift: int, split: int, taken: np.ndarray) -> None:
-    """Split the homes of the table of class c until the homes below `split` are left, of 1 << (63 - shift) homes.
-
-    The memory behind the table contains zeros. O(slots of the homes that are split).
-
-    taken   scratch memory: int64[keys in the table, 2]
-    """
-    classes = arena.classes
-    while classes[c, C_SHIFT] > shift or classes[c, C_SPLIT] > split:
-        high = classes[c, C_SPLIT] if classes[c, C_SPLIT] > 0 else np.int64(1) << (64 - classes[c, C_SHIFT])
-        split_homes(arena, c, split, high, taken)
+        table[u64(base + 2 * slot + 1)] = kid
 
 
 @jit

@@ -20,7 +20,7 @@ def lost_key(arena: Arena, c: int) -> int:
     """Return a key id in the table of class c that a look-up of its words does not find, -1 for none. O(slots)."""
     base, words, width = arena.classes[c, C_TABLE], arena.classes[c, C_WORDS], arena.classes[c, C_WIDTH]
     for slot in range(np.int64(1) << (64 - arena.classes[c, C_SHIFT])):
-        kid = arena.table[u64(base + 2 * slot + 1)] - 1
+        kid = arena.table[u64(base + 2 * slot + 1)]
         if kid >= 0 and find_slot(arena, c, arena.words, words + kid * width) != base + 2 * slot:
             return kid
     return -1

@@ -20,7 +20,6 @@ from stairs.descriptors import (
     C_NEXT,
     C_NEXT0,
     C_SHIFT,
-    C_SPLIT,
     C_STRIDE,
     C_TABLE,
     C_WIDTH,
@@ -54,7 +53,7 @@ from stairs.descriptors import (
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.by_address import opened
-from stairs.kernels.keys import AHEAD, adopt, ask_for, find_slot, home_of, is_far, sweep
+from stairs.kernels.keys import AHEAD, adopt, ask_for, find_slot, is_far, spread, sweep
 from stairs.memory.arena import Arena, Batch, Input, Opening
 
 
@@ -128,7 +127,7 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
     source, dead, null = arena.attrs[x, A_INPUT], arena.attrs[x, A_DEAD], null_of(arena, x)
     ring, mask, width = streams[i, S_RECS] + arena.attrs[x, A_OFFSET] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
     base, shift, home = classes[c, C_TABLE], classes[c, C_SHIFT], classes[c, C_WORDS]
-    last, split = (np.int64(1) << (64 - shift)) - 1, classes[c, C_SPLIT]
+    last = (np.int64(1) << (64 - shift)) - 1
     heads, stride = classes[c, C_HEADS], classes[c, C_STRIDE]
     stack, free = classes[c, C_FREELIST], classes[c, C_FREE]
     following, room = classes[c, C_NEXT], classes[c, C_CAPACITY]
@@ -139,13 +138,13 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
         kid = null
         if batch.dead[u64(dead + r)] == 0:
             word = batch.input[u64(source + r)]
-            slot = home_of(word, shift, split)
+            slot = spread(word, shift)
             p = base + 2 * slot
-            kid = table[u64(p + 1)] - 1
+            kid = table[u64(p + 1)]
             while kid >= 0 and table[u64(p)] != word:
                 slot = (slot + 1) & last
                 p = base + 2 * slot
-                kid = table[u64(p + 1)] - 1
+                kid = table[u64(p + 1)]
             if kid < 0:
                 if free > 0:
                     free -= 1
@@ -156,7 +155,7 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
                 else:
                     break
                 table[u64(p)] = word
-                table[u64(p + 1)] = kid + 1
+                table[u64(p + 1)] = kid
                 words[u64(home + kid)] = word
                 arena.heads[u64(heads + kid * stride)] = -1
         recs[u64(ring + ((first + r) & mask) * width)] = kid
@@ -181,7 +180,7 @@ def intern_keys(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> in
         if batch.dead[u64(dead + r)] == 0:
             at = source + r * arena.classes[c, C_WIDTH]
             p = find_slot(arena, c, batch.input, at)
-            kid = arena.table[u64(p + 1)] - 1
+            kid = arena.table[u64(p + 1)]
             if kid < 0:
                 kid = adopt(arena, c, batch.input, at, p)
                 if kid < 0:

@@ -54,7 +54,7 @@ def adopt_keys(arena: Arena, c: int, words: np.ndarray) -> int:
     width = arena.classes[c, C_WIDTH]
     for k in range(words.shape[0] // width):
         p = find_slot(arena, c, words, k * width)
-        if arena.table[u64(p + 1)] != 0 or adopt(arena, c, words, k * width, p) != k:
+        if arena.table[u64(p + 1)] >= 0 or adopt(arena, c, words, k * width, p) != k:
             return k
     return words.shape[0] // width
 

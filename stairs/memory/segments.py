@@ -111,12 +111,6 @@ class Segments:
         """Return a view of segment k."""
         return self.array[self.base[k] : self.base[k] + self.size[k]]
 
-    def cut(self, sizes: Sequence[int]) -> Segments:
-        """Return segments of other sizes that have the same places in the same array."""
-        new = Segments(self.array.dtype, [], self.fill)
-        new.size, new.room, new.base, new.array = list(sizes), self.room, self.base, self.array
-        return new
-
     def dense(self) -> npt.NDArray[Any]:
         """Return all segments end to end: the array itself if no segment has more room than it uses, else a copy."""
         return self.array if self.room == self.size else np.concatenate([self.view(k) for k in range(len(self.size))])
@@ -146,7 +140,8 @@ class Segments:
         """
         sizes = [*self.size[:k], size, *self.size[k + 1 :]]
         if size <= self.room[k]:
-            new = self.cut(sizes)
+            new = Segments(self.array.dtype, [], self.fill)
+            new.size, new.room, new.base, new.array = sizes, self.room, self.base, self.array
         else:
             new = self._moved(sizes, roomy(sizes, self.room, k, most, self.array.itemsize))
         if self.fill:
@@ -156,9 +151,9 @@ class Segments:
     def renewed(self, k: int, size: int) -> Segments:
         """Return a copy in which segment k has another size and contains only `fill`. O(all segments)."""
         none = [*self.size[:k], 0, *self.size[k + 1 :]]
-        new = self.cut(none)._moved(
-            [*self.size[:k], size, *self.size[k + 1 :]], [*self.room[:k], size, *self.room[k + 1 :]]
-        )
+        before = Segments(self.array.dtype, [], self.fill)
+        before.size, before.room, before.base, before.array = none, self.room, self.base, self.array
+        new = before._moved([*self.size[:k], size, *self.size[k + 1 :]], [*self.room[:k], size, *self.room[k + 1 :]])
         if self.fill:
             new.view(k)[:] = self.fill
         return new

@@ -91,7 +91,7 @@ def test_long_streams_with_strings_and_states_are_kept_at_every_push(
 ) -> None:
     if roomy:
         # Small arrays grow in place as well, and the file has no room for that.
-        monkeypatch.setattr(stairs.key_room, "MANY_KEYS", 192)
+        monkeypatch.setattr(stairs.key_room, "MANY_KEYS", 96)
         monkeypatch.setattr(stairs.memory.segments, "LEAST_RESERVED", 64)
     options: dict[str, Any] = {
         "strategy": strategy,

@@ -183,9 +183,10 @@ def count_strings(directory: BytesDirectory) -> int:
 
 def key_ids(modules: Modules, c: int) -> dict[int, Key]:
     """Return the words of each key id in the table of a class; strings as their bytes."""
+    table = modules.table.view(c).reshape(-1, 2)
     words = modules.words.view(c).reshape(-1, modules.graph.widths[c])
     found: dict[int, Key] = {}
-    for kid in modules.held(c).tolist():
+    for kid in table[table[:, 1] >= 0, 1].tolist():
         key = words[kid].tolist()
         for word, strings in modules.texts_of[c].items():
             a, at = strings.arena, key[word]

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stairs import key_room
 from stairs.descriptors import (
     A_MARKS,
     C_CAPACITY,
@@ -19,7 +18,6 @@ from stairs.descriptors import (
     C_HAND,
     C_NEXT,
     C_SHIFT,
-    C_SPLIT,
     M_MARKS,
     S_BASE,
     S_LO,
@@ -28,8 +26,7 @@ from stairs.descriptors import (
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.keys import FREED, SLACK, adopt, drop_key, find_slot, sweep
 from stairs.kernels.marks import MARKED
-from stairs.key_room import FIRST_KEYS, FIRST_SLOTS, fits, next_room, table_of
-from stairs.memory import segments
+from stairs.key_room import FIRST_KEYS, FIRST_SLOTS
 from stairs.modules import Modules
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
 from tests.stairs.steps import callable_step
@@ -62,7 +59,7 @@ class Directory:
 
     def find(self, key: Key) -> int:
         """Return the id of a key, -1 for none."""
-        return int(self.modules.arena.table[self.place(key) + 1]) - 1
+        return int(self.modules.arena.table[self.place(key) + 1])
 
     def adopt(self, key: Key) -> int:
         return int(adopt_key(self.modules.arena, 0, np.array(key, np.int64), 0, self.place(key)))
@@ -123,24 +120,15 @@ def test_wide_keys_are_compared_word_by_word() -> None:
 
 
 class Keys(RuleBasedStateMachine):
-    """Adoption, deletion and growth of one directory, compared with a dict; the keys share a few homes.
-
-    The table grows step by step from `many` keys on.
-    """
+    """Adoption, deletion and growth of one directory, compared with a dict; the keys share a few homes."""
 
     directory: Directory
     ids: dict[Key, int]
-    patch: pytest.MonkeyPatch
 
-    @initialize(width=st.sampled_from([1, 2]), many=st.sampled_from([2 * FIRST_KEYS, key_room.MANY_KEYS]))
-    def start(self, width: int, many: int) -> None:
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(key_room, "MANY_KEYS", many)
+    @initialize(width=st.sampled_from([1, 2]))
+    def start(self, width: int) -> None:
         self.directory = Directory(width)
         self.ids = {}
-
-    def teardown(self) -> None:
-        self.patch.undo()
 
     @rule(slot=st.sampled_from([0, 1, 2, 60, 126, 127]), k=st.integers(0, 40))
     def adopt(self, slot: int, k: int) -> None:
@@ -173,54 +161,6 @@ class Keys(RuleBasedStateMachine):
     def holds_what_the_dict_holds(self) -> None:
         assert key_ids(self.directory.modules, 0) == {number: key for key, number in self.ids.items()}
         self.directory.modules.check()
-
-
-def test_a_table_is_never_more_than_three_quarters_full_in_any_part() -> None:
-    room = FIRST_KEYS
-    while room < 10_000_000:
-        shift, split = table_of(room)
-        slots = 1 << (64 - shift)
-        assert 0 <= split < slots // 2
-        assert room <= 3 * (slots // 2 if split else slots) // 4
-        assert key_room.is_room(room)
-        assert not key_room.is_room(room + 1)
-        # A table may be a step ahead of the room for keys.
-        assert fits(room, shift, split)
-        assert fits(room, *table_of(next_room(room)))
-        room = next_room(room)
-
-
-@pytest.mark.parametrize("homes", ["drawn", "at the end of the table"])
-def test_a_table_grows_step_by_step_and_does_not_move(homes: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_room, "MANY_KEYS", 2 * FIRST_KEYS)
-    monkeypatch.setattr(segments, "LEAST_RESERVED", 64)
-    directory, rng = Directory(modules=Modules(one_class([rows_window(20_000)] * 2))), random.Random(1)
-    modules, steps, moved, arrays = directory.modules, 0, 0, set[int]()
-    keys = [(rng.getrandbits(62) if homes == "drawn" else homed_at(FIRST_SLOTS - 1 - k % 2, k),) for k in range(3000)]
-    ids: dict[Key, int] = {}
-    for key in keys:
-        if directory.adopt(key) < 0:
-            before = modules.table.view(0).reshape(-1, 2).copy()
-            modules._grow_keys(0)
-            arrays.add(id(modules.arena.table))
-            if modules.classes[0, C_SPLIT]:
-                steps += 1
-                after, full = modules.table.view(0).reshape(-1, 2)[: len(before)], before[:, 1] > 0
-                moved = max(moved, int((before != after)[full].any(axis=1).sum()))
-            known = rng.sample(sorted(ids), 90)
-            for one in known:
-                directory.drop(ids.pop(one))
-            modules.check()
-            assert [directory.find(one) for one in known] == [-1] * 90
-            ids |= {one: directory.adopt(one) for one in [*known, key]}
-        else:
-            ids[key] = directory.find(key)
-    modules.check()
-    assert {key: directory.find(key) for key in keys} == ids
-    assert steps == 7 * 4
-    # The first new array has room for all later steps.
-    assert len(arrays) == 1
-    assert homes != "drawn" or moved < 400
 
 
 TestKeys = Keys.TestCase

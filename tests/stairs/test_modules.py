@@ -57,7 +57,7 @@ def small_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stairs.stems, "FIRST_ROOM", 1)
     monkeypatch.setattr(stairs.key_room, "FIRST_SLOTS", 4)
     monkeypatch.setattr(stairs.key_room, "FIRST_KEYS", 3)
-    monkeypatch.setattr(stairs.key_room, "MANY_KEYS", 192)
+    monkeypatch.setattr(stairs.key_room, "MANY_KEYS", 48)
     monkeypatch.setattr(stairs.memory.segments, "LEAST_RESERVED", 64)
 
 
@@ -310,7 +310,7 @@ def test_figures() -> None:
     [
         (lambda m: m.streams.__setitem__((0, S_LO), m.streams[0, S_NEXT] + 1), "low mark"),
         (lambda m: m.heads.array.__setitem__(slice(None), -1), "chain of key id"),
-        (lambda m: m.table.array.__setitem__(slice(None), 0), "ids in the table"),
+        (lambda m: m.table.array.__setitem__(slice(None), -1), "ids in the table"),
         (lambda m: m.words.array.__setitem__(slice(None), 5), "does not find key id"),
         (lambda m: m.classes.__setitem__((0, C_FREE), 1), "ids in the table"),
         (lambda m: m.begin([0, 0, 0]), "neither committed nor undone"),
