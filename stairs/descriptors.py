@@ -54,7 +54,7 @@ A_LOST = 9  # look-ups lost on marks since then
 A_REST = 10  # chunks before learning goes on
 A_PAUSE = 11  # chunks of the last rest
 A_WORTH = 12  # look-ups that a hit saves, beyond SAVED: those that marked lists had caused
-A_SUPPORT = 13  # look-ups saved by marks of other attributes that rest on its marks, since then
+A_SUPPORT = 13  # look-ups saved by marks of other attributes that rest on its own, since they were judged last
 A_DEAD = 14  # where the marks of its rows start in `dead` for the open push
 A_FIELDS = 15
 

@@ -117,7 +117,9 @@ def is_blocked(arena: Arena, i: int, x: int, record: int) -> bool:
 def support_of(arena: Arena, i: int, x: int, record: int) -> int:
     """Return the attribute of a marked list that blocks a blocked tuple of stream i; -1 if an empty list blocks it.
 
-    x   the attribute whose list is blocked, if all its tuples are
+    Few marks are examined for this, but each arrival for `is_blocked`, which is shorter therefore.
+
+    x   the attribute of the mark
     """
     attrs, links, found, empty = arena.attrs, arena.links, np.int64(-1), False
     for z in range(arena.streams[u64(i), S_ATTR0], arena.streams[u64(i), S_ATTR1]):

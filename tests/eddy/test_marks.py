@@ -229,7 +229,7 @@ def test_learning_goes_on_in_a_snowflake_that_few_of_its_marks_serve_directly() 
         for runtime in runtimes:
             runtime.push(batches, order)
     matches = [runtime.metrics()["matches"] for runtime in runtimes]
-    assert matches[0] < 0.9 * matches[1]
+    assert matches[0] < 0.8 * matches[1]
 
 
 def test_matches_in_vain_shorten_a_rest() -> None:
