@@ -97,6 +97,17 @@ def test_links_between_files_lead_somewhere(document: Path) -> None:
     assert not broken
 
 
+PLACEHOLDER = re.compile(r"\b(?:[A-Z][A-Z0-9]+_[A-Z0-9_]+|TODO|TBD|FIXME|XXX+)\b|\?\?\?", re.ASCII)
+"""What stands for a value that is to come; symbols of the papers have one letter before the underscore."""
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=named)
+def test_no_placeholder_stands_where_a_value_should(document: Path) -> None:
+    """A name in capitals, such as RATE_HERE, may stand in code only."""
+    prose = re.sub(r"^```.*?^```$|`[^`]+`|<!--.*?-->", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert not PLACEHOLDER.findall(prose)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_files_named_in_the_documents_exist(document: Path) -> None:
     found = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs|examples)/[\w./]+)`", document.read_text())

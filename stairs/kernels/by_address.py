@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from llvmlite import ir
@@ -38,12 +38,19 @@ class Kind(NamedTuple):
     axes: int
 
 
+def _resolved(hint: Any) -> Any:
+    """Return a type without aliases: numpy's `NDArray` is one of the statement `type` since numpy 2.5."""
+    while hasattr(alias := get_origin(hint) or hint, "__value__"):
+        hint = alias.__value__[arguments] if (arguments := get_args(hint)) else alias.__value__
+    return hint
+
+
 @cache
 def kinds_of(cls: type) -> list[Kind]:
     """Return the kinds of the arrays of a class of named tuples, from its annotations; `NDArray` has one axis."""
     found = []
     for hint in get_type_hints(cls).values():
-        shape, dtype = get_args(hint)
+        shape, dtype = map(_resolved, get_args(_resolved(hint)))
         axes = [one for one in get_args(shape) if one is not Ellipsis]
         found.append(Kind(np.dtype(get_args(dtype)[0]), len(axes)))
     return found

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple, TypeVar
+
 import numpy as np
+import numpy.typing as npt
 import pytest
+from typing_extensions import TypeAliasType
 
 from stairs.kernels.accelerate import jit
-from stairs.kernels.by_address import Description, Descriptions, opened
-from stairs.memory.arena import Batch, Chunk, Input
+from stairs.kernels.by_address import Description, Descriptions, kinds_of, opened
+from stairs.memory.arena import Batch, Chunk, Cubes, Input
 from stairs.memory.scratch import Scratch
 
 
@@ -41,3 +45,14 @@ def test_a_kernel_finds_the_arrays_of_the_newest_tuple() -> None:
 def test_an_array_of_another_kind_has_no_address(words: np.ndarray) -> None:
     with pytest.raises(TypeError, match="words of a Input is no writable array"):
         Description(Input(words, np.zeros(1, np.uint8)))
+
+
+def test_annotations_may_be_aliases() -> None:
+    """numpy's `NDArray` is one since numpy 2.5 on Python 3.12; the same class of aliases serves older Pythons here."""
+    scalar = TypeVar("scalar", bound=np.generic)
+    array = np.ndarray[tuple[Any, ...], np.dtype[scalar]]  # type: ignore[valid-type]
+    alias = TypeAliasType("alias", array, type_params=(scalar,))  # type: ignore[misc]
+    words = TypeAliasType("words", alias[np.int32])
+    fields = [("plain", npt.NDArray[np.uint8]), ("generic", alias[np.int64]), ("of_alias", words), ("cube", Cubes)]
+    found = kinds_of(NamedTuple("Aliased", fields))  # type: ignore[misc]
+    assert [(kind.dtype.name, kind.axes) for kind in found] == [("uint8", 1), ("int64", 1), ("int32", 1), ("int64", 3)]
