@@ -394,6 +394,15 @@ class Runtime:
         """
         return self._engine.late.take()
 
+    @in_turn
+    def last_late(self) -> dict[str, pa.Table] | None:
+        """Return the rows that `late` has removed since the last push, or None if it has removed none.
+
+        For a caller whose `late` was interrupted, by Ctrl-C for example: if this is None, nothing was removed, and
+        `late` can be called again. The rows are kept until the next push that happens.
+        """
+        return self._engine.late.taken()
+
     @property
     def late_counts(self) -> dict[str, int]:
         """The number of late rows of each stream since the start, kept or not."""

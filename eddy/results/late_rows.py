@@ -87,6 +87,15 @@ class Chunks(NamedTuple):
         cut = _chunk(_copied(rest)) if 2 * len(rest) <= old.allocated else old._replace(batch=rest)
         return Chunks((cut, *self.chunks[first + 1 :]), most, n_bytes - old.n_bytes + cut.n_bytes)
 
+    def table(self, schema: pa.Schema) -> pa.Table:
+        """Return the rows, of which there are some, in the types that their stream declares."""
+        return pa.concat_tables(
+            [
+                pa.Table.from_arrays(list(map(declared, chunk.batch.columns, schema.types)), schema=schema)
+                for chunk in self.chunks
+            ]
+        )
+
 
 class LateRows:
     """The late rows of each stream at one moment.
@@ -95,13 +104,19 @@ class LateRows:
     counts    per stream, the number of late rows since the start
     dropped   per stream, how many of them were dropped before they were collected
     reported  per stream, the value of `dropped` when rows were collected last
+    taken     per stream, the rows that were collected since the last push, None if none were
     nbytes    bytes of the stored rows
     """
 
     def __init__(
-        self, stored: Sequence[Chunks], counts: Sequence[int], dropped: Sequence[int], reported: Sequence[int]
+        self,
+        stored: Sequence[Chunks],
+        counts: Sequence[int],
+        dropped: Sequence[int],
+        reported: Sequence[int],
+        taken: tuple[Chunks, ...] | None = None,
     ) -> None:
-        self.stored = tuple(stored)
+        self.stored, self.taken = tuple(stored), taken
         self.counts, self.dropped, self.reported = tuple(counts), tuple(dropped), tuple(reported)
         self.nbytes = sum(own.n_bytes for own in self.stored)
 
@@ -126,7 +141,7 @@ class LateRows:
 
     def with_added(self, late: Mapping[int, LateBatch]) -> LateRows:
         """Return the state after the late rows of a push. O(streams + chunks + rows of the push), amortised."""
-        if not late:
+        if not late and self.taken is None:
             return self
         stored, counts = list(self.stored), list(self.counts)
         for i, one in late.items():
@@ -152,27 +167,22 @@ class LateRows:
             already + before.rows - after.rows
             for already, before, after in zip(self.dropped, self.stored, stored, strict=True)
         ]
-        return LateRows(stored, self.counts, dropped, self.reported)
+        return LateRows(stored, self.counts, dropped, self.reported, self.taken)
+
+    def collected(self) -> LateRows:
+        """Return the state after all rows were collected."""
+        return LateRows([Chunks()] * len(self.stored), self.counts, self.dropped, self.dropped, self.stored)
 
     def without(self, streams: Iterable[int]) -> LateRows:
-        """Return the state after the rows of some streams were collected."""
+        """Return the state after functions took the rows of some streams."""
         stored, reported = list(self.stored), list(self.reported)
         for i in streams:
             stored[i], reported[i] = Chunks(), self.dropped[i]
-        return LateRows(stored, self.counts, self.dropped, reported)
+        return LateRows(stored, self.counts, self.dropped, reported, self.taken)
 
     def batches(self, i: int) -> list[pa.RecordBatch]:
         """Return the stored rows of a stream, in plain types."""
         return [chunk.batch for chunk in self.stored[i].chunks]
-
-    def table(self, i: int, schema: pa.Schema) -> pa.Table:
-        """Return the stored rows of a stream that has some, in the types that its schema declares."""
-        return pa.concat_tables(
-            [
-                pa.Table.from_arrays(list(map(declared, batch.columns, schema.types)), schema=schema)
-                for batch in self.batches(i)
-            ]
-        )
 
     # As plain parts. The rows are copied: users get them, so they must not lie in memory that an engine rewrites.
 

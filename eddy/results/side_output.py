@@ -4,7 +4,8 @@
 
 A push prepares the next `rows` before it commits and assigns them with its commit. Everything here happens afterwards,
 so it never undoes a push. Rows for a function stay in `rows` until the function has returned. If it raises, or the
-process is interrupted, it gets them again after the next push.
+process is interrupted, it gets them again after the next push. Rows that a caller collects stay there until the next
+push, for a caller who was interrupted before the rows reached it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 from eddy.ingest.arrivals import LateBatch
 from eddy.query.lateness import lateness_text, span_text
 from eddy.query.query import Query
-from eddy.results.late_rows import LateRows
+from eddy.results.late_rows import Chunks, LateRows
 from stairs.errors import LateRowsError
 
 LOG = logging.getLogger(__name__)
@@ -32,10 +33,18 @@ class SideOutput:
 
     def take(self) -> dict[str, pa.Table]:
         """Return the stored rows by name of stream (streams without any are left out), and store none."""
-        rows, streams = self.rows, self.query.streams
-        tables = {stream.name: rows.table(i, stream.schema) for i, stream in enumerate(streams) if rows.rows[i]}
-        self.rows = rows.without(range(len(streams)))
+        tables = self._tables(self.rows.stored)
+        if tables:
+            # One assignment. Whoever is interrupted from here on finds the rows in `taken`.
+            self.rows = self.rows.collected()
         return tables
+
+    def taken(self) -> dict[str, pa.Table] | None:
+        """Return the rows that `take` removed since the last push, None if it removed none."""
+        return None if self.rows.taken is None else self._tables(self.rows.taken)
+
+    def _tables(self, rows: tuple[Chunks, ...]) -> dict[str, pa.Table]:
+        return {s.name: own.table(s.schema) for s, own in zip(self.query.streams, rows, strict=True) if own.rows}
 
     def settle(self, late: Mapping[int, LateBatch], left: float, given: bool) -> None:
         """Handle late rows after a push: log the first of a stream, call the functions, drop what exceeds the bounds.
@@ -68,7 +77,7 @@ class SideOutput:
                 continue
             name = self.query.streams[i].name
             try:
-                choice(name, self.rows.table(i, self.query.streams[i].schema))
+                choice(name, self.rows.stored[i].table(self.query.streams[i].schema))
             except Exception as error:
                 failures.append((name, error))
             else:

@@ -13,7 +13,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import cycle, dropwhile, islice
+from itertools import count, cycle, dropwhile, islice
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -314,6 +314,34 @@ def test_an_exception_at_each_line_of_loading(strategy: str) -> None:
         assert sorted(map(str, runtime.push(later).to_pylist())) == expected
         runtime.check()
     assert len(seen) > 100
+
+
+@pytest.mark.parametrize("kind", ["inner", "left"])
+def test_an_exception_at_each_line_of_late(kind: str) -> None:
+    """Each late row is returned once: by the call, by `last_late`, or by the next call."""
+    rows = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+    streams = [eddy.Stream(name, rows, window=eddy.Range(9), time="t") for name in "RS"]
+    on = ["R.k = S.k"]
+    left = [eddy.Branch(streams[1:], on, "left")]
+    query = eddy.Query(streams, on) if kind == "inner" else eddy.Query(streams[:1], branches=left)
+    runtime, seen, quiet = eddy.Runtime(query), Seen(), 0
+    returned: list[int] = []
+    for number in count():
+        runtime.push({"R": [{"k": 1, "t": 10_000}, {"k": number, "t": 1}]}, [0, 0])
+        found = traced(runtime.late, seen)
+        quiet += found is not None
+        if found is None:
+            found = runtime.last_late()
+        if found is None:
+            found = runtime.late()
+        returned += found["R"]["k"].to_pylist()
+        assert returned == list(range(number + 1))
+        assert runtime.late() == {}
+        assert runtime.last_late() == found
+        if quiet == 3:
+            break
+    assert len(seen) > 25
+    assert "turn.py" in {Path(file).name for file, _ in seen}
 
 
 @pytest.mark.parametrize("strategy", ["eddy", "jisc", "parallel-track"])

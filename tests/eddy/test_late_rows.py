@@ -146,6 +146,6 @@ def test_a_row_does_not_hold_on_to_its_batch(kind: pa.DataType) -> None:
     whole = pa.record_batch({"word": column})
     one = whole.slice(7, 1)
     rows = LateRows.none(1).with_added({0: LateBatch(one.take(pa.array([0])), 1, 1)})
-    assert rows.table(0, one.schema).to_pylist() == one.to_pylist()
-    assert rows.table(0, whole.schema).schema == whole.schema
+    assert rows.stored[0].table(one.schema).to_pylist() == one.to_pylist()
+    assert rows.stored[0].table(whole.schema).schema == whole.schema
     assert rows.nbytes < 1200 < whole.get_total_buffer_size() / 100
