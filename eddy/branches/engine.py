@@ -30,7 +30,7 @@ from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
 from eddy.query.branch_nodes import Path
 from eddy.query.branches import BranchedQuery
-from eddy.results.results import Combined, Results
+from eddy.results.results import PRESENT, Combined, Results
 from eddy.results.side_output import SideOutput
 from eddy.routing.change import follow_router
 from stairs.descriptors import DELETED, INSERTED
@@ -38,6 +38,7 @@ from stairs.errors import CapacityError, InputError
 from stairs.graph import FOREVER, WindowKind
 from stairs.ledger import Ledger
 from stairs.memory.allowance import Allowance
+from stairs.plain_types import Column
 
 
 class BranchedEngine:
@@ -273,11 +274,15 @@ class BranchedEngine:
         shown = [self.query.index(stream.name) for stream in self.query.shown]
         return Combined(
             len(rows),
-            lambda: self.shelf.gather(rows),
+            lambda: self._columns(rows),
             lambda: np.ascontiguousarray(rows.T[shown]),
             np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8),
             int(np.count_nonzero(found.signs == 0)),
         )
+
+    def _columns(self, rows: Int64s) -> dict[tuple[int, int], Column]:
+        """Return the columns of results, those included that say whether a component is there."""
+        return self.shelf.gather(rows) | {(i, PRESENT): pa.array(rows[:, i] >= 0) for i in self.query.presences}
 
     def _live(self, counts: list[int]) -> list[int]:
         """Return the oldest row of each stream that is in its window after a push: what the inner joins say."""

@@ -16,7 +16,7 @@ from eddy.dialect.joins import Join, Joins
 from eddy.dialect.relations import Block, Groups
 from eddy.dialect.scalars import Scalars
 from eddy.dialect.spans import seconds_of
-from eddy.dialect.trees import bare, conjuncts, place_of
+from eddy.dialect.trees import bare, conjuncts, is_presence, place_of
 from eddy.query.aggregates import Aggregate
 from eddy.query.computed import Computed
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
@@ -308,7 +308,7 @@ class _Grouping:
             return _group_column(self.call(node), node)
         if _called(node) in _BOUNDS and isinstance(node, exp.Anonymous):
             return _group_column(self._bound(node), node)
-        if place_of(node) is not None:
+        if place_of(node) is not None or is_presence(node):
             raise self.source.error(
                 node,
                 f"{printed(node)} is neither in GROUP BY nor inside of an aggregate; add it to GROUP BY, or take its"

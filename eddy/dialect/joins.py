@@ -15,11 +15,11 @@ from eddy.dialect.parts import Hung, Part
 from eddy.dialect.predicates import bands, implied, predicate
 from eddy.dialect.relations import Occurrence
 from eddy.dialect.scalars import Scalars
-from eddy.dialect.trees import Place, own_columns, place_of, reads, replaced
+from eddy.dialect.trees import Place, own_columns, place_of, presence_of, reads, replaced, where_present
 from eddy.filters.conditions import Condition
 from eddy.query.branch import Branch
 from eddy.query.computed import Computed
-from eddy.query.stream import Stream
+from eddy.query.stream import PRESENCE, Stream, readable_name
 from eddy.query.windows import Rows
 
 
@@ -56,14 +56,15 @@ class Joins:
 
     def type_of(self, place: Place) -> pa.DataType:
         """Return the type of a column."""
-        return self.streams[place[0]].type_of(place[1])
+        return pa.bool_() if place[1] == PRESENCE else self.streams[place[0]].type_of(place[1])
 
     def name_of(self, place: Place) -> str:
         """Return a column as predicates name it."""
         return printed(self._named(place))
 
     def _named(self, place: Place) -> exp.Column:
-        return exp.Column(this=identifier(place[1]), table=identifier(self.streams[place[0]].name))
+        name = identifier(self.streams[place[0]].name)
+        return exp.Column(this=name) if place[1] == PRESENCE else exp.Column(this=identifier(place[1]), table=name)
 
     def text(self, node: exp.Expression) -> str:
         """Return a tree as text in which columns have the names of their streams."""
@@ -81,16 +82,16 @@ class Joins:
             place = place_of(node)
             if place is None:
                 raise self.source.error(node, f"{printed(node)} is not a column of a stream here")
-            name = place[1] if alone is not None else f"{self.streams[place[0]].name}.{place[1]}"
+            name = place[1] if alone is not None else readable_name(self.streams[place[0]].name, place[1])
             return name, self.type_of(place)
 
         return Scalars(self.source, named)
 
     def output(self, node: exp.Expression) -> str | Computed:
         """Return an output column: the column of a stream, or an expression."""
-        place = place_of(node)
+        place = presence_of(node) or place_of(node)
         if place is not None:
-            return f"{self.streams[place[0]].name}.{place[1]}"
+            return readable_name(self.streams[place[0]].name, place[1])
         value = self.scalars().value(node)
         if value.family == "null":
             raise self.source.error(node, "NULL has no type here; write CAST(NULL AS …)")
@@ -103,7 +104,7 @@ class Joins:
 
     def _read(self, node: exp.Expression) -> frozenset[str]:
         places = filter(None, map(place_of, own_columns(node)))
-        return frozenset(f"{self.streams[i].name}.{column}" for i, column in places)
+        return frozenset(readable_name(self.streams[i].name, column) for i, column in places)
 
     # Parts
 
@@ -116,11 +117,12 @@ class Joins:
         path = {*above, *part.own}
         found = Join([])
         full_here = any(one.how == "full" for one in part.branches)
-        for condition in part.conditions:
+        for condition in (where_present(one, path) for one in part.conditions):
             self.scalars().condition(condition)  # its types are checked as they were written
             for one in self._split(condition):
                 self._place(one, part, path, found, plain=not full and not full_here)
-        found.where += [self.condition(one) for one in part.after]
+        there = set(above) | part.surely()
+        found.where += [self.condition(where_present(one, there)) for one in part.after]
         found.branches = [self._branch(one, path) for one in part.branches]
         found.streams = [self._stream(i) for i in part.own]
         return found

@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from sqlglot import exp
 
 from eddy.dialect.grammar import Source, printed
-from eddy.dialect.trees import replaced
+from eddy.dialect.trees import column, is_presence, replaced
+from eddy.query.stream import PRESENCE
 
 
 def known(name: str, names: Mapping[str, object]) -> str | None:
@@ -26,10 +27,12 @@ class Relation:
 
     alias    its name in the statement
     columns  by name the tree of each column
+    first    an occurrence of a table that each of its rows has a row of
     """
 
     alias: str
     columns: dict[str, exp.Expression]
+    first: int
 
 
 @dataclass
@@ -54,6 +57,8 @@ class Scope:
 
     def column(self, node: exp.Column, source: Source) -> exp.Expression:
         """Return the tree of a column's name."""
+        if is_presence(node.parent):
+            return self._presence(node, source)
         if isinstance(node.this, exp.Star):
             raise source.error(node, "* stands in the SELECT list only, or in COUNT(*)")
         if node.args.get("db") is not None or not isinstance(node.this, exp.Identifier):
@@ -73,6 +78,16 @@ class Scope:
             bound.meta["start"] = source.offset(node)
             return bound
         raise self._unknown(node, source)
+
+    def _presence(self, node: exp.Column, source: Source) -> exp.Expression:
+        """Return the column that says whether a row has a component of a relation, the argument of PRESENT."""
+        found = {one.alias: one for one in reversed(list(self._all()))}
+        alias = None if node.table else known(node.name, found)
+        if alias is None:
+            raise source.error(
+                node, f"PRESENT takes the name of a relation, not {printed(node)}; there are {', '.join(found)}"
+            )
+        return column((found[alias].first, PRESENCE), alias)
 
     def _own(self, node: exp.Column, source: Source) -> exp.Expression | None:
         table, name = node.table, node.name
@@ -96,9 +111,9 @@ class Scope:
             raise source.error(node, f"column {name!r} is ambiguous; write {listed}")
         if not having:
             return None
-        column = known(name, having[0].columns)
-        assert column is not None
-        return having[0].columns[column]
+        found = known(name, having[0].columns)
+        assert found is not None
+        return having[0].columns[found]
 
     def _unknown(self, node: exp.Column, source: Source) -> Exception:
         everywhere = list(self._all())

@@ -9,13 +9,13 @@ rules of relational algebra keep the form simple:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from eddy.dialect.grammar import Source
-from eddy.dialect.trees import own_columns, place_of, reads, rejects
+from eddy.dialect.trees import reads, rejects
 from eddy.query.branch import How
 
 
@@ -51,6 +51,10 @@ class Part:
         yield from self.own
         for one in self.branches:
             yield from one.part.all()
+
+    def surely(self) -> set[int]:
+        """Return the occurrences of which each row of the part has a row, semi and anti joins left out."""
+        return set() if self._full else set(self.own)
 
     def absorb(self, other: Part) -> None:
         """Take the occurrences, conditions and branches of another part into this inner join."""
@@ -137,24 +141,6 @@ class Part:
             if one.how == "left" and reads(condition) & one.part.shown() and rejects(condition, one.part.shown()):
                 del self.branches[k]
                 self.absorb(one.part)
-
-    def key(self, conditions: Sequence[exp.Expression]) -> exp.Column | None:
-        """Return a column of the part that is not null in any row that fulfils some conditions, if one is known."""
-        own = set(self.own)
-        for condition in conditions:
-            for column in own_columns(condition):
-                place = place_of(column)
-                if place is not None and place[0] in own and _settles(condition, column):
-                    return column
-        return None
-
-
-def _settles(condition: exp.Expression, column: exp.Column) -> bool:
-    """Return whether a condition is untrue if this column is NULL: a comparison of it, plus or minus something."""
-    above: exp.Expression | None = column.parent
-    while isinstance(above, exp.Add | exp.Sub | exp.Paren):
-        above = above.parent
-    return isinstance(above, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE) and above is condition
 
 
 def _conditions_below(part: Part) -> Iterator[exp.Expression]:

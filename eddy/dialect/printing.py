@@ -20,7 +20,7 @@ from eddy.query.comparisons import comparable, units_per
 from eddy.query.computed import Computed
 from eddy.query.parser import Compared, Term, parse_predicates
 from eddy.query.query import Query
-from eddy.query.stream import Stream
+from eddy.query.stream import PRESENCE, Stream, present
 from eddy.query.text import query_text
 from stairs.errors import QueryError, SqlError
 
@@ -229,6 +229,8 @@ def _name(name: str) -> str:
 
 
 def _column(stream: str, column: str) -> str:
+    if column == PRESENCE:
+        return present(_name(stream))
     return printed(exp.Column(this=identifier(column), table=identifier(stream)))
 
 

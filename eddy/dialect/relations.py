@@ -10,7 +10,7 @@ from sqlglot import exp
 from eddy.dialect.grammar import Source, printed
 from eddy.dialect.names import Relation, Scope, known
 from eddy.dialect.parts import Hung, Part
-from eddy.dialect.trees import bare, column, conjuncts, is_null, reads, rejects
+from eddy.dialect.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
 from eddy.query.branch import How
 from eddy.query.stream import Stream
 
@@ -36,6 +36,16 @@ class Block:
     scope: Scope
     outputs: dict[str, exp.Expression] = field(default_factory=dict)
     groups: Groups | None = None
+
+    def settle(self) -> None:
+        """Bring the parts into their last form: what is known to be there then needs no test."""
+        self.part.settle()
+        there = self.part.surely()
+        self.outputs = {name: where_present(tree, there) for name, tree in self.outputs.items()}
+        if self.groups is not None:
+            self.groups.keys = [where_present(tree, there) for tree in self.groups.keys]
+            if self.groups.having is not None:
+                self.groups.having = where_present(self.groups.having, there)
 
 
 @dataclass
@@ -107,7 +117,7 @@ class Relations:
             if isinstance(node.this, exp.Table):
                 part, relations, scope = self._joined(node.this, [], ctes, outer)
                 if node.args.get("alias") is not None:
-                    return part, [self._named(relations, scope, node)]
+                    return part, [self._named(relations, scope, node, part)]
                 return part, relations
             return self._flat(node.this, ctes, node.alias, node)
         word = {"Lateral": "LATERAL", "Unnest": "UNNEST", "Values": "VALUES"}.get(type(node).__name__, "this relation")
@@ -128,7 +138,7 @@ class Relations:
         number = len(self.occurrences)
         self.occurrences.append(Occurrence(table, alias, node))
         columns = {one: column((number, one), alias) for one in self.tables[table].schema.names}
-        return Part([number]), [Relation(alias, self._renamed(dict(columns), node))]
+        return Part([number]), [Relation(alias, self._renamed(dict(columns), node), number)]
 
     def _renamed(self, columns: dict[str, exp.Expression], node: exp.Expression) -> dict[str, exp.Expression]:
         """Return columns under the names of an alias such as x(a, b)."""
@@ -150,9 +160,9 @@ class Relations:
         self.depth -= 1
         if block.groups is not None:
             self.distinct.append((block.groups, frozenset(block.part.all())))
-        return block.part, [Relation(alias, self._renamed(block.outputs, place))]
+        return block.part, [Relation(alias, self._renamed(block.outputs, place), block.part.own[0])]
 
-    def _named(self, relations: list[Relation], scope: Scope, node: exp.Expression) -> Relation:
+    def _named(self, relations: list[Relation], scope: Scope, node: exp.Expression, part: Part) -> Relation:
         columns: dict[str, exp.Expression] = {}
         for _, name, tree in scope.star("", node, self.source):
             if name in columns:
@@ -160,7 +170,7 @@ class Relations:
                     node, f"two columns of {node.alias} are named {name!r}; select them under other names"
                 )
             columns[name] = tree
-        return Relation(node.alias, self._renamed(columns, node))
+        return Relation(node.alias, self._renamed(columns, node), part.own[0])
 
     def _check_plain(self, node: exp.Expression) -> None:
         for name, (word, remedy) in _TABLE_CLAUSES.items():
@@ -182,7 +192,7 @@ class Relations:
             relations = inner.relations
         both = scope.with_relations(relations)
         self._check_aliases(both, join)
-        merged, conditions = self._using(join, scope, relations)
+        conditions = self._using(join, scope, relations)
         for one in conjuncts(join.args.get("on")):
             if isinstance(bare(one), exp.Exists | exp.In) and one.find(exp.Query) is not None:
                 raise self.source.error(one, "a subquery in ON is not supported; write it in WHERE")
@@ -199,7 +209,7 @@ class Relations:
             part.absorb(right)
             for one in conditions:
                 part.add(one)
-        both.merged.update(merged)
+        both.merged.update(self._merged(join, scope, relations))
         return part, both
 
     def _outer(
@@ -229,12 +239,12 @@ class Relations:
                     "a FULL OUTER JOIN has two streams and nothing else; LEFT JOIN keeps the rows of one side, with"
                     " any number of joins",
                 )
-            self._guard(scope.relations, part, conditions, join)
-            self._guard(relations, right, conditions, join)
+            self._guard(scope, part)
+            self._guard(Scope(relations), right)
             self._branch(part, "full", right, conditions, join)
             return part, scope.with_relations(relations)
         if side == "LEFT":
-            self._guard(relations, right, conditions, join)
+            self._guard(Scope(relations), right)
             self._branch(part, "left", right, conditions, join)
             return part, scope.with_relations(relations)
         for one in conditions:
@@ -243,7 +253,7 @@ class Relations:
                 if each.how == "left" and rejects(one, each.part.shown()):
                     del part.branches[k]
                     part.absorb(each.part)
-        self._guard(scope.relations, part, conditions, join)
+        self._guard(scope, part)
         self._branch(right, "left", part, conditions, join)
         return right, scope.with_relations(relations)
 
@@ -271,42 +281,40 @@ class Relations:
             )
         part.hang(Hung(how, below), join, self.source)
 
-    def _guard(
-        self, relations: list[Relation], part: Part, conditions: list[exp.Expression], join: exp.Expression
-    ) -> None:
+    def _guard(self, scope: Scope, part: Part) -> None:
         """Make computed columns of a side that may be missing NULL where it is."""
-        missing = set(part.all())
-        for relation in relations:
-            for name, tree in relation.columns.items():
-                if is_null(tree, missing):
-                    continue
-                key = part.key([*conditions, *part.conditions])
-                if key is None:
-                    raise self.source.error(
-                        join,
-                        f"column {name!r} of {relation.alias} may be missing, and no column in ON says when; compare a"
-                        " column of it in ON",
-                    )
-                test = exp.Not(this=exp.Is(this=key.copy(), expression=exp.Null()))
-                relation.columns[name] = exp.Case(ifs=[exp.If(this=test, true=tree.copy())])
+        missing, first = set(part.all()), part.own[0]
+        for columns in (scope.merged, *(one.columns for one in scope.relations)):
+            for name, tree in columns.items():
+                if not is_null(tree, missing):
+                    test = presence(first, self.occurrences[first].alias)
+                    columns[name] = exp.Case(ifs=[exp.If(this=test, true=tree.copy())])
 
-    def _using(
-        self, join: exp.Join, scope: Scope, relations: list[Relation]
-    ) -> tuple[dict[str, exp.Expression], list[exp.Expression]]:
-        """Return the columns that USING merges, by name, and its equalities."""
+    def _using(self, join: exp.Join, scope: Scope, relations: list[Relation]) -> list[exp.Expression]:
+        """Return the equalities of USING."""
+        sides = self._sides(join, scope, relations)
+        return [exp.EQ(this=left.copy(), expression=right.copy()) for left, right in sides.values()]
+
+    def _merged(self, join: exp.Join, scope: Scope, relations: list[Relation]) -> dict[str, exp.Expression]:
+        """Return the columns that USING merges, by name. An outer join has set them to NULL where a side is missing."""
+        side = str(join.args.get("side") or "").upper()
         merged: dict[str, exp.Expression] = {}
-        conditions: list[exp.Expression] = []
-        right = Scope(relations)
+        for name, (left, right) in self._sides(join, scope, relations).items():
+            merged[name] = right if side == "RIGHT" else left
+            if side == "FULL":
+                merged[name] = exp.Anonymous(this="COALESCE", expressions=[left.copy(), right.copy()])
+        return merged
+
+    def _sides(
+        self, join: exp.Join, scope: Scope, relations: list[Relation]
+    ) -> dict[str, tuple[exp.Expression, exp.Expression]]:
+        """Return the columns of both sides that USING names."""
+        found: dict[str, tuple[exp.Expression, exp.Expression]] = {}
         for one in join.args.get("using") or []:
             name = exp.Column(this=one.copy())
             name.meta["start"] = self.source.offset(one)
-            left_tree, right_tree = scope.resolve(name, self.source), right.resolve(name, self.source)
-            conditions.append(exp.EQ(this=left_tree, expression=right_tree))
-            side = str(join.args.get("side") or "").upper()
-            merged[one.name] = right_tree if side == "RIGHT" else left_tree
-            if side == "FULL":
-                merged[one.name] = exp.Anonymous(this="COALESCE", expressions=[left_tree.copy(), right_tree.copy()])
-        return merged, conditions
+            found[one.name] = scope.resolve(name, self.source), Scope(relations).resolve(name, self.source)
+        return found
 
     def _check_aliases(self, scope: Scope, join: exp.Join) -> None:
         names = [one.alias.lower() for one in scope.relations]

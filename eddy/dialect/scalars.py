@@ -21,6 +21,7 @@ from eddy.dialect.grammar import Source, printed, shown
 from eddy.dialect.kinds import NUMBERS, TIMES, family, name_of
 from eddy.dialect.patterns import like, regular
 from eddy.dialect.spans import span
+from eddy.dialect.trees import is_presence
 from eddy.dialect.types import type_of
 from eddy.dialect.values import (
     Value,
@@ -302,11 +303,19 @@ class Scalars:
 
     def _call(self, node: exp.Anonymous) -> Value:
         name = str(node.this).upper()
+        if is_presence(node):
+            return self._presence(node)
         if name not in CALLS:
             raise self.error(
                 node, f"there is no function {name}{_nearest(name)}; docs/guide/sql.md lists the functions"
             )
         return call(self, node, name, node.expressions)
+
+    def _presence(self, node: exp.Anonymous) -> Value:
+        if len(node.expressions) != 1 or not isinstance(node.expressions[0], exp.Column):
+            raise self.error(node, "PRESENT takes the name of a relation")
+        name, kind = self._field(node.expressions[0])
+        return Value(pc.field(name), kind)
 
     def _window(self, node: exp.Window) -> Value:
         raise self.error(

@@ -244,7 +244,7 @@ def _query(
     joins = Joins(source, tables, relations.occurrences)
     if relations.distinct:
         with_distinct(block, relations.distinct, source, relations.occurrences[0].node)
-    block.part.settle()
+    block.settle()
     found = joins.join(block.part)
     start = relations.occurrences[block.part.own[-1]].node
     joins.check_connected(block.part, found, start)

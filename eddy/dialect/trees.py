@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from sqlglot import exp
 
 from eddy.dialect.grammar import identifier
+from eddy.query.stream import PRESENCE
 
 Place = tuple[int, str]
 """(occurrence, column)."""
@@ -18,7 +19,8 @@ Place = tuple[int, str]
 
 def column(place: Place, alias: str) -> exp.Column:
     """Return a resolved column of the occurrence with an alias."""
-    node = exp.Column(this=identifier(place[1]), table=identifier(alias))
+    name = identifier(alias)
+    node = exp.Column(this=name) if place[1] == PRESENCE else exp.Column(this=identifier(place[1]), table=name)
     node.meta["place"] = place
     return node
 
@@ -27,6 +29,53 @@ def place_of(node: exp.Expression) -> Place | None:
     """Return the place of a resolved column, None for any other tree."""
     found = node.meta.get("place") if isinstance(node, exp.Column) else None
     return None if found is None else (int(found[0]), str(found[1]))
+
+
+PRESENCE_CALL = "PRESENT"
+"""The function that says whether a row has a component of a stream."""
+
+
+def presence(occurrence: int, alias: str) -> exp.Anonymous:
+    """Return the condition that a row has a component of an occurrence."""
+    return exp.Anonymous(this=PRESENCE_CALL, expressions=[column((occurrence, PRESENCE), alias)])
+
+
+def is_presence(node: exp.Expression | None) -> bool:
+    """Return whether a tree is a call of PRESENT."""
+    return isinstance(node, exp.Anonymous) and str(node.this).upper() == PRESENCE_CALL
+
+
+def presence_of(node: exp.Expression) -> Place | None:
+    """Return the place that a call of PRESENT asks for, None for any other tree."""
+    return place_of(node.expressions[0]) if is_presence(node) and len(node.expressions) == 1 else None
+
+
+def where_present(node: exp.Expression, there: Collection[int]) -> exp.Expression:
+    """Return a tree as it is for rows that have components of some occurrences: there PRESENT is TRUE."""
+
+    def calls(tree: exp.Expression) -> list[exp.Anonymous]:
+        found = [(one, presence_of(one)) for one in tree.find_all(exp.Anonymous)]
+        return [one for one, place in found if place is not None and place[0] in there]
+
+    if not calls(node):
+        return node
+    root = exp.Paren(this=node.copy())
+    for call in calls(root):
+        case = call.parent.parent if isinstance(call.parent, exp.If) and call.arg_key == "this" else None
+        if isinstance(case, exp.Case) and _is_guard(case):
+            value = case.args["ifs"][0].args["true"]
+            case.replace(exp.Paren(this=value) if isinstance(value, _OPERATORS) else value)
+        else:
+            call.replace(exp.Boolean(this=True))
+    return root.this if isinstance(node, exp.Paren) else bare(root.this)
+
+
+def _is_guard(node: exp.Case) -> bool:
+    """Return whether a CASE has one condition and is NULL elsewhere."""
+    return len(node.args["ifs"]) == 1 and node.args.get("this") is None and node.args.get("default") is None
+
+
+_OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 
 def own_columns(node: exp.Expression) -> list[exp.Column]:
@@ -57,7 +106,7 @@ def replaced(node: exp.Expression, change: Callable[[exp.Column], exp.Expression
     root = node.copy()
     for one in own_columns(root):
         new = change(one)
-        if isinstance(new, exp.Binary | exp.Unary | exp.Between | exp.In) and not isinstance(new, exp.Paren):
+        if isinstance(new, _OPERATORS) and not isinstance(new, exp.Paren):
             new = exp.Paren(this=new)
         one.replace(new)
     return root
@@ -97,7 +146,7 @@ def conjuncts(node: exp.Expression | None) -> Iterator[exp.Expression]:
         yield node
 
 
-_KEEP_NULLS = frozenset({"COALESCE", "IFNULL", "NVL", "GREATEST", "LEAST", "IF", "IIF"})
+_KEEP_NULLS = frozenset({"COALESCE", "IFNULL", "NVL", "GREATEST", "LEAST", "IF", "IIF", PRESENCE_CALL})
 
 
 def is_null(node: exp.Expression, without: Collection[int]) -> bool:
@@ -105,8 +154,15 @@ def is_null(node: exp.Expression, without: Collection[int]) -> bool:
     place = place_of(node)
     if place is not None:
         return place[0] in without
+    if isinstance(node, exp.Null):
+        return True
     if isinstance(node, exp.Paren | exp.Not | exp.Neg | exp.Cast | exp.In | exp.Like | exp.ILike | exp.Escape):
         return is_null(node.this, without)
+    if isinstance(node, exp.Case) and node.args.get("this") is None:
+        default = node.args.get("default")
+        return (default is None or is_null(default, without)) and all(
+            rejects(one.this, without) or is_null(one.args["true"], without) for one in node.args["ifs"]
+        )
     if isinstance(node, exp.And | exp.Or | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Is | exp.Case | exp.If | exp.Query):
         return False
     if isinstance(node, exp.Anonymous):
@@ -128,6 +184,9 @@ def rejects(node: exp.Expression, without: Collection[int]) -> bool:
         return rejects(node.left, without) or rejects(node.right, without)
     if isinstance(node, exp.Or):
         return rejects(node.left, without) and rejects(node.right, without)
+    if is_presence(node):
+        asked = presence_of(node)
+        return asked is not None and asked[0] in without
     if isinstance(node, exp.Not):
         inner = bare(node.this)
         if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):

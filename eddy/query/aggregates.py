@@ -21,6 +21,7 @@ from eddy.filters.conditions import (
 )
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
 from eddy.query.key_types import key_type_of
+from eddy.query.stream import PRESENCE, readable_name
 from stairs.errors import QueryError
 from stairs.plain_types import plain
 
@@ -172,9 +173,8 @@ class Aggregation:
         having: Filter | None,
         group_window: GroupWindow | None,
     ) -> None:
-        pairs = [(stream.name, column) for stream in query.shown for column in stream.schema.names]
-        fields = [pa.field(f"{name}.{column}", query.stream(name).type_of(column)) for name, column in pairs]
-        self._query, self._rows = query, pa.schema(fields)
+        self._query = query
+        self._rows, pairs = query.readable()
         self._pairs = dict(zip(self._rows.names, pairs, strict=True))
         self.inputs: list[Input] = []
         self._read: dict[Place, None] = {}
@@ -221,7 +221,8 @@ class Aggregation:
         else:
             place = self._query.place_of(argument, what)
             self._read[place] = None
-            found = Input(f"{place[0]}.{place[1]}", self._query.stream(place[0]).type_of(place[1]))
+            name = readable_name(*place)
+            found = Input(name, self._rows.field(name).type)
         if value and not is_value(found.kind):
             raise QueryError(f"{what} is {found.kind}, whose values cannot be compared; use a column that can be a key")
         if found not in self.inputs:
@@ -307,7 +308,9 @@ class Aggregation:
             nullable = True
             if one.expression is None:
                 stream, column = self._pairs[one.name]
-                nullable = query.may_lack(stream) or query.stream(stream).schema.field(column).nullable
+                nullable = column != PRESENCE and (
+                    query.may_lack(stream) or query.stream(stream).schema.field(column).nullable
+                )
             fields.append(pa.field(name, one.kind, nullable))
         if self.group_window is not None:
             bounds = [self.group_window.start, self.group_window.end]

@@ -25,7 +25,7 @@ from eddy.query.event_time import span_of
 from eddy.query.lateness import LATE_ROWS, Late
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.query import Query
-from eddy.query.stream import Stream
+from eddy.query.stream import PRESENCE, Stream, present
 from eddy.query.windows import Range, Unbounded
 from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER, JoinGraph, WindowKind
@@ -344,15 +344,24 @@ class BranchedQuery(Query):
                     f"{what}: {text!r} is a column of stream {name}, whose semi or anti branch adds no columns to"
                     ' results; use how="left" for them'
                 )
+        for one in self.shown:
+            if text == present(one.name) and self.may_lack(one.name):
+                return one.name, PRESENCE
         return super().place_of(text, what)
 
     def _output_field(self, name: str, place: tuple[str, str]) -> pa.Field:
         field = super()._output_field(name, place)
-        return field.with_nullable(field.nullable or self.may_lack(place[0]))
+        return field.with_nullable(field.nullable or (self.may_lack(place[0]) and place[1] != PRESENCE))
 
     def may_lack(self, name: str) -> bool:
         """Return whether results may have no component of a stream: those of left branches, and of full outer joins."""
         return self.index(name) in self._nullable
+
+    @property
+    def presences(self) -> frozenset[int]:
+        """The positions of the streams of which `select`, `where` or aggregates read whether a result has a row."""
+        read = (*self.select.values(), *self.where_columns)
+        return frozenset(self.index(name) for name, column in read if column == PRESENCE)
 
     def plans(self, stats: pa.Table, most: int = 20) -> pa.Table:
         """Raise InputError: each inner join has plans of its own."""

@@ -30,7 +30,7 @@ from eddy.query.join_graph import (
 from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
 from eddy.query.parser import column_place, parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
-from eddy.query.stream import Stream
+from eddy.query.stream import PRESENCE, Stream, present, readable_name
 from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph, Window, WindowKind
@@ -132,7 +132,7 @@ class Query:
             self.aggregation = Aggregation(self, group_by, aggregates or {}, having, group_window)
             # The rows of a table without columns cannot be counted.
             places = self.aggregation.places or ((self.shown[0].name, self.shown[0].schema.names[0]),)
-            self.outputs = {f"{name}.{column}": (name, column) for name, column in places}
+            self.outputs = {readable_name(*place): place for place in places}
         else:
             self.outputs = self._outputs(select)
         self.row_schema, self.select = self._read_outputs()
@@ -269,7 +269,8 @@ class Query:
         """Return the columns of each stream that `where` reads, and those that are selected if `selected` says so."""
         columns: list[dict[str, None]] = [{} for _ in self.streams]
         for name, column in self.where_columns + (tuple(self.select.values()) if selected else ()):
-            columns[self.index(name)][column] = None
+            if column != PRESENCE:
+                columns[self.index(name)][column] = None
         return [list(own) for own in columns]
 
     # Time
@@ -330,8 +331,23 @@ class Query:
         """Return whether results may have no component of a stream."""
         return False
 
+    def readable(self) -> tuple[pa.Schema, list[tuple[str, str]]]:
+        """Return what expressions over results can read: the columns "stream.column", and the place of each.
+
+        Of a stream whose component a result may lack, there is also the boolean column "PRESENT(stream)".
+        """
+        places = [(s.name, column) for s in self.shown for column in s.schema.names]
+        fields = [pa.field(f"{s}.{column}", self.stream(s).type_of(column)) for s, column in places]
+        for one in self.shown:
+            if self.may_lack(one.name):
+                places.append((one.name, PRESENCE))
+                fields.append(pa.field(present(one.name), pa.bool_(), False))
+        return pa.schema(fields), places
+
     def _output_field(self, name: str, place: tuple[str, str]) -> pa.Field:
         stream, column = place
+        if column == PRESENCE:
+            return pa.field(name, pa.bool_(), False)
         field = self.stream(stream).schema.field(column)
         return pa.field(name, field.type, field.nullable)
 
@@ -339,12 +355,11 @@ class Query:
         """Return the schema of the results, and the columns to read: those selected, then those of expressions."""
         plain = {name: one for name, one in self.outputs.items() if not isinstance(one, Computed)}
         fields, read = [], dict(plain)
-        places = [(s.name, column) for s in self.shown for column in s.schema.names]
+        schema, places = self.readable()
         for name, one in self.outputs.items():
             if not isinstance(one, Computed):
                 fields.append(self._output_field(name, one))
                 continue
-            schema = pa.schema([pa.field(f"{s}.{column}", self.stream(s).type_of(column)) for s, column in places])
             kind, columns = computed_type(name, one, schema)
             fields.append(pa.field(name, kind))
             for column, place in zip(schema.names, places, strict=True):
@@ -369,7 +384,7 @@ class Query:
         if not computed:
             return list(columns)
         by_place = dict(zip(self.select.values(), columns, strict=True))
-        named = {f"{stream}.{column}": values for (stream, column), values in by_place.items()}
+        named = {readable_name(*place): values for place, values in by_place.items()}
         found = compute(computed, named, count)
         by_name = dict(zip(self.select, columns, strict=True))
         return [found[name] if name in computed else by_name[name] for name in self.outputs]
@@ -400,9 +415,7 @@ class Query:
     def _where(self) -> tuple[tuple[Predicate, ...], tuple[tuple[str, str], ...]]:
         if self.where is None:
             return (), ()
-        pairs = [(s.name, column) for s in self.shown for column in s.schema.names]
-        fields = [pa.field(f"{name}.{column}", self.stream(name).type_of(column)) for name, column in pairs]
-        schema = pa.schema(fields)
+        schema, pairs = self.readable()
         found = conditions(self.where, schema, self.where_place, declared=True)
         read = {name for one in found for name in one.read(schema)}
         return found, tuple(pair for pair, name in zip(pairs, schema.names, strict=True) if name in read)

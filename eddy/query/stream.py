@@ -12,6 +12,19 @@ from eddy.query.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
 from stairs.plain_types import unfit
 
+PRESENCE = "\0present"
+"""Stands for a column where a query reads whether a result has a component of a stream."""
+
+
+def present(stream: str) -> str:
+    """Return the name under which expressions read whether a result has a component of a stream."""
+    return f"PRESENT({stream})"
+
+
+def readable_name(stream: str, column: str) -> str:
+    """Return the name under which expressions read a column of a result."""
+    return present(stream) if column == PRESENCE else f"{stream}.{column}"
+
 
 @dataclass(frozen=True, eq=False)
 class Stream:
@@ -53,6 +66,8 @@ class Stream:
         if doubled or not self.schema.names:
             fault = f"two columns {doubled[0]!r}" if doubled else "no columns"
             raise QueryError(f"stream {self.name}: its schema has {fault}")
+        if PRESENCE in self.schema.names:
+            raise QueryError(f"stream {self.name}: no column can be named {PRESENCE!r}; rename it")
         for one in self.schema:
             why = unfit(one.type)
             if why is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
+from eddy.query.stream import readable_name
 
 
 class ResultsQuery(Query):
@@ -21,7 +22,7 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
 
     more   output columns as in `Query(select=…)`
     """
-    select = {name: f"{stream}.{column}" for name, (stream, column) in query.select.items()}
+    select = {name: readable_name(*place) for name, place in query.select.items()}
     same: dict[str, Any] = {
         "select": {**select, **(more or {})},
         "where": query.where,

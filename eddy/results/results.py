@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.query.query import Query
+from eddy.query.stream import PRESENCE, readable_name
 from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import InputError
 from stairs.plain_types import Column, Rows, taken
@@ -24,6 +25,8 @@ SIGNS = pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 2, 4], np.int32
 
 Place = tuple[int, int]
 """A column of the payload: (stream, number)."""
+PRESENT = -1
+"""The number that stands for whether a combination has a component of the stream."""
 
 
 class Combinations(Protocol):
@@ -98,7 +101,8 @@ class Results:
         places: dict[tuple[str, str], Place] = {
             (stream.name, column): (i, k) for i, stream in enumerate(query.streams) for k, column in enumerate(kept[i])
         }
-        self._where = [(f"{name}.{column}", places[name, column]) for name, column in query.where_columns]
+        places.update({(stream.name, PRESENCE): (i, PRESENT) for i, stream in enumerate(query.streams)})
+        self._where = [(readable_name(*place), places[place]) for place in query.where_columns]
         self._output, self._computed = query.output, query.computes
         self._chosen = [] if count_only or ids_only else [places[place] for place in query.select.values()]
         if count_only:

@@ -27,12 +27,18 @@ LEFT = """
         AND p.at BETWEEN clicks.at AND clicks.at + INTERVAL '5' MINUTE
     LEFT ANTI JOIN orders AS o ON o.user = clicks.user AND o.at BETWEEN clicks.at - INTERVAL '1' MINUTE AND clicks.at
 """
+FULL = """
+    SELECT c.page, c.one, o.two, COALESCE(o.late, FALSE) AS late
+    FROM (SELECT user, at, page, 1 AS one FROM clicks) AS c
+    FULL JOIN (SELECT user, at, 'order' AS two, amount IS NULL AS late FROM orders) AS o
+        ON c.user = o.user AND o.at BETWEEN c.at AND c.at + INTERVAL '5' MINUTE
+"""
 
 
 @pytest.fixture
 def views(spark: SparkSession) -> SparkSession:
-    clicks = [(i % 7, START + dt.timedelta(minutes=i), ("home", "sale", "none")[i % 3]) for i in range(60)]
-    orders = [(i % 5, START + dt.timedelta(minutes=2 * i, seconds=i), i % 4) for i in range(30)]
+    clicks = [(i % 7 or None, START + dt.timedelta(minutes=i), ("home", "sale", "none")[i % 3]) for i in range(60)]
+    orders = [(i % 5 or None, START + dt.timedelta(minutes=2 * i, seconds=i), i % 4) for i in range(30)]
     spark.createDataFrame(clicks, "user long, at timestamp_ntz, page string").createOrReplaceTempView("clicks")
     spark.createDataFrame(orders, "user long, at timestamp_ntz, amount int").createOrReplaceTempView("orders")
     return spark
@@ -43,7 +49,7 @@ def test_results_are_those_of_spark(views: SparkSession) -> None:
     times = {"clicks": "at", "orders": "at"}
     text = f"{JOIN} UNION ALL SELECT c.page, CAST(c.user AS BIGINT), o.page FROM clicks AS c JOIN clicks AS o"
     text += " ON c.user = o.user AND o.at BETWEEN c.at AND c.at + INTERVAL '8' MINUTE"
-    for own in (text, LEFT):
+    for own in (text, LEFT, FULL):
         found = Counter(tuple(row) for row in sql(views, own, times=times, partitions=2).collect())
         assert found == Counter(tuple(row) for row in views.sql(own).collect())
         assert found

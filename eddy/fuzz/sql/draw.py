@@ -77,9 +77,7 @@ class _Writer:
     def statement(self) -> str:
         """Return a random statement."""
         shape = self.source.random()
-        if shape < 0.08:
-            return self._full()
-        text, where = self._from()
+        text, where = self._full() if self.source.random() < 0.12 else self._from()
         if shape < 0.35:
             # A window of event time needs a watermark, so streams that are not kept for ever.
             made = windowed if not self.kept and self.source.random() < 0.7 else grouped
@@ -125,7 +123,7 @@ class _Writer:
         self._number += 1
         return f"r{self._number}"
 
-    def _relation(self, nested: bool = False) -> _Relation:
+    def _relation(self, nested: bool = False, filtered: bool = True) -> _Relation:
         table, alias = self.source.choice(self.tables), self._alias()
         chance = self.source.random()
         if chance < 0.65:
@@ -139,9 +137,14 @@ class _Writer:
                 alias, f"({table} AS {alias} JOIN {self.source.choice(self.tables)} AS {other} ON {on})", own
             )
         inner = Expressions(self.source, _columns("t"))
-        number, text = inner.number(2), inner.text(1)
-        where = f" WHERE {inner.condition(1)}" if self.source.random() < 0.5 else ""
-        body = f"SELECT t.k AS k, {number} AS v, t.d, t.x AS x, {text} AS s, t.f, t.at FROM {table} AS t{where}"
+        # Of these columns, some are not NULL where all columns of their row are.
+        number = self.source.choice((inner.number(2), "7", f"COALESCE({inner.number(1)}, 2)"))
+        text = self.source.choice((inner.text(1), "'here'"))
+        truth = self.source.choice(("t.f", inner.condition(1), f"{inner.any_simple(0)} IS NULL"))
+        where = f" WHERE {inner.condition(1)}" if filtered and self.source.random() < 0.5 else ""
+        body = (
+            f"SELECT t.k AS k, {number} AS v, t.d, t.x AS x, {text} AS s, {truth} AS f, t.at FROM {table} AS t{where}"
+        )
         if chance < 0.9:
             return _Relation(alias, f"({body}) AS {alias}", _columns(alias))
         name = f"w{self._number}"
@@ -200,15 +203,16 @@ class _Writer:
             return f"{outer} IN (SELECT {alias}.k FROM {table} AS {alias}{f' WHERE {rest}' if rest else ''})"
         return f"{self.source.choice(('EXISTS', 'NOT EXISTS'))} (SELECT 1 FROM {table} AS {alias} WHERE {where})"
 
-    def _full(self) -> str:
-        one, other = self._alias(), self._alias()
-        self.seen = _columns(one)
-        right = _Relation(other, f"{self.source.choice(self.tables)} AS {other}", _columns(other))
-        on = self._on(right)
+    def _full(self) -> tuple[str, str]:
+        """Return FROM with a full join, and the condition of WHERE, "" for none."""
+        left, right = (self._relation(filtered=False) for _ in range(2))
+        self.seen = list(left.columns)
+        on = f"ON {self._on(right)}"
+        if self.kept and self.source.random() < 0.3:
+            on = self.source.choice(("USING (k)", f"ON {left.alias}.k < {right.alias}.k + 1"))
         self.seen += right.columns
-        where = f" WHERE {self._expressions().condition(1)}" if self.source.random() < 0.3 else ""
-        left = f"{self.source.choice(self.tables)} AS {one}"
-        return f"SELECT {self._select()} FROM {left} FULL JOIN {right.text} ON {on}{where}"
+        where = self._expressions().condition(1) if self.source.random() < 0.3 else ""
+        return f"FROM {left.text} FULL JOIN {right.text} {on}", where
 
     seen: list[Column] = field(default_factory=list)
 

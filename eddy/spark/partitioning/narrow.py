@@ -10,7 +10,7 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.computed import Computed
 from eddy.query.lateness import Late
 from eddy.query.query import Query
-from eddy.query.stream import Stream
+from eddy.query.stream import Stream, readable_name
 from stairs.plain_types import plain
 
 
@@ -53,7 +53,7 @@ def narrowed(
         window = None if stream.name in query.unwindowed else stream.window
         streams.append(Stream(stream.name, _flat(stream.schema, kept), window, time, late=late))
         inputs.append(_flat(stream.schema, read))
-    select = {name: one if isinstance(one, Computed) else f"{one[0]}.{one[1]}" for name, one in query.outputs.items()}
+    select = {name: one if isinstance(one, Computed) else readable_name(*one) for name, one in query.outputs.items()}
     if not isinstance(query, BranchedQuery):
         return Query(streams, query.on, select=select, where=query.where), tuple(inputs)
     by_name = {stream.name: stream for stream in streams}

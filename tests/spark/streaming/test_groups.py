@@ -143,7 +143,8 @@ def test_sql_with_a_window_runs_on_streaming_views(spark: SparkSession, tmp_path
     for name, frame in inputs.frames(spark).items():
         frame.createOrReplaceTempView(f"streaming_{name}")
     text = """
-        SELECT r.name AS name, window_start, window_end, COUNT(*) AS n FROM streaming_R AS r JOIN streaming_S AS s
+        SELECT r.name AS name, window_start, window_end, COUNT(*) AS n, COUNT(s.there) AS partners
+        FROM streaming_R AS r LEFT JOIN (SELECT k, t, 'yes' AS there FROM streaming_S) AS s
         ON r.k = s.k AND s.t BETWEEN r.t - 8 AND r.t + 8 GROUP BY r.name, TUMBLE(r.t, 7)
     """
     times = {"streaming_R": "t", "streaming_S": "t"}
