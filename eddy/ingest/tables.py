@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from eddy.ingest.values import array_of, cast_exactly
 from stairs.errors import InputError
 from stairs.plain_types import TOO_LONG, from_plain, merged, no_rows, plain, to_plain
 
@@ -30,6 +31,8 @@ def checked_rows(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
         return rows
     if isinstance(rows, pa.RecordBatch | pa.Table):
         table = rows
+    elif type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "reset_index"):
+        return _from_pandas(rows, schema, name)
     elif hasattr(rows, "__arrow_c_stream__"):
         table = _read(pa.table, rows, name)
     elif hasattr(rows, "__arrow_c_array__"):
@@ -38,12 +41,17 @@ def checked_rows(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
         return _from_values(rows, schema, name)
     columns = []
     for field in schema:
-        found = table.schema.get_all_field_indices(field.name)
-        if len(found) != 1:
-            problem = "is missing" if not found else f"occurs {len(found)} times"
-            raise InputError(f"stream {name}: column {field.name!r} {problem} in the columns {table.schema.names}")
-        columns.append(_fitted(_merged_column(table.column(found[0]), field, name), field, name))
+        found = _single(table.schema.get_all_field_indices(field.name), field, table.schema.names, name)
+        columns.append(_fitted(_merged_column(table.column(found), field, name), field, name))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _single(found: Sequence[int], field: pa.Field, names: Sequence[str], name: str) -> int:
+    """Return the index of a column. Raises InputError unless it occurs once."""
+    if len(found) != 1:
+        problem = "is missing" if not found else f"occurs {len(found)} times"
+        raise InputError(f"stream {name}: column {field.name!r} {problem} in the columns {names}")
+    return found[0]
 
 
 def _read(read: Callable[[Any], Found], rows: object, name: str) -> Found:
@@ -101,25 +109,27 @@ def _fitted(column: pa.Array, field: pa.Field, name: str) -> pa.Array:
     if not pt.is_null(column.type) and _family(column.type) != _family(wanted):
         raise InputError(f"{types}; cast it first")
     try:
-        return from_plain(_cast(to_plain(column), plain(wanted)), wanted)
+        return from_plain(cast_exactly(to_plain(column), plain(wanted)), wanted)
     except (pa.ArrowNotImplementedError, *TOO_LONG) as error:
         raise InputError(
             f"{types}, and a value does not fit: {error}; declare the wider type or cast it first"
         ) from error
 
 
-def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Cast a plain column. Raises pa.ArrowInvalid for a value that would change."""
-    if pt.is_null(column.type):
-        return pa.nulls(len(column), wanted)
-    found = column.cast(wanted)
-    if pt.is_floating(wanted) and wanted.bit_width < column.type.bit_width:
-        # Arrow rounds floats without a word.
-        same = pc.or_(pc.equal(found.cast(column.type), column), pc.is_nan(column))
-        if pc.any(pc.invert(same)).as_py():
-            value = column[pc.index(same, False).as_py()]
-            raise pa.ArrowInvalid(f"{value} would be rounded")
-    return found
+# Frames of pandas
+
+
+def _from_pandas(frame: Any, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    """Return a batch of a frame. Columns of objects hold Python values, which pandas' own conversion cuts."""
+    if any(field.name in frame.index.names for field in schema):
+        frame = frame.reset_index()
+    columns = []
+    for field in schema:
+        found = [k for k, column in enumerate(frame.columns) if column == field.name]
+        column = frame.iloc[:, _single(found, field, [*frame.columns], name)]
+        values = column.astype(object).where(column.notna(), None).tolist() if column.dtype == "object" else column
+        columns.append(_column(values, field, name))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 # Python values
@@ -156,25 +166,15 @@ def _column(values: Any, field: pa.Field, name: str) -> pa.Array:
         return _fitted(_merged_column(values, field, name), field, name)
     if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
         return _fitted(_merged_column(_read(pa.chunked_array, values, name), field, name), field, name)
-    wanted = plain(field.type)
     if isinstance(values, str | bytes):
         raise InputError(
             f"stream {name}: column {field.name!r} is {values!r}; give a sequence with a value for each row"
         )
+    if getattr(values, "dtype", "object") != "object":
+        # An array of NumPy, a series of pandas: the type of its elements says what they are.
+        read = pa.array if isinstance(values, np.ndarray) else pa.Array.from_pandas  # NaN is a null in pandas only
+        return _fitted(_merged_column(_read(read, values, name), field, name), field, name)
     try:
-        # Arrow takes 1.5 for 1 where it expects an integer.
-        if _truncates(pa.array(values).type, wanted):
-            raise TypeError("the values are floats or decimals; make them integers")
-        return from_plain(pa.array(values, wanted), field.type)
+        return from_plain(array_of(values, plain(field.type)), field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"stream {name}: column {field.name!r} of type {field.type}: {error}") from error
-
-
-def _truncates(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether values of a plain type would be cut off to integers, here or in a part of a nested type."""
-    if pt.is_struct(found) and pt.is_struct(wanted):
-        parts = [(part.type, wanted.field(part.name).type) for part in found if wanted.get_field_index(part.name) >= 0]
-        return any(_truncates(one, other) for one, other in parts)
-    if pt.is_nested(found) and pt.is_nested(wanted) and found.num_fields == wanted.num_fields:
-        return any(_truncates(found.field(k).type, wanted.field(k).type) for k in range(found.num_fields))
-    return pt.is_integer(wanted) and (pt.is_floating(found) or pt.is_decimal(found))

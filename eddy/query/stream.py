@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from eddy.filters.conditions import Filter, Predicate, conditions
 from eddy.query.lateness import Late, check_late
+from eddy.query.schemas import schema_of
 from eddy.query.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
 from stairs.plain_types import unfit
@@ -31,7 +32,9 @@ class Stream:
     """One input of a join.
 
     name    unique in the query; a query may use the same source under several names
-    schema  the columns, with their types
+    schema  the columns, with their types: a pyarrow.Schema, or what has or describes one: a frame of pandas, Polars or
+            Spark, a relation of DuckDB, a dict from names to types (`eddy.query.schemas.schema_of`). The attribute is
+            a pyarrow.Schema
     window  the tuples that can still be part of a result: `Rows`, `Range` or `Unbounded`; None = as long as intervals
             between event times allow results (`Query`), `Unbounded` in a query without intervals
     time    the column of event times, None = no event times
@@ -57,11 +60,8 @@ class Stream:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise QueryError(f"the name of a stream must be a string that is not empty, not {self.name!r}")
-        if not isinstance(self.schema, pa.Schema):
-            raise QueryError(
-                f"stream {self.name}: its schema is no pyarrow.Schema but {type(self.schema).__name__}; make one with"
-                " pyarrow.schema([(column, type), …])"
-            )
+        # A frozen class can set a field in this way only.
+        object.__setattr__(self, "schema", schema_of(self.schema, f"stream {self.name}: "))
         doubled = sorted({name for name in self.schema.names if self.schema.names.count(name) > 1})
         if doubled or not self.schema.names:
             fault = f"two columns {doubled[0]!r}" if doubled else "no columns"
@@ -83,7 +83,6 @@ class Stream:
             raise QueryError(f"stream {self.name}: a RANGE window needs event times; name its time column with time=…")
         if self.late is not None:
             check_late(self.late, f"stream {self.name}: ")
-        # A frozen class can set a field in this way only.
         object.__setattr__(self, "conditions", conditions(self.filter, self.schema, f"stream {self.name}: its filter"))
 
     def type_of(self, column: str) -> pa.DataType:

@@ -131,7 +131,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "one value for a column": ({"k": "xyz", "n": [1], "t": [DAY]}, "column 'k' is 'xyz'; give a sequence"),
     "a text for a number": ([{"k": "x", "n": "1", "t": DAY}], "column 'n' of type int64: "),
-    "a fraction for a number": ([{"k": "x", "n": 1.5, "t": DAY}], "column 'n' of type int64: the values are floats"),
+    "a fraction for a number": ([{"k": "x", "n": 1.5, "t": DAY}], "'n' of type int64: 1.5 is of class float; give"),
     "too large a number": (
         {"k": ["x"], "n": pa.array([1 << 63], pa.uint64()), "t": [DAY]},
         "column 'n' is uint64, the query declares int64, and a value does not fit: .*9223372036854775808",

@@ -56,7 +56,7 @@ WRONG: list[tuple[str, Build, list[str]]] = [
     ("a name twice", lambda: query(streams=[stream("R"), stream("R")]), ["R"]),
     ("an empty name", lambda: query(streams=[stream("R"), stream("")]), ["name"]),
     ("no stream", lambda: query(streams=[stream("R"), "S"]), ["Stream", "str"]),
-    ("no schema", lambda: query(streams=[stream("R"), stream("S", schema={"a": "int"})]), ["S", "schema"]),
+    ("no schema", lambda: query(streams=[stream("R"), stream("S", schema=["a"])]), ["S", "schema"]),
     (
         "a column twice",
         lambda: query(streams=[stream("R"), stream("S", schema=pa.schema([("a", pa.int64()), ("a", pa.int64())]))]),
