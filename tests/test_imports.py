@@ -18,6 +18,7 @@ LAYERS = ("stairs", "jisc", "eddy", "bench")
 WITHOUT_CIRCLES = ("stairs", "jisc", "bench")
 """Packages in which imports form no cycle, those in functions and type-checking blocks included."""
 SPARK_MODULES = (
+    "eddy.query.schemas",  # of a schema of Spark, which brings pyspark
     "eddy.spark",
     "eddy.demo",
     "bench.balancing",
