@@ -6,6 +6,9 @@ A group may have results from all partitions, so one operator sees all of them. 
 committed, in the order of batches, with the watermark after the batch. Nothing depends on how the results were dealt to
 files, because aggregates do not depend on the order of rows. The state after a batch is durable before the sink gets
 the rows. So a batch that is published again, after a stop at any point, has the same rows, and each result counts once.
+
+The groups of a batch follow from those of the batch before it and from no others. The manifests say with which batch
+the groups began, so only that batch follows from none.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from eddy.query.query import Query
 from eddy.query.ungrouped import ungrouped
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.groups.batch import as_rows
-from eddy.spark.groups.state import GroupsFiles
+from eddy.spark.groups.state import GroupsFiles, Saved
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.staging import read_batches
 from eddy.spark.streaming.worker.output_files import ResultFile
@@ -31,39 +34,90 @@ from stairs.memory.allowance import Allowance
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from eddy.spark.streaming.state.manifest import Manifest
+
+GROUPS_BEGIN = "groups_begin"
+"""Name of the first batch whose results are aggregated in `extra` of manifests; there None without aggregates."""
+
 
 class GroupsSink(Sink):
     """Takes the results of a streaming join and gives the rows of their groups to another sink.
 
-    watermark   the one after the batch to be published, in ticks
+    Before each `publish`, and before `prepare` if a batch is committed, `committed` says which manifest is the newest.
     """
 
     def __init__(self, inner: Sink, query: Query, root: Path) -> None:
-        self._inner, self._query = inner, query
+        self._inner, self._query, self._root = inner, query, root
         self._files = GroupsFiles(root, query)
         self._groups: Groups | None = None
         self._batch: int | None = None
         """The batch after which `_groups` are; None before the first."""
-        self.watermark: int | None = None
+        self._first: int | None = None
+        self._watermark: int | None = None
+
+    @property
+    def recoveries(self) -> list[str]:
+        """Texts on files of groups that were restored from their copies."""
+        return self._files.recoveries
+
+    def committed(self, manifest: Manifest) -> None:
+        """Take the newest manifest: the first batch of the groups, and the watermark after its own batch.
+
+        Raises StreamingStateError for a checkpoint without aggregates.
+        """
+        self._first = manifest.extra[GROUPS_BEGIN]
+        if self._first is None:
+            raise StreamingStateError(
+                f"the checkpoint {self._root} belongs to a join without aggregates, whose earlier results are not"
+                " counted; use a new one"
+            )
+        self._watermark = manifest.watermarks["engine"]
+
+    def check(self, batch: int, results: Sequence[str], published: bool) -> None:
+        """Raise StreamingStateError unless the groups after a committed batch are there, or can be made.
+
+        They can be made while the batch is not published, from those of the batch before.
+        """
+        if not self._made(batch, results):
+            before = self._before(batch)
+            if published:
+                self._files.read(batch)
+                raise StreamingStateError(
+                    f"{self._files.path(batch)} has the groups of other results of the join than the manifest of batch"
+                    f" {batch}, whose groups were published; restore both from one backup, or start with a new"
+                    " checkpoint"
+                )
+            if before is not None:
+                self._files.read(before)
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """See `Sink.prepare`; the inner sink gets the schema of groups."""
-        self._files.check()
         super().prepare(schema=schema, owner=owner, scratch=scratch / "joined")
         self._inner.prepare(schema=self._query.output_schema, owner=owner, scratch=scratch)
         self._files.begin()
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
         """Aggregate the results of a batch, and publish the rows of groups that they complete."""
-        done = self._files.batches()
-        if batch in done:
-            given: Sequence[str] = self._files.read(batch).files
-        else:
-            given = self._aggregate(batch, files, done)
+        made = self._made(batch, files)
+        given: Sequence[str] = self._aggregate(batch, files) if made is None else made.files
         self._inner.publish(batch, given, spark)
 
-    def _aggregate(self, batch: int, files: Sequence[str], done: list[int]) -> list[str]:
-        before = max((one for one in done if one < batch), default=None)
+    def _made(self, batch: int, results: Sequence[str]) -> Saved | None:
+        """Return the groups after a batch, None if they are not made of these results.
+
+        Another attempt to join the batch gave other files if the manifest that named them is lost.
+        """
+        if batch not in self._files.batches():
+            return None
+        saved = self._files.read(batch)
+        return saved if saved.results == tuple(results) else None
+
+    def _before(self, batch: int) -> int | None:
+        """Return the batch from whose groups those of a batch follow, None if they are the first."""
+        return None if batch == self._first else batch - 1
+
+    def _aggregate(self, batch: int, files: Sequence[str]) -> list[str]:
+        before = self._before(batch)
         groups = self._groups
         if groups is None or self._batch != before:
             groups = Groups(self._query, False, False, Allowance())
@@ -72,14 +126,14 @@ class GroupsSink(Sink):
         # Set again when the batch is complete: after an exception the groups are read anew.
         self._groups = None
         rows = pa.Table.from_batches([*read_batches(self.paths(batch, files))]) if files else None
-        found, commit = groups.follow(as_rows(self._query, rows), self.watermark, False)
+        found, commit = groups.follow(as_rows(self._query, rows), self._watermark, False)
         groups.commit(commit)
         given: list[str] = []
         if self._inner.writes:
             out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._query.output_schema))
             out.write(found)
             given = [one.file for one in out.close()]
-        self._files.write(batch, groups, self.watermark, given)
+        self._files.write(batch, groups, self._watermark, files, given)
         self._groups, self._batch = groups, batch
         return given
 
@@ -102,8 +156,8 @@ def sink_of(inner: Sink, query: Query | None, root: Path, begun: bool) -> Sink:
         return inner
     if begun and not found:
         raise StreamingStateError(
-            f"the checkpoint {root} belongs to a join without aggregates, whose earlier results are not counted; use a"
-            " new one"
+            f"the checkpoint {root} has no directory 'groups'. If it belongs to a join without aggregates, use a new"
+            " one, because its earlier results are not counted; if the directory is lost, restore it from a backup"
         )
     return GroupsSink(inner, query, root)
 

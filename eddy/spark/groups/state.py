@@ -3,7 +3,8 @@
     groups/0000000007        after batch 7: groups, and the file of rows that the batch gave
     groups/0000000007-copy
 
-The file of a batch is written before its rows are published, so a batch that comes again gives the same rows.
+The file of a batch is written before its rows are published, so a batch that comes again gives the same rows. It names
+its batch and the results of the join that it took, so a file of another batch or of another attempt is recognised.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from eddy.aggregates.groups import Groups
@@ -26,16 +28,32 @@ from eddy.spark.streaming.state.durable import make_directories, read_twice, wri
 from eddy.storage.json_form import fields, integer, list_of, mapping, optional, text
 from eddy.storage.sections import FileKind, pack, unpack
 
-GROUPS = FileKind("file of groups", b"eddygrps", 1, StreamingStateError, "a streaming join", "read")
+GROUPS = FileKind("file of groups", b"eddygrps", 2, StreamingStateError, "a streaming join", "read")
 _TICK = optional(integer(-(1 << 63), (1 << 63) - 1))
-_FORM = fields({"query": mapping, "watermark": _TICK, "files": list_of(text), "groups": HEADER})
+_FORM = fields(
+    {
+        "batch": integer(0, (1 << 63) - 1),
+        "query": mapping,
+        "watermark": _TICK,
+        "results": list_of(text),
+        "files": list_of(text),
+        "groups": HEADER,
+    }
+)
 _COPY = "-copy"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """The contents of a file: the rows that the batch gave, the watermark after it, and the groups."""
+    """The contents of a file.
 
+    results    the files of results of the join that the batch added
+    files      the files of rows that the batch gave
+    watermark  the one after the batch
+    header, sections   the groups
+    """
+
+    results: tuple[str, ...]
     files: tuple[str, ...]
     watermark: int | None
     header: dict[str, object]
@@ -47,11 +65,17 @@ class GroupsFiles:
 
     def __init__(self, root: Path, query: Query) -> None:
         self._root, self._query = root / "groups", query
+        self.recoveries: list[str] = []
+        """Texts on files that were restored from their copies."""
 
     @property
     def begun(self) -> bool:
         """Whether the checkpoint is one of a join with aggregates."""
         return self._root.exists()
+
+    def path(self, batch: int) -> Path:
+        """Return the path of the file after a batch."""
+        return self._root / batch_name(batch)
 
     def begin(self) -> None:
         """Make the directory."""
@@ -62,24 +86,33 @@ class GroupsFiles:
         names = {path.name.removesuffix(_COPY) for path in self._root.iterdir()} if self.begun else set()
         return sorted(batch for name in names if (batch := batch_named(name)) is not None)
 
-    def write(self, batch: int, groups: Groups, watermark: int | None, files: Sequence[str]) -> None:
+    def write(
+        self, batch: int, groups: Groups, watermark: int | None, results: Sequence[str], files: Sequence[str]
+    ) -> None:
         """Write the groups after a batch."""
         header, sections = groups_sections(groups)
         # In the form in which it is read: sequences are lists.
         own = json.loads(json.dumps(query_text(self._query)))
-        whole = {"query": own, "watermark": watermark, "files": list(files), "groups": header}
-        path = self._root / batch_name(batch)
+        taken = {"results": list(results), "files": list(files)}
+        whole = {"batch": batch, "query": own, "watermark": watermark, **taken, "groups": header}
+        path = self.path(batch)
         write_twice(path, path.with_name(path.name + _COPY), pack(whole, sections, GROUPS))
 
     def read(self, batch: int) -> Saved:
-        """Return what is written after a batch. Raises StreamingStateError if it is damaged, or of another query."""
-        path = self._root / batch_name(batch)
-        found = read_twice(path, path.with_name(path.name + _COPY), self._parsed)
+        """Return what is written after a batch.
+
+        Raises StreamingStateError if it is missing or damaged, or of another batch or query.
+        """
+        path = self.path(batch)
+        found = read_twice(path, path.with_name(path.name + _COPY), partial(self._parsed, batch))
         if found.value is None:
+            damages = "; ".join(found.damages)
+            state = f"is damaged, and so is its copy: {damages}" if damages else "is missing, and so is its copy"
             raise StreamingStateError(
-                f"{path}, the groups after batch {batch}, is damaged, and so is its copy: {'; '.join(found.damages)};"
-                " restore one of them from a backup, or start with a new checkpoint"
+                f"{path}, the groups after batch {batch}, {state}; restore one of them from a backup, or start with a"
+                " new checkpoint"
             )
+        self.recoveries += found.repairs
         return found.value
 
     def fill(self, saved: Saved, groups: Groups) -> None:
@@ -91,20 +124,18 @@ class GroupsFiles:
     def clean(self, before_batch: int) -> None:
         """Remove the files of batches before this one, except the newest of them, from which the next batch follows."""
         for batch in [one for one in self.batches() if one < before_batch][:-1]:
-            path = self._root / batch_name(batch)
+            path = self.path(batch)
             for one in (path, path.with_name(path.name + _COPY)):
                 with contextlib.suppress(FileNotFoundError):
                     one.unlink()
 
-    def check(self) -> None:
-        """Raise StreamingStateError if the newest file is damaged, or of another query."""
-        if batches := self.batches():
-            self.read(batches[-1])
-
-    def _parsed(self, data: bytes) -> Saved:
+    def _parsed(self, batch: int, data: bytes) -> Saved:
         header, sections = unpack(data, GROUPS)
         GROUPS.check(header, _FORM)
+        if header["batch"] != batch:
+            raise StreamingStateError(f"it has the groups after batch {header['batch']}, not after {batch}")
         differs = difference(header["query"], self._query, where="the checkpoint")
         if differs is not None:
             raise StreamingStateError(f"these are groups of another query: {differs}; start with a new checkpoint")
-        return Saved(tuple(header["files"]), header["watermark"], header["groups"], sections)
+        results, files = tuple(header["results"]), tuple(header["files"])
+        return Saved(results, files, header["watermark"], header["groups"], sections)

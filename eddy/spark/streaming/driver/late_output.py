@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from eddy.query.lateness import Late, span_text
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.state.late_files import check_late_file
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.tasks import LateCount
 
@@ -66,6 +67,7 @@ class LateOutput:
             choice, stream = self._choices[file.stream], self._query.streams[file.stream]
             if not callable(choice):
                 continue
+            check_late_file(self._directory / file.file)
             with pq.ParquetFile(self._directory / file.file) as reader:
                 rows = reader.read().cast(stream.schema)
             try:

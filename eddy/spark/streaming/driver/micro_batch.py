@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from eddy.log import LOG
 from eddy.query.query import Query
-from eddy.spark.errors import SparkJoinError, error_of_worker
-from eddy.spark.groups.sink import GroupsSink
+from eddy.spark.errors import SparkJoinError, StreamingStateError, error_of_worker
+from eddy.spark.groups.sink import GROUPS_BEGIN, GroupsSink
 from eddy.spark.hops.placing import Placement
 from eddy.spark.hops.saved import UNPLACED
 from eddy.spark.job_description import described
@@ -53,6 +53,7 @@ from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.driver.workers import Workers
 from eddy.spark.streaming.state.identity import Change
+from eddy.spark.streaming.state.late_files import check_late_file
 from eddy.spark.streaming.state.manifest import GroupState, Manifest, OutputFile
 from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.spark_files import check_spark_files
@@ -123,6 +124,7 @@ class MicroBatches:
         self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
         self._forget = False
         locations.delete_old_engines()
+        self._check_groups()
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
         self._events = Events(self.title, settings.memory, self.metrics)
         self._events.recoveries(context.checkpoint.recoveries)
@@ -169,8 +171,14 @@ class MicroBatches:
         return self._context.job.query
 
     def late_files(self, stream: int) -> list[str]:
-        """Return the files of a stream's late rows, of all committed batches."""
-        return [str(path) for path in self._context.checkpoint.late_files(stream)]
+        """Return the files of a stream's late rows, of all committed batches.
+
+        Raises StreamingStateError for a file that is missing, damaged, or in the place of another one.
+        """
+        found = self._context.checkpoint.late_files(stream)
+        for path in found:
+            check_late_file(path)
+        return [str(path) for path in found]
 
     @property
     def late_counts(self) -> dict[str, int]:
@@ -300,6 +308,28 @@ class MicroBatches:
         if lost and plan.held is not None:
             LOG.warning("%s: batch %d: loaded the windows of nodes %s from the log", self.title, batch, lost)
 
+    def _groups_begin(self, batch: int) -> int | None:
+        """Return the first batch whose results are aggregated, None without aggregates; `batch` is the next one."""
+        if not isinstance(self._context.sink, GroupsSink):
+            return None
+        begun: int | None = None if self.manifest is None else self.manifest.extra[GROUPS_BEGIN]
+        return batch if begun is None else begun
+
+    def _check_groups(self) -> None:
+        """Raise StreamingStateError if groups of aggregates are lost that the next batch follows from."""
+        sink, manifest = self._context.sink, self.manifest
+        if manifest is None:
+            return
+        if isinstance(sink, GroupsSink):
+            sink.committed(manifest)
+            results = [one.file for one in manifest.results]
+            sink.check(manifest.batch, results, self._context.checkpoint.is_published(manifest.batch))
+            self._context.checkpoint.recoveries += sink.recoveries
+        elif manifest.extra[GROUPS_BEGIN] is not None:
+            raise StreamingStateError(
+                f"the checkpoint {self.checkpoint} belongs to a join with aggregates; use a new one"
+            )
+
     def _measured(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> None:
         """Let a placement that follows figures have those of a batch."""
         if not reports or not self.placing.measures:
@@ -336,7 +366,7 @@ class MicroBatches:
     def _publish_results(self, manifest: Manifest) -> None:
         sink = self._context.sink
         if isinstance(sink, GroupsSink):
-            sink.watermark = manifest.watermarks["engine"]
+            sink.committed(manifest)
         try:
             sink.publish(manifest.batch, [one.file for one in manifest.results], self._context.spark)
         except Exception as problem:
@@ -471,6 +501,7 @@ class MicroBatches:
                 "options": self._context.job.options.text,
                 "taken": plan.taken,
                 "placement": self.placing.saved(plan.hops),
+                GROUPS_BEGIN: self._groups_begin(batch),
                 **extra,
             },
         )

@@ -273,7 +273,8 @@ class StreamingJoinQuery:
 
         Includes late rows of earlier starts; they are never deleted. Excludes rows with a null key, which match
         nothing, and rows that arrived while the query had late="count" for the stream. Columns: those that the query
-        needs. Raises SparkJoinError for an unknown stream.
+        needs. Raises SparkJoinError for an unknown stream, and StreamingStateError for a file of late rows that is
+        missing or damaged.
         """
         names = [own.name for own in self._batches.query.streams]
         if stream not in names:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from eddy.spark.partitioning.engine import as_spark
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.durable import private_opener, sync_directory
+from eddy.spark.streaming.state.late_files import named_in_footer
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.types import spark_schema
 
@@ -52,6 +53,7 @@ def write_late(directory: Path, batch: int, stream: int, rows: list[pa.RecordBat
     name = f"{batch_name(batch)}-{stream}-{uuid.uuid4().hex}.parquet"
     table = pa.Table.from_batches(rows)
     table = as_spark(table, spark_schema(table.schema))
+    table = table.cast(named_in_footer(table.schema, name))
     with open(directory / name, "xb", opener=private_opener) as file:
         pq.write_table(table, file)
     return _durable(directory, name, table.num_rows, stream)

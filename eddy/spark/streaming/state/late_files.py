@@ -1,0 +1,35 @@
+"""The check of a file of late rows before it is read: it is whole, and it is the file of its name.
+
+Parquet has no digest of a file. So the footer of a file of late rows has its name: a file that lies in another's place
+is recognised, also after the manifest that named it has gone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eddy.spark.errors import StreamingStateError
+
+_NAME = b"eddy.file"
+
+
+def named_in_footer(schema: pa.Schema, name: str) -> pa.Schema:
+    """Return the schema with which a file is written, so that its footer has its name."""
+    return schema.with_metadata({**(schema.metadata or {}), _NAME: name.encode()})
+
+
+def check_late_file(path: Path) -> None:
+    """Raise StreamingStateError, which names the file, if it is missing, damaged or another one. Reads its footer."""
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (OSError, pa.ArrowException) as problem:
+        why = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read ({problem})"
+        raise StreamingStateError(f"{path}, a file of late rows, {why}; restore it from a backup") from problem
+    written = metadata.get(_NAME, b"").decode(errors="replace")
+    if written != path.name:
+        raise StreamingStateError(
+            f"{path}, a file of late rows, has those of {written or 'another program'}; restore it from a backup"
+        )
