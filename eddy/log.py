@@ -1,6 +1,7 @@
 """Logging for operators, under the logger "eddy"; the library installs no handler.
 
-    WARNING  refused calls (push, transition, snapshot, checkpoint) and recoveries (a state rebuilt from the log)
+    WARNING  refused calls (push, transition, snapshot, checkpoint), recoveries (a state rebuilt from the log), and a
+             query that starts with streams whose rows are kept forever
     INFO     start and end of streaming joins
     DEBUG    transitions between plans and stored states, each with its reason; micro-batches
 
@@ -10,7 +11,9 @@ A push logs nothing unless one of these happens in it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -27,6 +30,31 @@ def log_refusal(call: str, problem: Exception) -> None:
     """Log that a call was refused, unless the exception comes after a push that committed."""
     if not isinstance(problem, LateRowsError):
         LOG.warning("%s was refused: %s: %s", call, type(problem).__name__, problem)
+
+
+_TOLD: ContextVar[bool] = ContextVar("told", default=False)
+
+
+@contextmanager
+def endless_told() -> Iterator[None]:
+    """Let no runtime that is made in the body say which streams it keeps forever: its owner does, once."""
+    token = _TOLD.set(True)
+    try:
+        yield
+    finally:
+        _TOLD.reset(token)
+
+
+def log_endless(what: str, streams: Sequence[str]) -> None:
+    """Log the streams of a query that starts whose rows it keeps for as long as it runs; nothing if there are none."""
+    if streams and not _TOLD.get():
+        LOG.warning(
+            "%s keeps all rows of %s for as long as it runs, so its memory grows without end; give the stream"
+            " window=Rows(n) or Range(d), or bound the event times of both sides in a predicate, such as 'S.t BETWEEN"
+            " R.t AND R.t + 1 h'",
+            what,
+            ", ".join(streams),
+        )
 
 
 def refusals(call: Callable[P, T]) -> Callable[P, T]:

@@ -15,7 +15,7 @@ from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
 from eddy.join_engine import JoinEngine, Options
 from eddy.live.engine_parts import load_engine, options_from, to_parts
-from eddy.log import refusals
+from eddy.log import log_endless, refusals
 from eddy.push.push import end, load, push
 from eddy.push.records import LastPush
 from eddy.push.transaction import recover
@@ -132,6 +132,8 @@ class Runtime:
         self._engine = JoinEngine(query, options)
         self.output_schema = self._engine.output_schema
         """The schema of the tables that `push` returns."""
+        if not bounded:
+            log_endless("the query", query.endless)
 
     __reduce_ex__ = refuse_copy
 

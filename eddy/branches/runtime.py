@@ -17,6 +17,7 @@ from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
 from eddy.join_engine import JoinEngine, Options
+from eddy.log import log_endless
 from eddy.push.trim import spare_bytes, trim
 from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
@@ -45,6 +46,8 @@ class BranchedRuntime(Runtime):
         self._turn = Turn()
         self._engine = BranchedEngine(query, own, bounded)
         self.output_schema = self._engine.output_schema
+        if not bounded:
+            log_endless("the query", query.endless)
 
     def _settle(self) -> None:
         self._engine.recover()

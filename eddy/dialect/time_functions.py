@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from eddy.dialect.calls import Call, Parts, constant_text
 from eddy.dialect.kinds import TIMES, name_of
+from eddy.dialect.local_times import floored
 from eddy.dialect.values import Value, converted, unified, widened
 from eddy.query.key_types.times import UNITS
 
@@ -64,7 +65,7 @@ def _date_trunc(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
     value = _time(scalars, node, parts[1], "DATE_TRUNC")
     if value.family == "date":
         value = converted(value, pa.timestamp("s"))
-    return Value(pc.floor_temporal(value.arrow, unit=unit), value.kind)
+    return Value(floored(value.arrow, value.kind, unit), value.kind)
 
 
 def _tumble(end: bool) -> Call:

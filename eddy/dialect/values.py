@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from eddy.dialect.kinds import DIGITS, MOST_DIGITS, as_decimal, common, digits_of, family, wide
 from eddy.dialect.kinds import decimal as decimal_type
+from eddy.dialect.local_times import floored, local_date
 from eddy.query.key_types.times import UNITS
 
 FLOOR_UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
@@ -145,7 +146,7 @@ def cast(value: Value, kind: pa.DataType) -> Value | None:
     if source == "date" and target == "timestamp" and kind.tz is None:
         return converted(value, kind)
     if source == "timestamp" and target == "date":
-        return Value(pc.floor_temporal(arrow, unit="day").cast(pa.date32()), pa.date32())
+        return Value(local_date(arrow, own), pa.date32())
     return None
 
 
@@ -166,7 +167,7 @@ def _to_unit(value: Value, kind: pa.DataType) -> Value | None:
         return None
     arrow = value.arrow
     if UNITS.index(kind.unit) < UNITS.index(value.kind.unit):
-        arrow = pc.floor_temporal(arrow, unit=FLOOR_UNITS[kind.unit])
+        arrow = floored(arrow, value.kind, FLOOR_UNITS[kind.unit])
     return Value(arrow.cast(kind), kind)
 
 

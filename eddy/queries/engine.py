@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eddy.log import refusals
+from eddy.log import log_endless, refusals
 from eddy.push.push import Prepared
 from eddy.push.turn import Turn, in_turn
 from eddy.queries.family import Family
@@ -156,6 +156,7 @@ class Engine:
         self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
         self._queries, self._running = {**self._queries, name: started}, {**self._running, name: started}
         self._undo = None
+        log_endless(f"query {name!r}", query.endless)
         return started
 
     @in_turn

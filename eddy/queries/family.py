@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Filter
 from eddy.ingest.arrivals import keep_arrivals, keep_rows
+from eddy.log import endless_told
 from eddy.push.push import Prepared, prepare, settle
 from eddy.push.transaction import recover, roll_back
 from eddy.queries.found import Found, Shares
@@ -216,7 +217,8 @@ class Family:
             return
         plan = None if self.tree is None else self.tree.text(query.graph.names)
         plan = plan if self.runtime is None else self.runtime.plan
-        runtime = Runtime(query, plan, **self._options)  # type: ignore[arg-type]
+        with endless_told():
+            runtime = Runtime(query, plan, **self._options)  # type: ignore[arg-type]
         batches = [rows.get(name) for name in self.names]
         self.complete_from, self.whole = complete_from, True
         kept = keep_rows(batches, self._wanted(batches))

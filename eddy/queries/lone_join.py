@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from eddy.branches.records import Commit
 from eddy.branches.runtime import BranchedRuntime
+from eddy.log import endless_told
 from eddy.push.push import Prepared, prepare, settle
 from eddy.push.transaction import recover, roll_back
 from eddy.queries.changes import CHANGES, How
@@ -142,7 +143,8 @@ class LoneJoin:
         return Query(placed, query.on, select={**select, **places}, where=list(query.conditions) or None)
 
     def _made(self, plan: str | None = None) -> Runtime:
-        return Runtime(self.query, plan, output=self.output, **self._options)
+        with endless_told():
+            return Runtime(self.query, plan, output=self.output, **self._options)
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from eddy.log import log_endless
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
 from eddy.queries.found import Found, Shares
@@ -81,6 +82,7 @@ class RunningQuery(Life):
         for version in self.live:
             check_change(self.name, version.query, query, how, self.output)
         self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
+        log_endless(f"query {self.name!r}", query.endless)
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         return self._engine.make(number, query, start, warm, self.output)

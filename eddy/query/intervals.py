@@ -67,9 +67,10 @@ def warn_caller(text: str) -> None:
 
 
 class Intervals:
-    """The comparisons of event times of a query, its *intervals*, and the windows that follow from them.
+    """The *intervals* of a query, which are comparisons and equalities of event times, and the windows that follow.
 
-    found     the intervals
+    found     the comparisons among them
+    equal     the equalities: for each, the positions of the streams whose event times are equal
     derived   by name the streams without a window of their own, if there are intervals: the ticks of their windows
     """
 
@@ -84,6 +85,7 @@ class Intervals:
         self._index = {stream.name: i for i, stream in enumerate(streams)}
         times = {(stream.name, stream.time) for stream in streams}
         self.found = [one for one in comparisons if times.issuperset(one.columns) and not one.differs]
+        self.equal = [one for one in self._equalities() if len(one) > 1]
         self.derived: dict[str, int] = {}
 
     def with_windows(self, what: str = "query") -> tuple[Stream, ...]:
@@ -94,9 +96,9 @@ class Intervals:
         Raises QueryError if the intervals contradict each other, or would keep a stream forever. Warns if the windows
         contradict them.
         """
-        if not self.found:
+        if not self.found and not self.equal:
             return tuple(s if s.window is not None else replace(s, window=Unbounded()) for s in self._streams)
-        texts = " AND ".join(map(str, self.found))
+        texts = " AND ".join([*map(str, self.found), *map(self._equality, self.equal)])
         most = self.most()
         if most is None:
             raise QueryError(f"no event times fulfil all of {texts}; correct one of the bounds")
@@ -134,10 +136,19 @@ class Intervals:
                 yield right, left, int(one.high)
             if one.low is not None:
                 yield left, right, -int(one.low)
+        for own in self.equal:
+            yield from ((i, j, 0) for i in own for j in own)
+
+    def _equalities(self) -> Iterator[tuple[int, ...]]:
+        """Yield for each component of a key the streams whose event time it is."""
         for c in self._classes:
             for k in range(len(c.types)):
-                own = [i for i, s in enumerate(self._streams) if s.name in c.columns and s.time in c.columns[s.name][k]]
-                yield from ((i, j, 0) for i in own for j in own)
+                yield tuple(
+                    i for i, s in enumerate(self._streams) if s.name in c.columns and s.time in c.columns[s.name][k]
+                )
+
+    def _equality(self, equal: Sequence[int]) -> str:
+        return " = ".join(f"{self._streams[i].name}.{self._streams[i].time}" for i in equal)
 
     def _window_bounds(self) -> Iterator[Bound]:
         """Yield the difference constraints of RANGE windows."""

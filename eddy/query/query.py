@@ -31,7 +31,7 @@ from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
 from eddy.query.parser import column_place, parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.stream import PRESENCE, Stream, present, readable_name
-from eddy.query.windows import Range, Rows
+from eddy.query.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.plain_types import Column
@@ -243,6 +243,11 @@ class Query:
     def unwindowed(self) -> frozenset[str]:
         """The names of the streams that were given without a window, which follows from intervals."""
         return frozenset([*self.derived, *([self.streams[0].name] if self.unretracted else [])])
+
+    @property
+    def endless(self) -> list[str]:
+        """The names of the streams whose rows never leave: those with `Unbounded` windows."""
+        return [stream.name for stream in self.streams if isinstance(stream.window, Unbounded)]
 
     def slack(self, time: int | None) -> int | None:
         """Return by how many ticks the event time of a result to come may be below the watermark; None = by any.

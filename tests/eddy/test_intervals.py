@@ -61,6 +61,67 @@ def test_a_component_may_be_older_or_younger() -> None:
     assert [window.size for window in later.graph.windows] == [0, 7]
 
 
+EQUAL_TIMES = {
+    "directly": ["R.k = S.k", "R.t = S.t"],
+    "as the only key": ["R.t = S.t"],
+    "as rows in parentheses": ["(R.k, R.t) = (S.k, S.t)"],
+    "through another column": ["R.k = S.k", "R.t = S.n", "R.t = S.t"],
+}
+
+
+@pytest.mark.parametrize("on", EQUAL_TIMES.values(), ids=EQUAL_TIMES)
+def test_an_equality_of_event_times_is_an_interval_of_zero(on: list[str]) -> None:
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
+    streams = [eddy.Stream(name, schema, time="t") for name in "RS"]
+    query = eddy.Query(streams, on)
+    assert [stream.window for stream in query.streams] == [eddy.Range(0), eddy.Range(0)]
+    # A row that nothing can join any more gets its nulls at once.
+    left = eddy.Runtime(eddy.Query(streams[:1], branches=[eddy.Branch(streams[1:], on, "left")], select=["R.t", "S.n"]))
+    rows = [{"k": 1, "n": t, "t": t} for t in (5, 6, 7)]
+    assert left.push({"R": rows[:2], "S": rows[:1]}).to_pylist() == [{"R.t": 5, "S.n": 5}]
+    assert left.push({"S": rows[2:]}).to_pylist() == [{"R.t": 6, "S.n": None}]
+
+
+def test_equal_event_times_make_a_chain_with_offsets() -> None:
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("s"))])
+    streams = [eddy.Stream(name, schema, time="t") for name in "RST"]
+    query = eddy.Query(streams, ["R.k = S.k", "S.k = T.k", "R.t = S.t", "S.t = T.t + 5 minutes"])
+    assert [stream.window for stream in query.streams] == [eddy.Range(0 * MINUTE)] * 2 + [eddy.Range(5 * MINUTE)]
+    # The equality stays a key.
+    assert any(one.columns["R"] == (("t",),) for one in query.classes if "T" not in one.columns)
+    with pytest.raises(eddy.QueryError, match=r"stream R would be kept forever.*there is R\.t = S\.t"):
+        eddy.Query(streams, ["R.k = S.k", "S.k = T.k", "R.t = S.t"])
+
+
+def test_a_query_whose_state_cannot_end_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+    rows = {"R": [{"k": 1, "t": 1}], "S": [{"k": 1, "t": 2}]}
+
+    def said(streams: list[eddy.Stream], on: str, **options: Any) -> list[str]:
+        caplog.clear()
+        runtime = eddy.Runtime(eddy.Query(streams, [on]), **options)
+        runtime.push(rows)
+        runtime.push({"S": [{"k": 1, "t": 3}]})
+        return caplog.messages
+
+    streams = [eddy.Stream(name, schema, time="t") for name in "RS"]
+    (text,) = said(streams, "R.k = S.k")
+    assert text.startswith("the query keeps all rows of R, S for as long as it runs")
+    assert "window=Rows(n)" in text
+    (text,) = said([eddy.Stream("R", schema, eddy.Rows(3), "t"), eddy.Stream("S", schema, time="t")], "R.k = S.k")
+    assert "all rows of S for" in text
+    assert said(streams, "R.k = S.k", bounded=True) == []
+    assert said(streams, "R.k = S.k AND R.t = S.t") == []
+    caplog.clear()
+    branch = eddy.Branch(streams[1:], ["R.k = S.k"], "semi")
+    eddy.Runtime(eddy.Query(streams[:1], branches=[branch])).push(rows)
+    engine = eddy.Engine(streams)
+    started = engine.start("q", eddy.Query(streams, ["R.k = S.k"]))
+    engine.push(rows)
+    started.change(eddy.Query(streams, ["R.t = S.t"]), "immediate")
+    assert [text.partition(" keeps")[0] for text in caplog.messages] == ["the query", "query 'q'"]
+
+
 def test_a_window_in_coarser_units_than_the_bound_is_rounded_up_where_it_is_shown_only() -> None:
     coarse, fine = (pa.schema([("k", pa.int64()), ("t", pa.timestamp(unit))]) for unit in ("s", "us"))
     streams = [eddy.Stream("R", coarse, time="t"), eddy.Stream("S", fine, time="t")]

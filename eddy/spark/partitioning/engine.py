@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from eddy.log import endless_told
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.runtime import Runtime
@@ -38,14 +39,15 @@ class EngineOptions:
 
     def runtime(self, query: Query, plan: str | None = None, *, bounded: bool = False) -> Runtime:
         """Return a new runtime; `plan` replaces the first plan of the options, `bounded`: see `Runtime`."""
-        return Runtime(
-            query,
-            plan=self.plan if plan is None else plan,
-            strategy=self.strategy,
-            policy=self.new_policy(),
-            max_bytes=self.max_bytes,
-            bounded=bounded,
-        )
+        with endless_told():
+            return Runtime(
+                query,
+                plan=self.plan if plan is None else plan,
+                strategy=self.strategy,
+                policy=self.new_policy(),
+                max_bytes=self.max_bytes,
+                bounded=bounded,
+            )
 
     def new_policy(self) -> PolicyName | Policy | None:
         """Return the policy for another engine: a copy, because each engine's policy learns on its own."""

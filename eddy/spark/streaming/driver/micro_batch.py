@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from eddy.log import LOG
+from eddy.log import LOG, log_endless
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, StreamingStateError, error_of_worker
 from eddy.spark.groups.sink import GROUPS_BEGIN, GroupsSink
@@ -130,6 +130,7 @@ class MicroBatches:
         self._events.recoveries(context.checkpoint.recoveries)
         self._workers = Workers(context, settings.partitions)
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
+        log_endless(self.title, job.query.endless)
 
     def _why_undealt(self) -> list[str | None]:
         """Return per stream why its rows cannot be dealt to fragments of a key group, None if they can."""
