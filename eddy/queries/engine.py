@@ -396,6 +396,12 @@ class Engine:
         """Have a version drain from a position on."""
         version.drains(position, self.sources, self.newest, [own.count for own in self.joins.kept])
 
-    def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
-        """Add an element to the history."""
-        self._history.add(Event(position, name, version, event, complete_from))
+    def note(
+        self, position: int, name: str, version: int, event: str, complete_from: int, *, by_itself: bool = False
+    ) -> None:
+        """Add an element to the history, or what followed by itself from earlier ones."""
+        one = Event(position, name, version, event, complete_from)
+        if by_itself:
+            self._history.add_follower(one)
+        else:
+            self._history.add(one)

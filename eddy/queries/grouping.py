@@ -73,7 +73,7 @@ class Grouping:
             end = done.progress.limit if until == -FOREVER else groups.open_until(until, done.progress.limit)
             if end is not None and end <= done.progress.limit:
                 passed = max(end, given.newest)
-                self._version.end(max(version.drain.at, self._passed(push, passed)))
+                self._version.drained(max(version.drain.at, self._passed(push, passed)))
         if version.stop is not None:
             kept = np.flatnonzero(places < version.stop)
             found, places = found.take(pa.array(kept)), places[kept]

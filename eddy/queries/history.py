@@ -1,4 +1,8 @@
-"""The history of an engine: the control elements of all its queries, in the order in which they were given."""
+"""The history of an engine: the control elements of all its queries, in the order in which they were given.
+
+The start of a version that waited follows from earlier elements. It comes before elements of its query that were given
+ahead for the same position or a later one.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +49,23 @@ class History:
         """Add an element."""
         del self._events[self._count :]
         self._events.append(event)
+        self._count += 1
+
+    def add_follower(self, event: Event) -> None:
+        """Add what followed by itself from earlier elements, before elements given ahead. O(elements since)."""
+        place, events = self._count, self._events[: self._count]
+        for k in range(self._count - 1, -1, -1):
+            one = events[k]
+            if one.query != event.query:
+                continue
+            own = one.version == event.version
+            if one.position < event.position or (own and one.event.endswith("change")):
+                break
+            place = k
+            if own:
+                events[k] = one._replace(complete_from=event.complete_from)
+        # A list of its own, because a savepoint has the present one.
+        self._events = [*events[:place], event, *events[place:]]
         self._count += 1
 
     def resume(self, events: Sequence[Event]) -> None:

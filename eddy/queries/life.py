@@ -36,17 +36,20 @@ class Host(Protocol):
     def drain(self, version: Version, position: int) -> None:
         """Have a version drain from a position on."""
 
-    def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
-        """Add an element to the history."""
+    def note(
+        self, position: int, name: str, version: int, event: str, complete_from: int, *, by_itself: bool = False
+    ) -> None:
+        """Add an element to the history, or what followed by itself from earlier ones."""
 
 
 @dataclass(eq=False)
 class Succession:
-    """A change that is under way: an old version, a new one, and the kind."""
+    """A change that is under way: an old version, a new one, the kind, and the position."""
 
     old: Version
     new: Version
     how: How
+    at: int
 
     @property
     def change(self) -> Change:
@@ -55,7 +58,11 @@ class Succession:
 
 
 class Life:
-    """The versions of a query, and its changes under way. Positions of elements never go back."""
+    """The versions of a query, and its changes under way. Positions of elements never go back.
+
+    An element may be given ahead of its position. What it finds there is decided there (`start_waiting`): whether a
+    version that waits has begun, and whether the query has ended.
+    """
 
     def __init__(self, host: Host, name: str, version: Version) -> None:
         self.host = host
@@ -91,7 +98,8 @@ class Life:
         "draining"   its last results are to come  "changing"  a version replaces another one
         "stopped"    it has no more results
         """
-        live, now = self.live, self.host.position
+        now = self.host.position
+        live = [one for one in self.live if one.start is not None or self._latest_start(one) is None]
         if not live:
             return "stopped"
         if len(live) > 1:
@@ -115,8 +123,9 @@ class Life:
         """Stop all versions at a position. Raises InputError for a drain that can never end."""
         if how == "drain":
             self.require_ends("the drain")
+        self._drop_unbegun(position)
         for one in self.live:
-            if one.start is None or one.start > position:
+            if one.start is not None and one.start > position:
                 one.ended = one.start = position
             elif how == "immediate":
                 one.stops(position, self._reached())
@@ -131,6 +140,8 @@ class Life:
         results cannot be in one table with those of the old one. Then nothing has changed.
         """
         kind, live = CHANGES[how], self.live
+        if all(one.stop is not None and one.stop <= position for one in live):
+            raise InputError(f"query {self.name!r} stops before position {position}; start it again")
         if kind.drains:
             self.require_ends(f"{how!r}")
         try:
@@ -142,16 +153,30 @@ class Life:
             ) from problem
         number = self._versions[-1].number + 1
         new = self._made(number, query, None if kind.waits else position, kind.warm)
+        self._drop_unbegun(position)
         for one in live:
-            if one.start is None or (one.start > position and one is not live[0]):
+            if one.start is not None and one.start > position and one is not live[0]:
                 one.ended = one.start = position  # it has not begun, and the new version takes its place
         for one in self.live:
-            link = Succession(one, new, how)
+            link = Succession(one, new, how, position)
             self.successions = [*self.successions, link]
             if not kind.at_result:
                 self.end(link, position)
         self._versions = [*self._versions, new]
         self._note(f"{how} change", position)
+
+    def _drop_unbegun(self, position: int) -> None:
+        """Drop the versions that have not begun at the position of an element, if it is that of the next arrival."""
+        if position <= self.host.position:
+            for one in self.live:
+                if one.start is None:
+                    one.ended = one.start = position
+
+    def _latest_start(self, version: Version) -> int | None:
+        """Return the position at which an element drops a version that has not begun, None if none is to come."""
+        bounds = [version.stop, None if version.drain is None else version.drain.at]
+        bounds += [link.at for link in self.successions if link.old is version]
+        return min((one for one in bounds if one is not None), default=None)
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         """Return a version of the query; see `Host.make`."""
@@ -189,14 +214,27 @@ class Life:
             note(link.old)
 
     def start_waiting(self) -> list[Version]:
-        """Start the versions whose predecessors have all ended, and return them."""
+        """Start the versions whose predecessors have all ended, and return them.
+
+        Drops a version that has not begun where an element given ahead stops or replaces it, and one whose change finds
+        that the query has ended.
+        """
         started = []
-        for new in {link.new: None for link in self.successions if link.change.waits and link.new.start is None}:
-            ends = [link.old.ended for link in self.successions if link.new is new]
-            if new.ended is None and None not in ends:
-                new.start = new.complete_from = max(end for end in ends if end is not None)
-                self.host.note(new.start, self.name, new.number, "fresh start", new.start)
+        for new in {link.new: None for link in self.successions}:
+            links = [link for link in self.successions if link.new is new]
+            ends, latest = [link.old.ended for link in links], self._latest_start(new)
+            known = [end for end in ends if end is not None]
+            if len(known) == len(ends) and all(link.old.ended_before(link.at) for link in links):
+                new.ended = new.start = links[0].at
+                self.host.note(new.start, self.name, new.number, "no effect", new.complete_from, by_itself=True)
+            elif new.start is not None or not links[0].change.waits:
+                continue
+            elif len(known) == len(ends) and (latest is None or max(known) <= latest):
+                new.start = new.complete_from = max(known)
+                self.host.note(new.start, self.name, new.number, "fresh start", new.start, by_itself=True)
                 started.append(new)
+            elif latest is not None and latest <= self.host.position:
+                new.ended = new.start = latest
         return started
 
     def end(self, link: Succession, position: int) -> None:

@@ -183,8 +183,10 @@ class RunningQuery(Life):
                 self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
         for one in self.start_waiting():
             owner = owners[one]
-            parts[one] = owner.owned(owner.family.shares(push.first, finds[owner.family][0], [owner]), push)
-        return self._merged(parts)
+            if one.gives_from(push.first):
+                parts[one] = owner.owned(owner.family.shares(push.first, finds[owner.family][0], [owner]), push)
+        # A change may have found that the query had ended.
+        return self._merged({one: part for one, part in parts.items() if one.ended is None or one.ended != one.start})
 
     @property
     def may_change(self) -> bool:

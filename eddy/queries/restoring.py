@@ -221,14 +221,14 @@ class _Reader:
         name, versions, links = saved["name"], [], saved["successions"]
         numbers = [one["number"] for one in saved["versions"]]
         _require(bool(numbers) and numbers == sorted(set(numbers)), f"query {name!r} has the versions {numbers[:20]}")
-        for old, new, _ in links:
+        for old, new, _, _ in links:
             _require({old, new} <= set(numbers) and old < new, f"query {name!r} has a change from {old} to {new}")
         for one, query in zip(saved["versions"], queries, strict=True):
             versions.append(self._version(name, one, query, links))
         by_number = {one.number: one for one in versions}
         found = RunningQuery(self._engine, name, versions[-1], saved["output"])
         if any(is_alone(one.query, found.output) for one in versions):
-            kinds = {how for _, _, how in links} - set(CHANGES_ALONE[found.output])
+            kinds = {how for _, _, how, _ in links} - set(CHANGES_ALONE[found.output])
             _require(not kinds, f"query {name!r} has a change that its join does not have")
             drains = [one for one in versions if one.drain is not None and isinstance(one.query, BranchedQuery)]
             _require(not drains, f"query {name!r} drains, and has branches")
@@ -237,17 +237,17 @@ class _Reader:
         held = {}
         for one, version in zip(saved["versions"], versions, strict=True):
             if one["held"] is not None:
-                _require(any(new == version.number and CHANGES[how].holds for _, new, how in links), "results wait")
+                _require(any(new == version.number and CHANGES[how].holds for _, new, how, _ in links), "results wait")
                 schema = version.query.output_schema
                 batches = self._batches(f"query {q} held {version.number}", schema, one["held"])
                 held[version] = pa.Table.from_batches(batches, schema)
-        changes = [Succession(by_number[old], by_number[new], how) for old, new, how in links]
+        changes = [Succession(by_number[old], by_number[new], how, at) for old, new, how, at in links]
         found.resume_with(versions, changes, held, saved["element"], saved["results"])
         return found
 
     def _version(self, name: str, one: Mapping[str, Any], query: Query, links: Sequence[Any]) -> Version:
         engine, where, position = self._engine, f"query {name!r}, version {one['number']}", self._header["position"]
-        waits = any(new == one["number"] and CHANGES[how].waits for _, new, how in links)
+        waits = any(new == one["number"] and CHANGES[how].waits for _, new, how, _ in links)
         _require(one["start"] is not None or (waits and one["ended"] is None), f"{where} has no start")
         came = one["ended"] is None or one["ended"] <= position or one["ended"] == one["start"]
         _require(came, f"{where} ended at {one['ended']}, which is to come")

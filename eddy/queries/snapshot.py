@@ -30,7 +30,7 @@ from stairs.plain_types import plain_schema, to_plain
 if TYPE_CHECKING:
     from eddy.queries.engine import Engine
 
-KIND = FileKind("snapshot of an engine", b"eddyengn", 1, SnapshotError, "Engine.snapshot()", "restore")
+KIND = FileKind("snapshot of an engine", b"eddyengn", 2, SnapshotError, "Engine.snapshot()", "restore")
 OPTIONS: dict[str, Form] = {
     "strategy": one_of(STRATEGIES),
     "policy": text,
@@ -87,7 +87,7 @@ FORM = fields(
                             }
                         )
                     ),
-                    "successions": list_of(row_of(_NUMBER, _NUMBER, one_of(CHANGES))),
+                    "successions": list_of(row_of(_NUMBER, _NUMBER, one_of(CHANGES), _COUNT)),
                 }
             )
         ),
@@ -163,7 +163,7 @@ def engine_snapshot(engine: Engine) -> bytes:
                 place = f"query {one.name}, results that wait"
                 batches = held.combine_chunks().to_batches()
                 sections[f"query {q} held {version.number}"] = _bytes(held.schema, batches, place)
-        links = [[link.old.number, link.new.number, link.how] for link in one.successions]
+        links = [[link.old.number, link.new.number, link.how, link.at] for link in one.successions]
         queries.append(
             {
                 "name": one.name,

@@ -29,6 +29,7 @@ class Version:
     warm           whether it may use rows before the start
     stop           position of its immediate stop, None without one
     drain          its drain stop, None without one
+    over           the position from which its drain is over, None while that is not known
     ended          the position from which it has no more results, None while it may have some
     complete_from  the position from which all rows were kept, if the start is a warm one
     """
@@ -40,6 +41,7 @@ class Version:
     complete_from: int
     stop: int | None = None
     drain: Drain | None = None
+    over: int | None = None
     ended: int | None = None
 
     @property
@@ -76,11 +78,18 @@ class Version:
             self._ends(self.stop)
         drained = None if self.drain is None else self.drain.note(push)
         if drained is not None:
-            self._ends(drained)
+            self.drained(drained)
 
-    def end(self, position: int) -> None:
-        """Have no more results from a position on."""
+    def drained(self, position: int) -> None:
+        """Have no more results from a position on, because the drain is over there."""
+        self.over = position
         self._ends(position)
+
+    def ended_before(self, element: int) -> bool:
+        """Return whether a control element at a position finds that it has ended, and not by that element."""
+        assert self.ended is not None
+        drained = self.over is not None and self.over <= element
+        return self.ended < element or (drained and self.drain is not None and self.drain.at < element)
 
     def _ends(self, position: int) -> None:
         self.ended = position if self.ended is None else min(self.ended, position)

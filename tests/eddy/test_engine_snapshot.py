@@ -207,7 +207,7 @@ def test_values_that_contradict_each_other_are_refused() -> None:
         (lambda own: own["streams"][1].update(rows=own["streams"][1]["rows"] - 1), "section 'stream 1 rows'"),
         (lambda own: first(own).update(start=None), "version 0 has no start"),
         (lambda own: first(own).update(number=7), r"has the versions \[7, 1, 2\]"),
-        (lambda own: own["queries"][0]["successions"].append([1, 9, "immediate"]), "has a change from 1 to 9"),
+        (lambda own: own["queries"][0]["successions"].append([1, 9, "immediate", 0]), "has a change from 1 to 9"),
         (lambda own: own["plans"].append(["held", 9, "R S"]), "a plan of an unknown version"),
         (lambda own: own["plans"][0].__setitem__(2, "R (S"), "contradicts itself"),
         (lambda own: own["queries"].append(own["queries"][0]), "is missing|one name"),

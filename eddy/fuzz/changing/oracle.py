@@ -75,6 +75,7 @@ class OracleVersion:
     """A version of a query: its join, and the bounds on the positions of its results.
 
     start  position of its start, None while it waits for another version
+    latest  position at which it is dropped if it waits until then, None if no element says so
     ended  position from which it has no more results, None while it may have some
     """
 
@@ -85,6 +86,7 @@ class OracleVersion:
     stop: int | None = None
     drain: int | None = None
     ended: int | None = None
+    latest: int | None = None
     join: Oracle = field(init=False)
     places: dict[str, list[int]] = field(init=False)
 
@@ -128,6 +130,7 @@ class _Succession:
     old: OracleVersion
     new: OracleVersion
     kind: Kind
+    at: int
 
 
 class OracleRunning:
@@ -149,7 +152,7 @@ class OracleRunning:
     @property
     def state(self) -> str:
         """The value that `RunningQuery.state` must have."""
-        live, now = self.live, self._engine.position
+        live, now = [one for one in self.live if one.start is not None or one.latest is None], self._engine.position
         if len(live) != 1:
             return "changing" if live else "stopped"
         if live[0].start is None or live[0].start > now:
@@ -161,8 +164,9 @@ class OracleRunning:
     def stop(self, how: str, position: int) -> None:
         """Stop all versions. Raises RefusedError."""
         self._check(position, self.live if how == "drain" else [])
+        self._bound_starts(position)
         for one in self.live:
-            if one.start is None or one.start > position:
+            if one.start is not None and one.start > position:
                 one.ended = one.start = position
             elif how == "immediate":
                 self._stop(one, position, at_once=not self._held)
@@ -172,18 +176,26 @@ class OracleRunning:
     def change(self, query: OracleQuery, how: str, position: int) -> None:
         """Replace the newest version. Raises RefusedError."""
         kind = KINDS[how]
-        if not self.live:
-            raise RefusedError("the query has stopped")
+        if all(one.stop is not None and one.stop <= position for one in self.live):
+            raise RefusedError("the query has stopped, or will have")
         self._check(position, self.live if kind.drains else [])
+        self._bound_starts(position)
         for one in self.live:
-            if one.start is None or (one.start > position and one is not self.live[0]):
+            if one.start is not None and one.start > position and one is not self.live[0]:
                 one.ended = one.start = position
         olds = self.live
         new = self._add(query, None if kind.waits else position, kind.warm)
         for old in olds:
-            self._successions.append(_Succession(old, new, kind))
+            self._successions.append(_Succession(old, new, kind, position))
             if not kind.at_result:
                 self._end(self._successions[-1], position)
+
+    def _bound_starts(self, position: int) -> None:
+        """Have the versions that wait begin before a position or not at all."""
+        for one in [one for one in self.live if one.start is None]:
+            one.latest = position if one.latest is None else min(one.latest, position)
+            if one.latest <= self._engine.position:
+                one.ended = one.start = one.latest
 
     def _add(self, query: OracleQuery, start: int | None, warm: bool) -> OracleVersion:
         version = OracleVersion(len(self.versions), query, start, warm)
@@ -219,11 +231,22 @@ class OracleRunning:
                 one.ended = one.stop
             elif one.drain is not None and one.drain <= position and self._engine.drained(one, position):
                 one.ended = position
-        for new in [one for one in self.live if one.start is None]:
-            ends = [link.old.ended for link in self._successions if link.new is new]
-            if None not in ends:
+        for new in self.versions:
+            links = [link for link in self._successions if link.new is new]
+            ends = [link.old.ended for link in links]
+            if links and all(self._had_ended(link.old, link.at, position) for link in links):
+                new.start = new.ended = links[0].at
+            elif new.start is None and None not in ends:
                 new.start = max(end for end in ends if end is not None)
+            elif new.start is None and new.latest is not None and new.latest <= position:
+                new.start = new.ended = new.latest
         return self._let_go()
+
+    def _had_ended(self, old: OracleVersion, at: int, now: int) -> bool:
+        """Return whether an element at a position finds that a version has ended."""
+        if old.ended is not None and old.ended < at:
+            return True
+        return old.drain is not None and old.drain < at <= now and self._engine.drained(old, at)
 
     def _let_go(self) -> list[Given]:
         """Return the held results that need not wait any more."""

@@ -331,7 +331,9 @@ class Queries:
             own = (self._greatest[self.streams.sources.index(stream.name)] for stream in version.query.streams)
             version.drain = DrainByTime(position, [-FOREVER if one is None else one for one in own])
 
-    def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
+    def note(
+        self, position: int, name: str, version: int, event: str, complete_from: int, *, by_itself: bool = False
+    ) -> None:
         """Add an element to the history, and to the manifest of the micro-batch."""
         self._history.append((position, name, version, event))
         self._noted.append((name, version, event))

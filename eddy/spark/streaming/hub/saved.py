@@ -128,7 +128,9 @@ def resumed_life(host: Host, name: str, life: Mapping[str, Any], queries: Sequen
         versions.append(version)
     by_number = {one.number: one for one in versions}
     found = Life(host, name, versions[-1])
-    found.resume(versions, [Succession(by_number[old], by_number[new], how) for old, new, how in life["successions"]])
+    # The elements of a hub take effect when they come, so the position of a change is past.
+    links = [Succession(by_number[old], by_number[new], how, 0) for old, new, how in life["successions"]]
+    found.resume(versions, links)
     return found
 
 

@@ -1,0 +1,114 @@
+"""Control elements that are given ahead of their positions do what they do when they are given there."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+from eddy.queries.changes import CHANGES
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
+END = 60
+ALONE = ("immediate", "drain-stream")
+"""Changes of changelogs."""
+
+
+class Element(NamedTuple):
+    """An element of query "q" at a position: the first one starts it, the others change or stop it."""
+
+    at: int
+    how: str
+    stops: bool
+    query: eddy.Query
+
+
+class Ran(NamedTuple):
+    """The results of an engine, its state, its history, and the elements that it refused."""
+
+    results: list[tuple[Any, ...]]
+    state: str
+    history: list[dict[str, Any]]
+    refused: list[Element]
+
+
+def drawn_query(chance: random.Random, kind: str, counted: bool) -> eddy.Query:
+    def window() -> eddy.Rows | eddy.Range:
+        return eddy.Rows(chance.randrange(1, 4)) if counted else eddy.Range(chance.randrange(1, 9))
+
+    least = chance.choice([None, None, 10])
+    kept = None if least is None else pc.field("n") >= least
+    streams = [eddy.Stream(name, SCHEMA, window=window(), time="t", filter=kept) for name in "RS"]
+    if kind == "groups":
+        groups: dict[str, Any] = {"aggregates": {"c": eddy.agg.count()}, "group_window": eddy.Tumbling(3)}
+        return eddy.Query(streams, ["R.k = S.k"], **groups)
+    return eddy.Query(streams, ["R.k = S.k"], select=["R.n", "S.n"])
+
+
+def drawn_elements(chance: random.Random, kind: str) -> list[Element]:
+    counted = kind != "groups" and chance.random() < 0.5
+    hows = ALONE if kind == "changelog" else tuple(CHANGES)
+    places = sorted(chance.randrange(END * 2 // 3) for _ in range(chance.randrange(2, 6)))
+    found = []
+    for at in places:
+        stops = chance.random() < 0.3
+        how = chance.choice(["immediate", "drain"] if stops else hows)
+        found.append(Element(at, how, stops, drawn_query(chance, kind, counted)))
+    return found
+
+
+def run(elements: list[Element], given_at: list[int], cuts: set[int], output: Any) -> Ran:
+    """Give each element of some at a position; pushes are cut there and at other positions."""
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Unbounded(), time="t") for name in "RS"]
+    engine, results, refused = eddy.Engine(streams), [], []
+    due = defaultdict(list)
+    for place, one in zip(given_at, elements, strict=True):
+        due[place].append(one)
+    stops = sorted({0, END, *cuts, *given_at})
+    for first, end in zip(stops, [*stops[1:], END], strict=True):
+        for one in due[first]:
+            try:
+                if one is elements[0]:
+                    engine.start("q", one.query, at=one.at, output=output)
+                elif one.stops:
+                    engine["q"].stop(one.how, one.at)  # type: ignore[arg-type]
+                else:
+                    engine["q"].change(one.query, one.how, one.at)  # type: ignore[arg-type]
+            except eddy.InputError:
+                refused.append(one)
+        rows = [{"k": n * 7 % 3 % 2, "t": n // 3, "n": n} for n in range(first, end)]
+        order = [n * 5 % 7 % 2 for n in range(first, end)]
+        batches = {name: [row for row, i in zip(rows, order, strict=True) if i == k] for k, name in enumerate("RS")}
+        for table in engine.push(batches, order).values():
+            results += [tuple(row.values()) for row in table.to_pylist()]
+    return Ran(results, engine["q"].state, engine.history().to_pylist(), refused)
+
+
+@pytest.mark.parametrize("kind", ["joins", "groups", "changelog"])
+def test_elements_given_ahead_do_what_they_do_at_their_positions(kind: str) -> None:
+    output, given, plain = "changelog" if kind == "changelog" else "append", 0, 0
+    for seed in range(60 if kind == "joins" else 30):
+        chance = random.Random(seed)
+        elements = drawn_elements(chance, kind)
+        wanted = run(elements, [one.at for one in elements], set(), output)
+        # Never before the elements that it follows.
+        ahead = sorted(chance.randrange(one.at + 1) for one in elements)
+        found = run(elements, ahead, {chance.randrange(END) for _ in range(4)}, output)
+        alike = sorted if kind != "joins" else list
+        assert alike(found.results) == alike(wanted.results), seed
+        assert found.state == wanted.state, seed
+        given += len(wanted.results)
+        if wanted.refused:
+            # A change finds the query stopped: it is refused there, and ahead or without effect.
+            void = [one for one in found.history if one["event"] == "no effect"]
+            assert len(void) + len(found.refused) == len(wanted.refused), seed
+        else:
+            plain += 1
+            assert found.history == wanted.history, seed
+    assert given > (1000 if kind == "joins" else 50)
+    assert plain > 15
