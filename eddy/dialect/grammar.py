@@ -82,6 +82,20 @@ class Source:
         before = list(re.finditer(rf"\b{word}\b", self.text[: first + 1], re.IGNORECASE))
         return before[-1].start() if before else first
 
+    def keyword(self, node: exp.Expression, part: exp.Expression | None, word: str, before: bool = False) -> int:
+        """Return where a part of a node begins: at the keyword, or at its first known place.
+
+        before   whether the keyword stands before the node's first known place, as that of a join does; others stand
+                 behind it, unless there is none
+        """
+        known = part is not None and (type(part).__name__ in _WORDS or any("start" in one.meta for one in part.walk()))
+        place, first = self.offset(part if known and part is not None else node), word.split()[0]
+        found = [one.start for one in Eddy().tokenize(self.text) if one.text.upper().split()[:1] == [first]]
+        earlier, later = [one for one in found if one <= place], [one for one in found if one > place]
+        if known or before or not later:
+            return earlier[-1] if earlier else place
+        return later[0]
+
 
 _WORDS = {
     "Order": "ORDER",
@@ -183,4 +197,16 @@ _NAMES = {
     "Tuple": "a row in parentheses",
     "CurrentTimestamp": "CURRENT_TIMESTAMP",
     "CurrentDate": "CURRENT_DATE",
+    "IgnoreNulls": "IGNORE NULLS",
+    "RespectNulls": "RESPECT NULLS",
+    "HavingMax": "HAVING MAX",
+    "WithinGroup": "WITHIN GROUP",
+    "GroupingSets": "GROUPING SETS",
+    "AtTimeZone": "AT TIME ZONE",
+    "Bracket": "a field in brackets",
+    "Dot": "a field",
+    "Kwarg": "a named argument",
+    "Placeholder": "a parameter",
+    "Parameter": "a parameter",
+    "Star": "*",
 }

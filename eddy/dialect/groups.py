@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from eddy import agg
+from eddy.dialect.aggregates import AGGREGATES, aggregates_in, called, is_aggregate
 from eddy.dialect.conditions import SqlPredicate
 from eddy.dialect.grammar import Source, identifier, printed
 from eddy.dialect.joins import Join, Joins
@@ -22,18 +23,6 @@ from eddy.query.computed import Computed
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
 from eddy.query.query import Query
 
-AGGREGATES: dict[str, Callable[[Any], Aggregate]] = {
-    "COUNT": agg.count,
-    "SUM": agg.sum,
-    "AVG": agg.avg,
-    "MIN": agg.min,
-    "MAX": agg.max,
-    "FIRST_VALUE": agg.first,
-    "FIRST": agg.first,
-    "LAST_VALUE": agg.last,
-    "LAST": agg.last,
-}
-"""The aggregate functions by name."""
 WINDOWS = {"TUMBLE": 2, "HOP": 3, "SESSION": 2}
 """The window functions, and the number of their arguments."""
 _BOUNDS = {"WINDOW_START": "start", "WINDOW_END": "end"} | {
@@ -52,31 +41,14 @@ _OTHERS = {
 }
 
 
-def _called(node: exp.Expression) -> str:
-    """Return the name of a function that is called, "" for other trees."""
-    return str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
-
-
-def is_aggregate(node: exp.Expression) -> bool:
-    """Return whether a tree is the call of an aggregate function, with or without FILTER."""
-    return _called(node.this if isinstance(node, exp.Filter) else node) in AGGREGATES
-
-
-def _aggregates(node: exp.Expression) -> Iterator[exp.Expression]:
-    """Yield the calls of aggregate functions in a tree."""
-    for one in node.find_all(exp.Anonymous):
-        if is_aggregate(one):
-            yield one
-
-
 def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) -> Groups | None:
     """Return the groups of a SELECT, None if it has none. Raises SqlError."""
     given, having = select.args.get("group"), select.args.get("having")
-    calls = [one for tree in block.outputs.values() for one in _aggregates(tree)]
+    calls = [one for tree in block.outputs.values() for one in aggregates_in(tree)]
     for tree in block.outputs.values():
         for call in tree.find_all(exp.Anonymous):
-            if _called(call) in _OTHERS:
-                raise source.error(call, f"{_called(call)} is not supported; write {_OTHERS[_called(call)]}")
+            if called(call) in _OTHERS:
+                raise source.error(call, f"{called(call)} is not supported; write {_OTHERS[called(call)]}")
     if given is None and having is None and not calls:
         return None
     if inside and (calls or having is not None or not _is_distinct(given, block, source)):
@@ -87,20 +59,14 @@ def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) 
             " write GROUP BY in the outer SELECT, or push the results of this query into a stream of another one",
         )
     groups = Groups([])
-    if given is not None:
-        for name in ("rollup", "cube", "grouping_sets", "all", "totals"):
-            if given.args.get(name):
-                raise source.error(
-                    given, f"GROUP BY {name.upper()} is not supported; write a SELECT for each, with UNION ALL"
-                )
     for one in [] if given is None else given.expressions:
         tree = _key(one, block, source)
-        if _called(tree) in WINDOWS:
+        if called(tree) in WINDOWS:
             if groups.window is not None:
                 raise source.error(one, "GROUP BY takes one window")
             groups.window = tree
         else:
-            found = next(_aggregates(tree), None)
+            found = next(aggregates_in(tree), None)
             if found is not None:
                 raise source.error(
                     one, f"{printed(found)} is an aggregate, which GROUP BY cannot take; write it in HAVING"
@@ -132,7 +98,7 @@ def _is_distinct(given: exp.Expression | None, block: Block, source: Source) -> 
         return False
     keys = [bare(_key(one, block, source)) for one in given.expressions]
     bounds = {name for name, bound in _BOUNDS.items() if bound}
-    return all(bare(tree) in keys or _called(tree) in bounds for tree in block.outputs.values())
+    return all(bare(tree) in keys or called(tree) in bounds for tree in block.outputs.values())
 
 
 def with_distinct(
@@ -164,7 +130,7 @@ def with_distinct(
             groups.window = own.window
         else:
             start = own.window.copy()
-            start.set("this", f"{_called(own.window)}_START")
+            start.set("this", f"{called(own.window)}_START")
             groups.keys.append(start)
     block.groups = groups
 
@@ -216,11 +182,11 @@ class _Grouping:
         keep = None
         if isinstance(node, exp.Filter):
             node, keep = node.this, node.expression.this
-        name, parts = _called(node), list(node.expressions)
+        name, parts = called(node), list(node.expressions)
         if len(parts) != 1:
             raise self.source.error(node, f"{name} takes one argument")
         inner = parts[0]
-        nested = next(_aggregates(inner), None)
+        nested = next(aggregates_in(inner), None)
         if nested is not None:
             raise self.source.error(
                 nested, "an aggregate of an aggregate needs a second query: push the results of this one into it"
@@ -252,7 +218,7 @@ class _Grouping:
         node = self.groups.window
         if node is None:
             return None
-        name, parts = _called(node), node.expressions
+        name, parts = called(node), node.expressions
         if len(parts) != WINDOWS[name]:
             forms = "TUMBLE(at, size), HOP(at, hop, size) and SESSION(at, gap)"
             raise self.source.error(node, f"{name} takes {WINDOWS[name]} arguments: {forms}")
@@ -280,7 +246,7 @@ class _Grouping:
         raise self.source.error(node, f"{name} takes a constant span, such as INTERVAL '10' MINUTE")
 
     def _bound(self, node: exp.Anonymous) -> str:
-        name, window = _called(node), self.groups.window
+        name, window = called(node), self.groups.window
         if window is None:
             raise self.source.error(node, f"{name} needs TUMBLE, HOP or SESSION in GROUP BY")
         own = name.rpartition("_")[0]
@@ -290,7 +256,7 @@ class _Grouping:
             same = [self.joins.text(one) for one in node.expressions] == [
                 self.joins.text(one) for one in window.expressions
             ]
-            if own != _called(window) or not same:
+            if own != called(window) or not same:
                 raise self.source.error(node, f"{printed(node)} is not the window of GROUP BY, {printed(window)}")
         bound = _BOUNDS[name]
         if bound not in self.bounds:
@@ -306,7 +272,7 @@ class _Grouping:
             return _group_column(self.keys[text], node)
         if is_aggregate(node):
             return _group_column(self.call(node), node)
-        if _called(node) in _BOUNDS and isinstance(node, exp.Anonymous):
+        if called(node) in _BOUNDS and isinstance(node, exp.Anonymous):
             return _group_column(self._bound(node), node)
         if place_of(node) is not None or is_presence(node):
             raise self.source.error(

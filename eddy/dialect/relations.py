@@ -77,6 +77,8 @@ class Relations:
         self.occurrences: list[Occurrence] = []
         self.distinct: list[tuple[Groups, frozenset[int]]] = []
         """The groups of subqueries that have no aggregates, and the occurrences in each."""
+        self.unread: list[exp.Expression] = []
+        """Expressions that nothing may use, and that are checked nevertheless."""
         self.depth = 0
 
     # FROM
@@ -86,9 +88,6 @@ class Relations:
         start = select.args.get("from_") or select.args.get("from")
         if start is None:
             raise self.source.error(select, "a SELECT needs FROM: a query reads streams")
-        for name in ("laterals", "pivots", "kind", "hint", "sample"):
-            if select.args.get(name):
-                raise self.source.error(select, f"{name} are not supported")
         part, relations, scope = self._joined(start.this, select.args.get("joins") or [], ctes, outer)
         assert relations
         where = select.args.get("where")
@@ -101,8 +100,7 @@ class Relations:
     ) -> tuple[Part, list[Relation], Scope]:
         part, relations = self._relation(first, ctes, outer)
         scope = Scope(relations, outer=outer)
-        nested = first.args.get("joins") if isinstance(first, exp.Table) else None
-        for join in [*(nested or []), *joins]:
+        for join in [*(first.args.get("joins") or []), *joins]:
             part, scope = self._join(part, scope, join, ctes)
         return part, scope.relations, scope
 
@@ -113,8 +111,7 @@ class Relations:
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             return self._table(node, ctes)
         if isinstance(node, exp.Subquery):
-            self._check_plain(node)
-            if isinstance(node.this, exp.Table):
+            if isinstance(node.this, exp.Table) or node.this.args.get("alias") is not None:
                 part, relations, scope = self._joined(node.this, [], ctes, outer)
                 if node.args.get("alias") is not None:
                     return part, [self._named(relations, scope, node, part)]
@@ -124,11 +121,11 @@ class Relations:
         raise self.source.error(node, f"{word} is not supported in FROM; there are streams, subqueries and joins")
 
     def _table(self, node: exp.Table, ctes: Mapping[str, exp.Expression]) -> tuple[Part, list[Relation]]:
-        self._check_plain(node)
         name = ".".join(part.name for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part)
         cte = known(name, ctes)
         if cte is not None:
             earlier = {key: tree for key, tree in ctes.items() if list(ctes).index(key) < list(ctes).index(cte)}
+            ctes[cte].meta["read"] = True
             return self._flat(ctes[cte], earlier, node.alias or cte, node)
         table = known(name, self.tables)
         if table is None:
@@ -146,8 +143,11 @@ class Relations:
         names = [] if alias is None else [one.name for one in alias.args.get("columns") or []]
         if len(names) > len(columns):
             raise self.source.error(node, f"{len(names)} names are given for {len(columns)} columns")
-        kept = list(columns)[len(names) :]
-        return dict(zip([*names, *kept], columns.values(), strict=True))
+        names += list(columns)[len(names) :]
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            raise self.source.error(node, f"two columns of {node.alias} are named {doubled!r}; give each its own name")
+        return dict(zip(names, columns.values(), strict=True))
 
     def _flat(
         self, node: exp.Expression, ctes: Mapping[str, exp.Expression], alias: str, place: exp.Expression
@@ -158,7 +158,9 @@ class Relations:
         self.depth += 1
         block = self._subquery(node, self, ctes)
         self.depth -= 1
-        if block.groups is not None:
+        if block.groups is None:
+            self.unread += block.outputs.values()
+        else:
             self.distinct.append((block.groups, frozenset(block.part.all())))
         return block.part, [Relation(alias, self._renamed(block.outputs, place), block.part.own[0])]
 
@@ -172,22 +174,12 @@ class Relations:
             columns[name] = tree
         return Relation(node.alias, self._renamed(columns, node), part.own[0])
 
-    def _check_plain(self, node: exp.Expression) -> None:
-        for name, (word, remedy) in _TABLE_CLAUSES.items():
-            if node.args.get(name):
-                raise self.source.error(
-                    node.args[name] if isinstance(node.args[name], exp.Expression) else node,
-                    f"{word} is not supported; {remedy}",
-                )
-
     # Joins
 
     def _join(self, part: Part, scope: Scope, join: exp.Join, ctes: Mapping[str, exp.Expression]) -> tuple[Part, Scope]:
-        side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
-        if method:
-            raise self.source.error(join, f"{method} JOIN is not supported; write JOIN … ON with the columns")
+        side, kind = (str(join.args.get(name) or "").upper() for name in ("side", "kind"))
         right, relations = self._relation(join.this, ctes, scope.outer)
-        for each in join.this.args.get("joins") or [] if isinstance(join.this, exp.Table) else []:
+        for each in join.this.args.get("joins") or []:
             right, inner = self._join(right, Scope(relations, outer=scope.outer), each, ctes)
             relations = inner.relations
         both = scope.with_relations(relations)
@@ -311,6 +303,8 @@ class Relations:
         """Return the columns of both sides that USING names."""
         found: dict[str, tuple[exp.Expression, exp.Expression]] = {}
         for one in join.args.get("using") or []:
+            if one.name in found:
+                raise self.source.error(one, f"USING names {one.name!r} twice")
             name = exp.Column(this=one.copy())
             name.meta["start"] = self.source.offset(one)
             found[one.name] = scope.resolve(name, self.source), Scope(relations).resolve(name, self.source)
@@ -366,7 +360,7 @@ class Relations:
         """Hang the subquery of EXISTS or IN on a part."""
         if not isinstance(query, exp.Select):
             raise self.source.error(node, "EXISTS and IN take one SELECT; join several by AND or write a join")
-        for name in ("group", "having", "limit", "offset", "qualify", "with_", "with"):
+        for name in ("group", "having", "with_"):
             if query.args.get(name) is not None:
                 raise self.source.error(
                     query.args[name], f"{name.rstrip('_').upper()} is not supported in EXISTS and IN"
@@ -376,6 +370,8 @@ class Relations:
             raise self.source.error(
                 node, "the subquery has conditions on rows of its outer join; write it as an inner join"
             )
+        listed = [one.unalias() for one in query.expressions if not one.is_star]
+        self.unread += [inner.resolve(one, self.source) for one in listed]
         conditions = []
         if equal is not None:
             if len(query.expressions) != 1 or isinstance(query.expressions[0], exp.Star):
@@ -391,12 +387,3 @@ class Relations:
         for one in conditions:
             below.add(one)
         part.hang(Hung(how, below), node, self.source)
-
-
-_TABLE_CLAUSES = {
-    "version": ("FOR SYSTEM_TIME AS OF", "write a join with an interval between event times"),
-    "sample": ("TABLESAMPLE", "keep rows out with WHERE"),
-    "pivots": ("PIVOT", "write CASE expressions"),
-    "laterals": ("LATERAL VIEW", "make its rows a stream of their own"),
-    "hints": ("a hint", "leave it out: policies choose the plan"),
-}

@@ -9,11 +9,14 @@ from typing import Any
 
 from sqlglot import exp
 
+from eddy.dialect.admitted import check
+from eddy.dialect.aggregates import aggregates_in
 from eddy.dialect.explaining import explained
 from eddy.dialect.grammar import Source, parse, printed
 from eddy.dialect.groups import grouped_query, read_groups, with_distinct
 from eddy.dialect.joins import Joins
 from eddy.dialect.relations import Block, Relations
+from eddy.dialect.trees import place_of
 from eddy.dialect.union import UnionAll
 from eddy.query.arguments import listed
 from eddy.query.lateness import LATE_ROWS, Late
@@ -88,24 +91,41 @@ def _tables(streams: Iterable[Stream]) -> dict[str, Stream]:
 
 
 def _statement(source: Source, tables: Mapping[str, Stream], options: Mapping[str, Any]) -> Query | UnionAll:
-    tree = parse(source)
-    selects = _selects(tree, source)
-    ctes = _common(tree, {}, source)
-    queries = []
-    for k, select in enumerate(selects):
+    return translated(parse(source), source, tables, options)
+
+
+def translated(
+    tree: exp.Expression, source: Source, tables: Mapping[str, Stream], options: Mapping[str, Any]
+) -> Query | UnionAll:
+    """Return the query of a statement that was parsed."""
+    check(tree, source)
+    queries: list[Query] = []
+    unions: list[tuple[exp.Expression, Common]] = []
+    for select, ctes in _selects(tree, {}, source, unions):
         queries.append(_query(select, source, tables, ctes, options))
-        if k and queries[0].output_schema.types != queries[k].output_schema.types:
-            listed_types = [", ".join(map(str, one.output_schema.types)) for one in (queries[0], queries[k])]
+        if queries[0].output_schema.types != queries[-1].output_schema.types:
+            listed_types = [", ".join(map(str, one.output_schema.types)) for one in (queries[0], queries[-1])]
             raise source.error(
                 select,
                 f"the SELECTs of UNION ALL have different types: {listed_types[0]}, and here {listed_types[1]}; CAST"
                 " their columns",
             )
+    for one, ctes in unions:
+        _read_others(one, ctes, source, tables)
     return queries[0] if len(queries) == 1 else UnionAll(queries)
 
 
-def _selects(tree: exp.Expression, source: Source) -> list[exp.Select]:
-    """Return the SELECTs that UNION ALL joins."""
+Common = Mapping[str, exp.Expression]
+"""Common table expressions by name, in order."""
+
+
+def _selects(
+    tree: exp.Expression, ctes: Common, source: Source, unions: list[tuple[exp.Expression, Common]]
+) -> list[tuple[exp.Select, Common]]:
+    """Return the SELECTs that UNION ALL joins, each with the common table expressions around it.
+
+    unions   gets each UNION ALL with those that it sees
+    """
     while isinstance(tree, exp.Subquery) and not tree.alias:
         tree = tree.this
     if isinstance(tree, exp.SetOperation):
@@ -115,11 +135,12 @@ def _selects(tree: exp.Expression, source: Source) -> list[exp.Select]:
             if isinstance(tree, exp.Intersect):
                 remedy = "EXISTS"
             raise source.error(tree, f"{name} without duplicates is not supported; write {remedy}")
-        _check_clauses(tree, source)
-        return [*_selects(tree.left, source), *_selects(tree.right, source)]
+        ctes = _common(tree, ctes, source)
+        unions.append((tree, ctes))
+        return [one for side in (tree.left, tree.right) for one in _selects(side, ctes, source, unions)]
     if not isinstance(tree, exp.Select):
         raise source.error(tree, f"{_verb(source)} is not supported; a statement is a SELECT, or EXPLAIN and a SELECT")
-    return [tree]
+    return [(tree, ctes)]
 
 
 def _verb(source: Source) -> str:
@@ -127,46 +148,47 @@ def _verb(source: Source) -> str:
     return words[0].upper()[:20] if words else "an empty text"
 
 
-def _common(tree: exp.Expression, outer: Mapping[str, exp.Expression], source: Source) -> dict[str, exp.Expression]:
+def _common(tree: exp.Expression, outer: Common, source: Source) -> dict[str, exp.Expression]:
     """Return the common table expressions that a statement sees, in order."""
-    found = dict(outer)
-    given = tree.args.get("with_") or tree.args.get("with")
-    if given is None:
-        return found
-    if given.args.get("recursive"):
-        raise source.error(given, "WITH RECURSIVE is not supported: a query is one join")
-    for one in given.expressions:
-        alias = one.args.get("alias")
-        body = one.this
-        if alias is not None and alias.args.get("columns"):
-            body = exp.Subquery(this=body.copy(), alias=alias.copy())
+    found, own = dict(outer), _own_common(tree)
+    for one in own:
+        alias = one.args["alias"]
+        if sum(other.alias.lower() == one.alias.lower() for other in own) > 1:
+            raise source.error(one, f"two common table expressions are named {one.alias!r}; give each its own name")
         found.pop(one.alias, None)
-        found[one.alias] = body
+        found[one.alias] = exp.Subquery(this=one.this.copy(), alias=alias.copy()) if alias.columns else one.this
     return found
 
 
-def _check_clauses(tree: exp.Expression, source: Source) -> None:
-    for name, remedy in _CLAUSES.items():
-        if tree.args.get(name):
-            node = tree.args[name] if isinstance(tree.args[name], exp.Expression) else tree
-            raise source.error(node, f"{name.upper()} is not supported; {remedy}")
+def _own_common(tree: exp.Expression) -> list[exp.CTE]:
+    given = tree.args.get("with_")
+    return [] if given is None else given.expressions
 
 
-_CLAUSES = {
-    "order": "results come in the order of their last rows; sort the table of a push",
-    "limit": "a stream has no end; take rows of the table of a push",
-    "offset": "a stream has no end; take rows of the table of a push",
-    "distinct": "write GROUP BY with the columns, or EXISTS for rows with a partner",
-    "qualify": "write GROUP BY with MIN, MAX, FIRST or LAST",
-    "windows": "write GROUP BY with TUMBLE, HOP or SESSION",
-    "cluster": "the engine distributes rows",
-    "sort": "sort the table of a push",
-    "distribute": "the engine distributes rows",
-    "into": "push returns the results",
-    "match": "write a join with intervals between event times",
-    "connect": "write a join",
-    "operation_modifiers": "leave it out",
-}
+def _read_others(tree: exp.Expression, ctes: Common, source: Source, tables: Mapping[str, Stream]) -> None:
+    """Read the common table expressions of a statement that it does not use, so that what they say is checked."""
+    for one in _own_common(tree):
+        if not ctes[one.alias].meta.get("read"):
+            before = {name: ctes[name] for name in list(ctes)[: list(ctes).index(one.alias)]}
+            relations = Relations(source, tables, read_block)
+            block = read_block(ctes[one.alias], relations, before)
+            if block.groups is None:
+                relations.unread += block.outputs.values()
+            _check_unread(relations, Joins(source, tables, relations.occurrences))
+
+
+def _check_unread(relations: Relations, joins: Joins) -> None:
+    """Check expressions that a statement may not use: columns of subqueries, and the SELECT lists of EXISTS."""
+    for tree in relations.unread:
+        found = next(aggregates_in(tree), None)
+        if found is not None:
+            raise relations.source.error(
+                found,
+                f"{printed(found)} makes the subquery one row, whatever it finds, so that EXISTS is always true; leave"
+                " the aggregate out, and compare numbers of rows by GROUP BY and HAVING",
+            )
+        if place_of(tree) is None:
+            joins.scalars().value(tree)
 
 
 def read_block(
@@ -183,6 +205,9 @@ def read_block(
             names = [one.name for one in node.args["alias"].args["columns"]]
             if len(names) != len(block.outputs):
                 raise source.error(node, f"{len(names)} names are given for {len(block.outputs)} columns")
+            doubled = next((name for name in names if names.count(name) > 1), None)
+            if doubled is not None:
+                raise source.error(node, f"two columns are named {doubled!r}; give each its own name")
             block.outputs = dict(zip(names, block.outputs.values(), strict=True))
             return block
         node = node.this
@@ -192,11 +217,12 @@ def read_block(
         )
     if not isinstance(node, exp.Select):
         raise source.error(node, "a subquery is a SELECT")
-    _check_clauses(node, source)
-    part, scope = relations.read(node, _common(node, ctes, source), None)
+    own = _common(node, ctes, source)
+    part, scope = relations.read(node, own, None)
     block = Block(part, scope)
     block.outputs = outputs(node, scope, source)
     block.groups = read_groups(node, block, source, inside)
+    _read_others(node, own, source, relations.tables)
     return block
 
 
@@ -208,9 +234,6 @@ def outputs(select: exp.Select, scope: Any, source: Source) -> dict[str, exp.Exp
     found: list[tuple[str, str, bool, exp.Expression]] = []
     for one in select.expressions:
         if isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star)):
-            star = one if isinstance(one, exp.Star) else one.this
-            if any(star.args.get(name) for name in ("except_", "except", "replace", "rename")):
-                raise source.error(one, "* EXCEPT is not supported; name the columns")
             table = "" if isinstance(one, exp.Star) else one.table
             found += [(relation, name, False, tree) for relation, name, tree in scope.star(table, one, source)]
             continue
@@ -242,6 +265,7 @@ def _query(
     relations = Relations(source, tables, read_block)
     block = read_block(select, relations, ctes, inside=False)
     joins = Joins(source, tables, relations.occurrences)
+    _check_unread(relations, joins)
     if relations.distinct:
         with_distinct(block, relations.distinct, source, relations.occurrences[0].node)
     block.settle()

@@ -27,6 +27,8 @@ def type_of(node: exp.Expression, source: Source) -> pa.DataType:
     """Return the Arrow type of a type's name. Raises SqlError for types that CAST lacks."""
     name = node.this.name if isinstance(node, exp.DataType) and hasattr(node.this, "name") else ""
     sizes = [int(one.name) for one in node.expressions if str(one.name).isdigit()]
+    if len(sizes) < len(node.expressions) or len(sizes) > (2 if name == "DECIMAL" else 1):
+        name = ""
     if name in ("VARCHAR", "CHAR", "TEXT") and not sizes and name != "CHAR":
         return pa.string()
     if name in _TYPES and not sizes:

@@ -1,0 +1,41 @@
+"""The aggregate functions of SQL, and their calls in a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sqlglot import exp
+
+from eddy import agg
+from eddy.query.aggregates import Aggregate
+
+AGGREGATES: dict[str, Callable[[Any], Aggregate]] = {
+    "COUNT": agg.count,
+    "SUM": agg.sum,
+    "AVG": agg.avg,
+    "MIN": agg.min,
+    "MAX": agg.max,
+    "FIRST_VALUE": agg.first,
+    "FIRST": agg.first,
+    "LAST_VALUE": agg.last,
+    "LAST": agg.last,
+}
+"""The aggregate functions of one argument, by name."""
+
+
+def called(node: exp.Expression) -> str:
+    """Return the name of a function that is called, "" for other trees."""
+    return str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
+
+
+def is_aggregate(node: exp.Expression) -> bool:
+    """Return whether a tree is the call of an aggregate function, with or without FILTER."""
+    return called(node.this if isinstance(node, exp.Filter) else node) in AGGREGATES
+
+
+def aggregates_in(node: exp.Expression) -> Iterator[exp.Expression]:
+    """Yield the calls of aggregate functions in a tree."""
+    for one in node.find_all(exp.Anonymous):
+        if is_aggregate(one):
+            yield one
