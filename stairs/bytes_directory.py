@@ -19,10 +19,12 @@ import numpy.typing as npt
 
 from stairs.kernels.byte_strings import (
     B_DEAD,
+    B_FACTOR,
     B_FIELDS,
     B_FREE,
     B_HEAP,
     B_NEXT,
+    B_SEED,
     DONE,
     NEED_IDS,
     BytesArena,
@@ -36,6 +38,7 @@ from stairs.kernels.byte_strings import (
 )
 from stairs.memory.allowance import Allowance
 from stairs.memory.arena import Bytes, Int64s
+from stairs.seeds import seeds
 from stairs.storage.parts import Parts, Plain, powers_of_two
 
 Number = TypeVar("Number", bound=np.generic)
@@ -72,6 +75,7 @@ class BytesDirectory:
             np.zeros(FIRST_IDS, np.int32),
             np.zeros(B_FIELDS, np.int64),
         )
+        self.arena.meta[[B_SEED, B_FACTOR]] = seeds(2)
 
     @property
     def nbytes(self) -> int:
@@ -91,6 +95,7 @@ class BytesDirectory:
         parts.require(powers_of_two([n]), f"room for {n} strings")
         parts.require(0 <= meta[B_FREE] <= meta[B_NEXT] <= n, f"{meta[B_FREE]} ids free of {meta[B_NEXT]}, {n} in all")
         parts.require(0 <= meta[B_DEAD] <= meta[B_HEAP] <= len(heap), f"{meta[B_HEAP]} bytes of {len(heap)} in use")
+        parts.require(bool((meta[[B_SEED, B_FACTOR]] & 1).all()), "seeds of the hash that are even")
         self.arena = BytesArena(
             heap,
             start,

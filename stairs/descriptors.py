@@ -29,7 +29,7 @@ C_NEXT = 3  # key ids assigned so far, recycled ones included
 C_FREE = 4  # key ids to recycle, on the stack at FREELIST
 C_FREELIST = 5
 C_TABLE = 6  # where the hash table starts, slots of two int64s (tag, key id)
-C_SHIFT = 7  # slot = spread(tag) >> SHIFT
+C_SHIFT = 7  # 64 minus the bits of a slot
 C_WORDS = 8  # where the words of the keys start
 C_WIDTH = 9  # words of a key
 C_HAND = 10  # the key id that the sweep examines next
@@ -38,7 +38,14 @@ C_STEMS = 12  # SteM columns
 C_NEXT0 = 13  # NEXT and FREE when the open push began, after its sweep
 C_FREE0 = 14
 C_SCAN = 15  # 1 = a scan class: its keys identify tuples (`stairs.graph`)
-C_MEMBER = 16
+C_SECRET = 16  # the homes of keys: factors of `stairs.kernels.hashes.home`
+C_FACTOR = 17
+C_LAST = 18
+C_TAG_SEED = 19  # the tags of keys of several words: seeds of `hash_words`
+C_TAG_FACTOR = 20
+C_MAY_PASS = 21  # slots that a key may pass on the average, SPACED or MIXED
+C_CROWDED = 22  # 1 = keys passed more, so the class needs other factors
+C_MEMBER = 23
 
 # attrs[x]: one row for each (stream, class), streams ascending, then classes
 A_STREAM = 0
@@ -229,7 +236,7 @@ M_OF_PUSH = 8
 M_WATERMARK = 8  # greatest event time seen; if the caller gives watermarks, the one given, between pushes
 M_LATENESS = 9
 M_TIMED = 10  # 1 = event times are stored
-M_NEED = 11  # the room a status asks for: results in all, the class that needs keys, the band, or the stream
+M_NEED = 11  # the room a status asks for: results in all, the class that needs keys or a hash, the band, or the stream
 M_RESULTS = 12  # results since the start
 M_ARRIVALS = 13  # arrivals since the start
 M_SHORT = 14  # bits: the walk lacked room for results, for entries
@@ -261,6 +268,7 @@ NEED_BAND = 5
 NEED_RING = 6
 NEED_INPUT = 7
 NEED_NUMBERS = 8  # the streams have to be renumbered
+NEED_HASH = 9  # the keys of a class crowd in its table
 
 INSERTED = 0
 DELETED = 1

@@ -53,6 +53,7 @@ from stairs.kernels.book import (
     undo,
 )
 from stairs.kernels.ledger import close, enter, follow, leave, mark
+from stairs.seeds import seeds
 from stairs.storage.parts import Parts, Plain, powers_of_two
 
 Signs = npt.NDArray[np.uint8]
@@ -78,6 +79,7 @@ class Ledger:
             entries=np.full(LEAST_ROOM * self.stride, -1, np.int64),
             options=np.zeros(0, np.int64),
             buckets=np.full(LEAST_ROOM, -1, np.int64),
+            seeds=seeds(2),
             counters=counters,
             hows=np.array(kinds, np.int64),
             key=np.array(key, np.int64),
@@ -103,8 +105,13 @@ class Ledger:
     def to_parts(self) -> Plain:
         """Return everything from which `load_parts` resumes."""
         book = self.book
-        counters = {"counters": book.counters.tolist()}
-        return {"entries": book.entries, "options": book.options, "buckets": book.buckets, **counters}
+        return {
+            "entries": book.entries,
+            "options": book.options,
+            "buckets": book.buckets,
+            "seeds": book.seeds,
+            "counters": book.counters.tolist(),
+        }
 
     def load_parts(self, parts: Parts) -> None:
         """Resume from the parts of a ledger of the same branches. Raises StateError for parts that do not fit."""
@@ -119,8 +126,10 @@ class Ledger:
         fits = 0 <= low <= following <= low + room and 0 <= live <= following - low
         fits = fits and 0 <= counters[N_OPTIONS] * width <= len(options)
         parts.require(fits and counters[N_FREE_OPTIONS] < max(len(options), 1), f"counters {counters.tolist()}")
+        own = parts.array("seeds", np.int64, (2,))
+        parts.require(bool((own & 1).all()), "seeds of the hash that are even")
         self.book = self.book._replace(
-            entries=entries, options=options, buckets=buckets, counters=counters, mask=room - 1
+            entries=entries, options=options, buckets=buckets, seeds=own, counters=counters, mask=room - 1
         )
 
     # A push

@@ -49,6 +49,7 @@ from stairs.descriptors import (
     M_WATERMARK,
     NEED_BAND,
     NEED_ENTRIES,
+    NEED_HASH,
     NEED_INPUT,
     NEED_KEYS,
     NEED_NUMBERS,
@@ -312,6 +313,8 @@ class Modules(Stems):
                 elif status == NEED_KEYS:
                     self._grow_keys(meta[M_NEED])
                     self.caches.follow()
+                elif status == NEED_HASH:
+                    self.renew_hash(meta[M_NEED])
                 else:
                     assert status == NEED_ENTRIES, status
                     for cache in self.caches:

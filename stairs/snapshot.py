@@ -18,6 +18,7 @@ import numpy as np
 
 from stairs.descriptors import (
     A_OFFSET,
+    C_CROWDED,
     C_NEXT,
     M_ARRIVALS,
     M_RESULTS,
@@ -123,7 +124,11 @@ def fill(modules: Modules, windows: Windows) -> None:
             ids = strings.intern(offsets, text, np.zeros(len(offsets) - 1, np.uint8))
             _require(np.array_equal(ids, np.arange(len(ids))), f"class {c} has a string twice")
             strings.settle(np.ascontiguousarray(words.reshape(-1, graph.widths[c])[:, word]))
-        _require(adopt_keys(modules.arena, c, words) == keys[c], f"class {c} has a key twice")
+        adopted = adopt_keys(modules.arena, c, words, 0)
+        while modules.classes[c, C_CROWDED]:
+            modules.renew_hash(c)
+            adopted = adopt_keys(modules.arena, c, words, adopted)
+        _require(adopted == keys[c], f"class {c} has a key twice")
     for x, kids in enumerate(windows.numbers):
         insert_tuples(modules.arena, x, kids)
     for i, rings in enumerate(windows.values):

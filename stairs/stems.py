@@ -34,18 +34,25 @@ from stairs.descriptors import (
     A_SUPPORT,
     A_WORTH,
     C_CAPACITY,
+    C_CROWDED,
     C_DEBT,
+    C_FACTOR,
     C_FREE,
     C_FREELIST,
     C_HAND,
     C_HEADS,
+    C_LAST,
+    C_MAY_PASS,
     C_MEMBER,
     C_NEXT,
     C_SCAN,
+    C_SECRET,
     C_SHIFT,
     C_STEMS,
     C_STRIDE,
     C_TABLE,
+    C_TAG_FACTOR,
+    C_TAG_SEED,
     C_WIDTH,
     C_WORDS,
     M_APART,
@@ -77,12 +84,14 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.kernels.arena import rehash
+from stairs.kernels.hashes import MIXED, SPACED
 from stairs.kernels.marks import clear_all
 from stairs.key_room import is_room, next_room, power_of_two, shift_of, slots_of
 from stairs.links import links_of
 from stairs.memory.allowance import Allowance
 from stairs.memory.arena import Arena, Int64s
 from stairs.memory.segments import Segments, copy_ring, widen_ring
+from stairs.seeds import seeds, spacing
 from stairs.storage.parts import MOST, Parts, Plain, powers_of_two
 
 NEVER = 2 * FOREVER
@@ -100,7 +109,14 @@ KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
 KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
 KEPT_ATTRS = [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE, A_WORTH, A_SUPPORT]
 KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN]
+HASH, TAGS = [C_SECRET, C_FACTOR, C_LAST, C_MAY_PASS], [C_TAG_SEED, C_TAG_FACTOR]
 """Fields of the descriptors that follow neither from the graph and the strategy nor from the rest of the state."""
+
+
+def are_hashes(classes: Int64s) -> bool:
+    """Return whether the factors and seeds of the classes are such as `Stems` draws."""
+    odd = (classes[:, [C_FACTOR, C_LAST, *TAGS]] & 1).all()
+    return bool(odd and np.isin(classes[:, C_MAY_PASS], (SPACED, MIXED)).all())
 
 
 class Growth(NamedTuple):
@@ -171,6 +187,7 @@ class Stems:
             "capacity": self.capacity,
             "streams": self.streams[:, KEPT_STREAMS].tolist(),
             "classes": self.classes[:, KEPT_CLASSES].tolist(),
+            "hashes": self.classes[:, [*HASH, *TAGS]],
             "attrs": self.attrs[:, KEPT_ATTRS].tolist(),
             "meta": self.meta[KEPT_META].tolist(),
             "texts": [strings.to_parts() for strings in self.texts.values()],
@@ -197,6 +214,8 @@ class Stems:
             rooms.append(room)
             classes[c, KEPT_CLASSES] = room, following, free, hand, debt
             classes[c, C_SHIFT] = shift_of(room)
+        classes[:, [*HASH, *TAGS]] = parts.array("hashes", np.int64, (n, len(HASH) + len(TAGS)))
+        parts.require(are_hashes(classes), "seeds of hashes that no directory draws")
         sizes = self._sizes(capacity, rooms)
         segments = {
             name: Segments.over(parts.array(name, own.array.dtype, (sum(sizes[name]),)), sizes[name], own.fill)
@@ -238,6 +257,8 @@ class Stems:
             self.classes[c, [C_STRIDE, C_WIDTH, C_STEMS]] = self._strides[c], graph.widths[c], len(members)
             self.classes[c, C_MEMBER : C_MEMBER + len(members)] = members
             self.classes[c, C_SCAN] = c in graph.scans
+            self.classes[c, HASH] = 0, spacing(), 1, SPACED
+            self.classes[c, TAGS] = seeds(2)
             self.classes[c, [C_CAPACITY, C_SHIFT]] = key_room.FIRST_KEYS, shift_of(key_room.FIRST_KEYS)
         for i, classes in enumerate(graph.attributes):
             window = graph.windows[i]
@@ -361,8 +382,17 @@ class Stems:
         classes[c, [C_CAPACITY, C_SHIFT]] = room, shift_of(room)
         if wider:
             table = table.renewed(c, 4 * slots)
-            rehash(table.view(c), int(classes[c, C_SHIFT]), self.table.view(c))
+            rehash(classes, c, table.view(c), self.table.view(c))
         self._install(classes=classes, heads=heads, words=words, freed=freed, table=table)
+
+    def renew_hash(self, c: int) -> None:
+        """Give class c a table with other homes, since its keys crowd: as good as random ones. O(slots)."""
+        classes = self.classes.copy()
+        classes[c, HASH] = [*seeds(3), MIXED]
+        classes[c, C_CROWDED] = 0
+        table = self.table.renewed(c, self.table.size[c])
+        rehash(classes, c, table.view(c), self.table.view(c))
+        self._install(classes=classes, table=table)
 
     def key_room(self, c: int) -> int:
         """Return the number of keys of class c that fill its hash table: room for keys comes up to it in steps."""

@@ -7,9 +7,12 @@ HYPOTHESIS_PROFILE=long python -m pytest tests/eddy
 from __future__ import annotations
 
 import os
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+from stairs import seeds
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
@@ -25,6 +28,8 @@ settings.register_profile(
     suppress_health_check=_SLOW,
 )
 settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=_SLOW)
+# No test depends on chance. Processes that tests start draw their own seeds.
+seeds.SOURCE = lambda n: Random(n).randbytes(n)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from eddy.aggregates.kernels import M_FIELDS, M_FREE, M_NEXT, adopt, discard, drop, find, number_rows, rehash
 from stairs.errors import StateError
 from stairs.memory.allowance import Allowance
+from stairs.seeds import seeds
 
 Int64s = npt.NDArray[np.int64]
 LEAST_ROOM = 64
@@ -35,7 +36,7 @@ def numbered(words: Int64s) -> tuple[Int64s, Int64s]:
     n = len(words)
     numbers, first = np.empty(n, np.int64), np.empty(n, np.int64)
     table = np.full(max(1 << (2 * n).bit_length(), 2), -1, np.int64)
-    return numbers, first[: number_rows(np.ascontiguousarray(words), table, numbers, first)].copy()
+    return numbers, first[: number_rows(np.ascontiguousarray(words), table, seeds(2), numbers, first)].copy()
 
 
 class Directory:
@@ -55,6 +56,7 @@ class Directory:
         self._freed = np.zeros(LEAST_ROOM, np.int64)
         self._table = np.full(2 * LEAST_ROOM, -1, np.int64)
         self._meta = np.zeros(M_FIELDS, np.int64)
+        self._seeds = seeds(2)
 
     def __len__(self) -> int:
         return int(self._meta[M_NEXT] - self._meta[M_FREE])
@@ -77,7 +79,7 @@ class Directory:
     def find(self, keys: Int64s) -> Int64s:
         """Return the slot of each key, -1 where there is none."""
         slots = np.empty(len(keys), np.int64)
-        find(self.keys, self._table, np.ascontiguousarray(keys), slots)
+        find(self.keys, self._table, self._seeds, np.ascontiguousarray(keys), slots)
         return slots
 
     def make_room(self, more: int, allowance: Allowance | None = None) -> None:
@@ -97,7 +99,7 @@ class Directory:
             return found
 
         keys, live, table = longer(self.keys), longer(self.live), np.full(2 * room, -1, np.int64)
-        rehash(keys, table, live, self._meta)
+        rehash(keys, table, self._seeds, live, self._meta)
         parts = keys, longer(self.cells), live, longer(self._freed), table
         self.keys, self.cells, self.live, self._freed, self._table = parts
 
@@ -109,7 +111,7 @@ class Directory:
         self.make_room(int(np.count_nonzero(kept)))
         wanted = np.ascontiguousarray(keys[kept])
         slots = np.empty(len(wanted), np.int64)
-        adopt(self.keys, self._table, self._freed, self.live, self._meta, wanted, slots)
+        adopt(self.keys, self._table, self._seeds, self._freed, self.live, self._meta, wanted, slots)
         self.cells[slots] = cells[kept]
         if len(wanted) < len(keys):
             self.remove(self.find(keys[~kept]))
@@ -117,11 +119,12 @@ class Directory:
 
     def remove(self, slots: Int64s) -> None:
         """Remove the keys of slots in use; -1 is skipped."""
-        drop(self.keys, self._table, self._freed, self.live, self._meta, slots)
+        drop(self.keys, self._table, self._seeds, self._freed, self.live, self._meta, slots)
 
     def remove_listed(self, slots: Int64s, heads: Int64s, links: Int64s, owners: Int64s) -> None:
         """Remove the keys of slots, and the slots from the lists of their owners (`Values`), at once."""
-        discard(heads, links, owners, self.keys, self._table, self._freed, self.live, self._meta, slots)
+        own = self.keys, self._table, self._seeds, self._freed, self.live, self._meta
+        discard(heads, links, owners, *own, slots)
 
     def with_cells(self, cells: Int64s) -> Directory:
         """Return a directory that shares all but the cells, int64[capacity, fields]."""

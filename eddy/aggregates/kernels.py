@@ -10,12 +10,12 @@ as 2^31 numbers need no carry, and adding and subtracting a number leaves no tra
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from stairs.kernels.accelerate import inlined, jit, step, u64
+from stairs.kernels.hashes import finish, stir
 
 Int64s = npt.NDArray[np.int64]
 
@@ -27,14 +27,12 @@ MASK = (1 << LIMB) - 1
 
 
 @inlined
-def hash_of(keys: Int64s, row: int) -> Any:
-    """Return a hash of a key, whose low bits are well mixed."""
-    x = u64(0x9E3779B97F4A7C15)
+def hash_of(keys: Int64s, row: int, seeds: Int64s) -> int:
+    """Return a hash of a key under two seeds."""
+    x = u64(seeds[0])
     for k in range(keys.shape[1]):
-        x = (x ^ u64(keys[u64(row), u64(k)])) * u64(0xBF58476D1CE4E5B9)
-        x ^= x >> u64(32)
-    x *= u64(0x94D049BB133111EB)
-    return np.int64((x ^ (x >> u64(29))) & u64(0x7FFFFFFFFFFFFFFF))
+        x = stir(x, keys[u64(row), u64(k)], seeds[1])
+    return finish(x, seeds[0], seeds[1])
 
 
 @inlined
@@ -47,10 +45,10 @@ def same(left: Int64s, row: int, right: Int64s, other: int) -> bool:
 
 
 @inlined
-def place_of(keys: Int64s, table: Int64s, wanted: Int64s, row: int) -> int:
+def place_of(keys: Int64s, table: Int64s, seeds: Int64s, wanted: Int64s, row: int) -> int:
     """Return the place in the table of a key, or the empty place for it."""
     mask = table.shape[0] - 1
-    place = hash_of(wanted, row) & mask
+    place = hash_of(wanted, row, seeds) & mask
     while True:
         slot = table[u64(place)]
         if slot < 0 or same(keys, slot, wanted, row):
@@ -59,15 +57,16 @@ def place_of(keys: Int64s, table: Int64s, wanted: Int64s, row: int) -> int:
 
 
 @jit
-def number_rows(words: Int64s, table: Int64s, numbers: Int64s, first: Int64s) -> int:
+def number_rows(words: Int64s, table: Int64s, seeds: Int64s, numbers: Int64s, first: Int64s) -> int:
     """Number the different keys among words int64[n, w] in order of appearance; return how many there are.
 
-    table int64[power of two, 2 n or more], all -1; numbers int64[n]: of each row; first int64[n]: a row of each number.
+    table int64[power of two, 2 n or more], all -1; seeds int64[2]; numbers int64[n]: of each row; first int64[n]: a row
+    of each number.
     """
     found = 0
     mask = table.shape[0] - 1
     for row in range(words.shape[0]):
-        place = hash_of(words, row) & mask
+        place = hash_of(words, row, seeds) & mask
         while True:
             number = table[u64(place)]
             if number < 0:
@@ -83,19 +82,26 @@ def number_rows(words: Int64s, table: Int64s, numbers: Int64s, first: Int64s) ->
 
 
 @jit
-def find(keys: Int64s, table: Int64s, wanted: Int64s, slots: Int64s) -> None:
+def find(keys: Int64s, table: Int64s, seeds: Int64s, wanted: Int64s, slots: Int64s) -> None:
     """Write the slot of each wanted key, -1 for one that is not there."""
     for row in range(wanted.shape[0]):
-        slots[u64(row)] = table[u64(place_of(keys, table, wanted, row))]
+        slots[u64(row)] = table[u64(place_of(keys, table, seeds, wanted, row))]
 
 
 @jit
 def adopt(
-    keys: Int64s, table: Int64s, freed: Int64s, live: Int64s, meta: Int64s, wanted: Int64s, slots: Int64s
+    keys: Int64s,
+    table: Int64s,
+    seeds: Int64s,
+    freed: Int64s,
+    live: Int64s,
+    meta: Int64s,
+    wanted: Int64s,
+    slots: Int64s,
 ) -> None:
     """Write the slot of each wanted key, a new one where it is not there. There is room."""
     for row in range(wanted.shape[0]):
-        place = place_of(keys, table, wanted, row)
+        place = place_of(keys, table, seeds, wanted, row)
         slot = table[u64(place)]
         if slot < 0:
             if meta[M_FREE] > 0:
@@ -112,14 +118,14 @@ def adopt(
 
 
 @jit
-def drop(keys: Int64s, table: Int64s, freed: Int64s, live: Int64s, meta: Int64s, slots: Int64s) -> None:
+def drop(keys: Int64s, table: Int64s, seeds: Int64s, freed: Int64s, live: Int64s, meta: Int64s, slots: Int64s) -> None:
     """Remove the keys of slots that are in use, and free the slots; -1 is skipped."""
     mask = table.shape[0] - 1
     for x in range(slots.shape[0]):
         slot = slots[u64(x)]
         if slot < 0:
             continue
-        gap = place_of(keys, table, keys, slot)
+        gap = place_of(keys, table, seeds, keys, slot)
         place = gap
         while True:
             place = (place + 1) & mask
@@ -127,7 +133,7 @@ def drop(keys: Int64s, table: Int64s, freed: Int64s, live: Int64s, meta: Int64s,
             if other < 0:
                 break
             # A key may move into the gap unless its home lies between the gap and its place.
-            if ((place - hash_of(keys, other)) & mask) >= ((place - gap) & mask):
+            if ((place - hash_of(keys, other, seeds)) & mask) >= ((place - gap) & mask):
                 table[u64(gap)] = other
                 gap = place
         table[u64(gap)] = -1
@@ -137,11 +143,11 @@ def drop(keys: Int64s, table: Int64s, freed: Int64s, live: Int64s, meta: Int64s,
 
 
 @jit
-def rehash(keys: Int64s, table: Int64s, live: Int64s, meta: Int64s) -> None:
+def rehash(keys: Int64s, table: Int64s, seeds: Int64s, live: Int64s, meta: Int64s) -> None:
     """Enter all keys in use into an empty table."""
     for slot in range(meta[M_NEXT]):
         if live[u64(slot)]:
-            table[u64(place_of(keys, table, keys, slot))] = slot
+            table[u64(place_of(keys, table, seeds, keys, slot))] = slot
 
 
 # Lists of values
@@ -192,6 +198,7 @@ def discard(
     owners: Int64s,
     keys: Int64s,
     table: Int64s,
+    seeds: Int64s,
     freed: Int64s,
     live: Int64s,
     meta: Int64s,
@@ -199,7 +206,7 @@ def discard(
 ) -> None:
     """Remove slots from the lists of their owners, and their keys. Nothing can come between the two."""
     delist(heads, links, owners, slots)
-    drop(keys, table, freed, live, meta, slots)
+    drop(keys, table, seeds, freed, live, meta, slots)
 
 
 @jit

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stairs.kernels.rows import add_up
+from stairs.seeds import seeds
 
 Int64s = npt.NDArray[np.int64]
 
@@ -50,6 +51,6 @@ def net(found: Found) -> Found:
     if n < 2 or signs.all():
         return found
     totals = np.zeros(n, np.int64)
-    add_up(rows, signs, np.full(1 << (2 * n - 1).bit_length(), -1, np.int64), totals)
+    add_up(rows, signs, np.full(1 << (2 * n - 1).bit_length(), -1, np.int64), seeds(2), totals)
     kept = np.r_[np.flatnonzero(totals < 0), np.flatnonzero(totals > 0)]
     return Found(rows[kept], (totals[kept] > 0).astype(np.uint8))

@@ -20,7 +20,7 @@ from eddy.query.query import Query
 from stairs.bytes_directory import BytesDirectory, read_only
 from stairs.errors import InputError
 from stairs.graph import FOREVER
-from stairs.kernels.byte_strings import hash_rows, mix_words
+from stairs.kernels.stable_hashes import hash_rows, mix_words
 from stairs.plain_types import TOO_LONG, plain, to_plain
 
 

@@ -8,7 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.errors import StateError
-from stairs.kernels.byte_strings import B_DEAD, B_FIELDS, B_FREE, B_FRESH, B_HEAP, B_NEXT, BytesArena
+from stairs.kernels.byte_strings import (
+    B_DEAD,
+    B_FACTOR,
+    B_FIELDS,
+    B_FREE,
+    B_FRESH,
+    B_HEAP,
+    B_NEXT,
+    B_SEED,
+    BytesArena,
+)
 from stairs.kernels.lookups import lost_string
 from stairs.memory.arena import Int64s
 
@@ -50,6 +60,7 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
     following, free, heap, dead = arena.meta[[B_NEXT, B_FREE, B_HEAP, B_DEAD]].tolist()
     require(0 <= free <= following <= room, f"{what}: {following} ids, {free} of them free, room for {room}")
     require(dead >= 0 and 0 <= heap <= len(arena.heap), f"{what}: {heap} bytes, {dead} dead, in {len(arena.heap)}")
+    require(bool((arena.meta[[B_SEED, B_FACTOR]] & 1).all()), f"{what}: seeds of the hash that are even")
     live: Int64s = np.flatnonzero(arena.size[:following] >= 0)
     held = np.sort(arena.table[arena.table >= 0])
     require(np.array_equal(held, live), f"{what} in the table {_some(held)} are not those in use {_some(live)}")

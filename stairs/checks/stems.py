@@ -25,16 +25,20 @@ from stairs.descriptors import (
     A_STREAM,
     C_CAPACITY,
     C_DEBT,
+    C_FACTOR,
     C_FREE,
     C_FREELIST,
     C_HAND,
     C_HEADS,
+    C_LAST,
     C_MEMBER,
     C_NEXT,
     C_SHIFT,
     C_STEMS,
     C_STRIDE,
     C_TABLE,
+    C_TAG_FACTOR,
+    C_TAG_SEED,
     C_WIDTH,
     C_WORDS,
     LOADING,
@@ -176,6 +180,8 @@ def _check_descriptors(stems: Stems) -> None:
     require(right, "the links of the attributes are not those of the join")
     learnt = stems.attrs[:, A_MARKS:]
     require(bool((learnt >= 0).all() and (learnt <= MOST_COUNT).all()), "figures of no-good marks are no counts")
+    odd = stems.classes[:, [C_FACTOR, C_LAST, C_TAG_SEED, C_TAG_FACTOR]] & 1
+    require(bool(odd.all()), "the factors of a hash are even")
     for c, members in enumerate(graph.members):
         slots = stems.table.size[c] // 2
         parts = [part.base[c] for part in (stems.words, stems.freed, stems.table)]

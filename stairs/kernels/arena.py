@@ -8,12 +8,16 @@ from stairs.descriptors import (
     A_CLASS,
     A_COLUMN,
     A_OFFSET,
+    C_FACTOR,
     C_FREE,
     C_FREE0,
     C_FREELIST,
     C_HEADS,
+    C_LAST,
     C_NEXT,
     C_NEXT0,
+    C_SECRET,
+    C_SHIFT,
     C_STRIDE,
     M_MARKS,
     M_STARTED,
@@ -28,7 +32,8 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.kernels.accelerate import jit, u64
-from stairs.kernels.keys import drop_key, spread
+from stairs.kernels.hashes import home
+from stairs.kernels.keys import drop_key
 from stairs.kernels.marks import clear_all
 from stairs.memory.arena import Arena
 
@@ -69,12 +74,18 @@ def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
 
 
 @jit
-def rehash(table: np.ndarray, shift: int, before: np.ndarray) -> None:
-    """Insert every key of an old table `before` into a new, empty one. Keys with equal homes may change their order."""
+def rehash(classes: np.ndarray, c: int, table: np.ndarray, before: np.ndarray) -> None:
+    """Insert every key of an old table `before` of class c into a new, empty one.
+
+    classes   the descriptors as they are with the new table
+
+    Keys with equal homes may change their order.
+    """
+    shift, secret, factor = classes[c, C_SHIFT], classes[c, C_SECRET], classes[c, C_FACTOR]
     last = (np.int64(1) << (64 - shift)) - 1
     for old in range(0, before.shape[0], 2):
         if before[old + 1] >= 0:
-            slot = spread(before[old], shift)
+            slot = home(before[old], shift, secret, factor, classes[c, C_LAST])
             while table[2 * slot + 1] >= 0:
                 slot = (slot + 1) & last
             table[2 * slot] = before[old]

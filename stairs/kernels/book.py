@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.kernels.accelerate import bundled, inlined, jit, u64
-from stairs.kernels.rows import MIX
+from stairs.kernels.hashes import finish, stir
 
 Int64s = npt.NDArray[np.int64]
 
@@ -42,6 +42,7 @@ class Book(NamedTuple):
     entries   int64[]      a ring of 2^n entries by serial number, `stride_of` numbers each
     options   int64[]      options: the next one of the same entry and branch, then a component for each stream
     buckets   int64[2^n]   the first entry of each bucket, -1 = none; only where a match has several components
+    seeds     int64[2]     of the hash that gives a match its bucket
     counters  int64[N_COUNTERS]
     hows      int64[branches]
     key       int64[]      the streams of a match, whose components identify an entry
@@ -56,6 +57,7 @@ class Book(NamedTuple):
     entries: Int64s
     options: Int64s
     buckets: Int64s
+    seeds: Int64s
     counters: Int64s
     hows: Int64s
     key: Int64s
@@ -106,11 +108,10 @@ def entry_at(book: Book, serial: int) -> int:
 @inlined
 def bucket_of(book: Book, components: Int64s, first: int) -> int:
     """Return the bucket of a match, whose components lie at components[first:]."""
-    code = np.int64(0)
+    code = u64(book.seeds[0])
     for k in range(book.key.shape[0]):
-        code = (code ^ components[u64(first + book.key[u64(k)])]) * MIX
-        code ^= code >> 29
-    return code & (book.buckets.shape[0] - 1)
+        code = stir(code, components[u64(first + book.key[u64(k)])], book.seeds[1])
+    return finish(code, book.seeds[0], book.seeds[1]) & (book.buckets.shape[0] - 1)
 
 
 @inlined

@@ -1,4 +1,4 @@
-"""Kernels of the directory of byte strings: hash, intern, release, compaction of the heap."""
+"""Kernels of the directory of byte strings: intern, release, compaction of the heap."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.kernels.accelerate import bundled, inlined, jit, u64
-from stairs.kernels.memory import peek8, peek32, peek64
+from stairs.kernels.hashes import hash_bytes
+from stairs.kernels.memory import peek8, peek64
 
 B_NEXT = 0  # ids assigned so far
 B_FREE = 1  # ids on the stack of free ones
 B_HEAP = 2  # bytes of the heap in use, dead ones included
 B_DEAD = 3  # dead bytes among them
-B_FRESH = 4  # ids assigned since the last `settle`
-B_FIELDS = 5
+B_SEED = 4  # seeds of the hash
+B_FACTOR = 5
+B_FRESH = 6  # ids assigned since the last `settle`
+B_FIELDS = 7
 
 DONE = 0
 NEED_IDS = 1
@@ -48,31 +51,6 @@ class BytesArena(NamedTuple):
 
 
 @inlined
-def stir(x: int, word: int) -> int:
-    """Mix a word into a hash. For each word it is a bijection of the hash, and for each hash one of the word."""
-    x = (u64(x) ^ u64(word)) * u64(0x9E3779B97F4A7C15)
-    return x ^ (x >> u64(32))
-
-
-@inlined
-def hash_bytes(address: int, size: int) -> int:
-    """Return a 64-bit hash of `size` bytes, read eight at a time; the last reads of a string may overlap."""
-    x, k = u64(size), np.int64(0)
-    while k + 8 <= size:
-        x = stir(x, peek64(address + k))
-        k += 8
-    if size >= 8:
-        x = stir(x, peek64(address + size - 8))
-    elif size >= 4:
-        x = stir(x, u64(peek32(address)) | u64(peek32(address + size - 4)) << u64(32))
-    elif size > 0:
-        ends = u64(peek8(address)) | u64(peek8(address + size - 1)) << u64(16)
-        x = stir(x, ends | u64(peek8(address + (size >> 1))) << u64(8))
-    x *= u64(0xBF58476D1CE4E5B9)
-    return np.int64(x ^ (x >> u64(29)))
-
-
-@inlined
 def same_bytes(left: int, right: int, size: int) -> bool:
     """Return whether `size` bytes at two addresses are equal."""
     k = np.int64(0)
@@ -83,24 +61,6 @@ def same_bytes(left: int, right: int, size: int) -> bool:
     while k < size and peek8(left + k) == peek8(right + k):
         k += 1
     return k == size
-
-
-@jit
-def hash_rows(offsets: np.ndarray, text: np.ndarray, hashes: np.ndarray) -> None:
-    """Write the hash of each row: offsets int64[n + 1] into text uint8[], hashes int64[n]."""
-    address = np.int64(text.ctypes.data)
-    for r in range(hashes.shape[0]):
-        hashes[r] = hash_bytes(address + offsets[r], offsets[r + 1] - offsets[r])
-
-
-@jit
-def mix_words(words: np.ndarray, hashes: np.ndarray) -> None:
-    """Mix a further word of each row's key into its hash: words int64[n], hashes uint64[n]."""
-    for r in range(hashes.shape[0]):
-        x = (hashes[r] ^ u64(words[r])) * u64(0xBF58476D1CE4E5B9)
-        x ^= x >> u64(32)
-        x *= u64(0x94D049BB133111EB)
-        hashes[r] = x ^ (x >> u64(29))
 
 
 @inlined
@@ -134,7 +94,7 @@ def intern(
             ids[r] = 0
             continue
         first, last = offsets[r], offsets[r + 1]
-        code = hash_bytes(address + first, last - first)
+        code = hash_bytes(address + first, last - first, meta[B_SEED], meta[B_FACTOR])
         slot = find(arena, address + first, last - first, code)
         known = np.int64(arena.table[slot])
         if known < 0:

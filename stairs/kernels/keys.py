@@ -20,16 +20,22 @@ import numpy as np
 from stairs.descriptors import (
     C_CAPACITY,
     C_DEBT,
+    C_FACTOR,
     C_FREE,
     C_FREELIST,
     C_HAND,
     C_HEADS,
+    C_LAST,
+    C_MAY_PASS,
     C_MEMBER,
     C_NEXT,
+    C_SECRET,
     C_SHIFT,
     C_STEMS,
     C_STRIDE,
     C_TABLE,
+    C_TAG_FACTOR,
+    C_TAG_SEED,
     C_WIDTH,
     C_WORDS,
     M_MARKS,
@@ -37,6 +43,7 @@ from stairs.descriptors import (
     S_NEXT,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.hashes import MOST_SPARE, SPARE, finish, home, stir
 from stairs.kernels.marks import MARKED, clear, newest_of, row_of
 from stairs.kernels.memory import NEAR, prefetch
 from stairs.memory.arena import Arena
@@ -54,20 +61,26 @@ AHEAD = 16
 
 
 @inlined
-def spread(tag: int, shift: int) -> int:
-    """Return the home slot of a tag: the high bits of a multiplicative hash (Knuth, TAOCP 6.4) of its folded halves."""
-    x = u64(tag)
-    x ^= x >> u64(32)
-    return np.int64((x * u64(0x9E3779B97F4A7C15)) >> u64(shift))
+def home_of(arena: Arena, c: int, tag: int) -> int:
+    """Return the home slot of a tag in the table of class c."""
+    own = arena.classes
+    return home(tag, own[c, C_SHIFT], own[c, C_SECRET], own[c, C_FACTOR], own[c, C_LAST])
 
 
 @inlined
-def fold(words: np.ndarray, at: int, width: int) -> int:
+def fold(arena: Arena, c: int, words: np.ndarray, at: int) -> int:
     """Return the tag of a key of several words: one word for the table. Different keys may have equal tags."""
-    x = u64(words[u64(at)])
-    for k in range(1, width):
-        x = (x ^ (x >> u64(29))) * u64(0xBF58476D1CE4E5B9) + u64(words[u64(at + k)])
-    return np.int64(x ^ (x >> u64(31)))
+    seed, factor = arena.classes[c, C_TAG_SEED], arena.classes[c, C_TAG_FACTOR]
+    x = u64(seed)
+    for k in range(arena.classes[c, C_WIDTH]):
+        x = stir(x, words[u64(at + k)], factor)
+    return finish(x, seed, factor)
+
+
+@inlined
+def spare_of(arena: Arena, c: int) -> int:
+    """Return the slots that a pass over rows may pass, beyond those of each key, before the keys of class c crowd."""
+    return SPARE + min((np.int64(1) << (64 - arena.classes[c, C_SHIFT])) >> 6, MOST_SPARE)
 
 
 @inlined
@@ -80,13 +93,20 @@ def same(left: np.ndarray, at: int, right: np.ndarray, other: int, width: int) -
 
 
 @inlined
-def find_slot(arena: Arena, c: int, source: np.ndarray, at: int) -> int:
-    """Return the position in `table` of the key whose words start at source[at], or of the empty slot for it."""
+def tag_at(arena: Arena, c: int, source: np.ndarray, at: int) -> int:
+    """Return the tag of the key of class c whose words start at source[at]."""
+    return source[u64(at)] if arena.classes[c, C_WIDTH] == 1 else fold(arena, c, source, at)
+
+
+@inlined
+def find_from(arena: Arena, c: int, source: np.ndarray, at: int, tag: int, slot: int) -> int:
+    """Return the position in `table` of the key with a tag and home `slot`, or of the empty slot for it.
+
+    Its words start at source[at].
+    """
     classes, table = arena.classes, arena.table
-    width, base, shift = classes[c, C_WIDTH], classes[c, C_TABLE], classes[c, C_SHIFT]
-    last = (np.int64(1) << (64 - shift)) - 1
-    tag = source[u64(at)] if width == 1 else fold(source, at, width)
-    slot = spread(tag, shift)
+    width, base = classes[c, C_WIDTH], classes[c, C_TABLE]
+    last = (np.int64(1) << (64 - classes[c, C_SHIFT])) - 1
     while True:
         p = base + 2 * slot
         kid = table[u64(p + 1)]
@@ -100,6 +120,29 @@ def find_slot(arena: Arena, c: int, source: np.ndarray, at: int) -> int:
 
 
 @inlined
+def find_slot(arena: Arena, c: int, source: np.ndarray, at: int) -> int:
+    """Return the position in `table` of the key whose words start at source[at], or of the empty slot for it."""
+    tag = tag_at(arena, c, source, at)
+    return find_from(arena, c, source, at, tag, home_of(arena, c, tag))
+
+
+@inlined
+def passed(arena: Arena, c: int, slot: int, p: int) -> int:
+    """Return how many slots a look-up from home `slot` passed before position p in `table`."""
+    last = (np.int64(1) << (64 - arena.classes[c, C_SHIFT])) - 1
+    return (((p - arena.classes[c, C_TABLE]) >> 1) - slot) & last
+
+
+@inlined
+def find_counted(arena: Arena, c: int, source: np.ndarray, at: int, spare: int) -> tuple[int, int]:
+    """Return what `find_slot` does, and the slots that may still be passed, of which there were `spare`."""
+    tag = tag_at(arena, c, source, at)
+    slot = home_of(arena, c, tag)
+    p = find_from(arena, c, source, at, tag, slot)
+    return p, spare + arena.classes[c, C_MAY_PASS] - passed(arena, c, slot, p)
+
+
+@inlined
 def is_far(arena: Arena, c: int) -> bool:
     """Return whether the table of a class with keys of one word is larger than a core's own cache."""
     classes = arena.classes
@@ -109,7 +152,7 @@ def is_far(arena: Arena, c: int) -> bool:
 @inlined
 def ask_for(arena: Arena, c: int, tag: int) -> None:
     """Prefetch the home slot of a tag, which will be looked up soon."""
-    slot = arena.classes[c, C_TABLE] + 2 * spread(tag, arena.classes[c, C_SHIFT])
+    slot = arena.classes[c, C_TABLE] + 2 * home_of(arena, c, tag)
     prefetch(np.int64(arena.table.ctypes.data) + 8 * slot)
 
 
@@ -131,7 +174,7 @@ def adopt(arena: Arena, c: int, source: np.ndarray, at: int, p: int) -> int:
         table[u64(p)] = source[u64(at)]
         words[u64(classes[c, C_WORDS] + kid)] = source[u64(at)]
     else:
-        table[u64(p)] = fold(source, at, width)
+        table[u64(p)] = fold(arena, c, source, at)
         for k in range(width):
             words[u64(classes[c, C_WORDS] + kid * width + k)] = source[u64(at + k)]
     arena.heads[u64(classes[c, C_HEADS] + kid * classes[c, C_STRIDE])] = -1
@@ -218,8 +261,7 @@ def release(arena: Arena, c: int, kid: int) -> None:
 @inlined
 def tag_of(arena: Arena, c: int, kid: int) -> int:
     """Return the tag of the key with an id."""
-    width, words = arena.classes[c, C_WIDTH], arena.classes[c, C_WORDS]
-    return arena.words[u64(words + kid)] if width == 1 else fold(arena.words, words + kid * width, width)
+    return tag_at(arena, c, arena.words, arena.classes[c, C_WORDS] + kid * arena.classes[c, C_WIDTH])
 
 
 @inlined
@@ -228,7 +270,7 @@ def remove(arena: Arena, c: int, kid: int) -> None:
     classes, table = arena.classes, arena.table
     base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
     last = (np.int64(1) << (64 - shift)) - 1
-    gap = spread(tag_of(arena, c, kid), shift)
+    gap = home_of(arena, c, tag_of(arena, c, kid))
     while table[u64(base + 2 * gap + 1)] != kid:
         gap = (gap + 1) & last
     slot = gap
@@ -239,7 +281,7 @@ def remove(arena: Arena, c: int, kid: int) -> None:
         # A key may move into the gap unless its home is strictly between the gap and its slot. A key that may not is
         # written to where it is: a branch would be mispredicted half of the time.
         tag, other = table[u64(base + 2 * slot)], table[u64(base + 2 * slot + 1)]
-        moves = ((slot - spread(tag, shift)) & last) >= ((slot - gap) & last)
+        moves = ((slot - home_of(arena, c, tag)) & last) >= ((slot - gap) & last)
         to = gap if moves else slot
         table[u64(base + 2 * to)] = tag
         table[u64(base + 2 * to + 1)] = other
@@ -269,7 +311,7 @@ def rebuild(arena: Arena, c: int, free: int) -> None:
             ask_for(arena, c, tag_of(arena, c, np.int64(freed[u64(k + AHEAD)])))
         kid = np.int64(freed[u64(k)])
         tag = tag_of(arena, c, kid)
-        slot = spread(tag, shift)
+        slot = home_of(arena, c, tag)
         while table[u64(base + 2 * slot + 1)] >= 0:
             slot = (slot + 1) & last
         table[u64(base + 2 * slot)] = tag

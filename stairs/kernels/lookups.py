@@ -10,7 +10,8 @@ import numpy as np
 
 from stairs.descriptors import C_SHIFT, C_TABLE, C_WIDTH, C_WORDS
 from stairs.kernels.accelerate import jit, u64
-from stairs.kernels.byte_strings import BytesArena, find, hash_bytes
+from stairs.kernels.byte_strings import B_FACTOR, B_SEED, BytesArena, find
+from stairs.kernels.hashes import hash_bytes
 from stairs.kernels.keys import find_slot
 from stairs.memory.arena import Arena
 
@@ -34,7 +35,7 @@ def lost_string(arena: BytesArena) -> int:
         known = np.int64(arena.table[slot])
         if known >= 0:
             address, size = heap + arena.start[known], int(arena.size[known])
-            code = hash_bytes(address, size)
+            code = hash_bytes(address, size, arena.meta[B_SEED], arena.meta[B_FACTOR])
             if arena.hashes[known] != code or find(arena, address, size, code) != slot:
                 return int(known)
     return -1

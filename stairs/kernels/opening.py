@@ -12,13 +12,18 @@ from stairs.descriptors import (
     A_OFFSET,
     A_STREAM,
     C_CAPACITY,
+    C_CROWDED,
     C_DEBT,
+    C_FACTOR,
     C_FREE,
     C_FREE0,
     C_FREELIST,
     C_HEADS,
+    C_LAST,
+    C_MAY_PASS,
     C_NEXT,
     C_NEXT0,
+    C_SECRET,
     C_SHIFT,
     C_STRIDE,
     C_TABLE,
@@ -38,6 +43,7 @@ from stairs.descriptors import (
     M_OF_PUSH,
     M_SHORT,
     M_STARTED,
+    NEED_HASH,
     NEED_INPUT,
     NEED_KEYS,
     NEED_NUMBERS,
@@ -53,7 +59,16 @@ from stairs.descriptors import (
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.by_address import opened
-from stairs.kernels.keys import AHEAD, adopt, ask_for, find_slot, is_far, spread, sweep
+from stairs.kernels.hashes import home
+from stairs.kernels.keys import (
+    AHEAD,
+    adopt,
+    find_counted,
+    is_far,
+    spare_of,
+    sweep,
+)
+from stairs.kernels.memory import prefetch
 from stairs.memory.arena import Arena, Batch, Input, Opening
 
 
@@ -126,7 +141,9 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
     i, c = arena.attrs[x, A_STREAM], arena.attrs[x, A_CLASS]
     source, dead, null = arena.attrs[x, A_INPUT], arena.attrs[x, A_DEAD], null_of(arena, x)
     ring, mask, width = streams[i, S_RECS] + arena.attrs[x, A_OFFSET] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
-    base, shift, home = classes[c, C_TABLE], classes[c, C_SHIFT], classes[c, C_WORDS]
+    base, shift, own = classes[c, C_TABLE], classes[c, C_SHIFT], classes[c, C_WORDS]
+    secret, factor, final = classes[c, C_SECRET], classes[c, C_FACTOR], classes[c, C_LAST]
+    spare, more = spare_of(arena, c), classes[c, C_MAY_PASS]
     last = (np.int64(1) << (64 - shift)) - 1
     heads, stride = classes[c, C_HEADS], classes[c, C_STRIDE]
     stack, free = classes[c, C_FREELIST], classes[c, C_FREE]
@@ -134,17 +151,23 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
     first, far, r = streams[i, S_NEXT], is_far(arena, c), np.int64(start)
     while r < rows:
         if far and r + AHEAD < rows:
-            ask_for(arena, c, batch.input[u64(source + r + AHEAD)])
+            ahead = home(batch.input[u64(source + r + AHEAD)], shift, secret, factor, final)
+            prefetch(np.int64(table.ctypes.data) + 8 * (base + 2 * ahead))
         kid = null
         if batch.dead[u64(dead + r)] == 0:
             word = batch.input[u64(source + r)]
-            slot = spread(word, shift)
+            slot = home(word, shift, secret, factor, final)
             p = base + 2 * slot
             kid = table[u64(p + 1)]
-            while kid >= 0 and table[u64(p)] != word:
-                slot = (slot + 1) & last
-                p = base + 2 * slot
-                kid = table[u64(p + 1)]
+            if kid >= 0 and table[u64(p)] != word:
+                while kid >= 0 and table[u64(p)] != word:
+                    spare -= 1
+                    slot = (slot + 1) & last
+                    p = base + 2 * slot
+                    kid = table[u64(p + 1)]
+                if spare + more * (r - start) < 0:
+                    classes[c, C_CROWDED] = 1
+                    rows = r + 1
             if kid < 0:
                 if free > 0:
                     free -= 1
@@ -156,7 +179,7 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
                     break
                 table[u64(p)] = word
                 table[u64(p + 1)] = kid
-                words[u64(home + kid)] = word
+                words[u64(own + kid)] = word
                 arena.heads[u64(heads + kid * stride)] = -1
         recs[u64(ring + ((first + r) & mask) * width)] = kid
         r += 1
@@ -169,23 +192,28 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
 def intern_keys(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> int:
     """Write the key ids of rows start .. rows - 1, by attribute x, into their future records.
 
-    Return `rows`, or the row whose key has no room for an id.
+    Return `rows`, or the row whose key has no room for an id, or the row after the one by which the keys were found to
+    crowd (C_CROWDED).
     """
     streams, recs = arena.streams, arena.recs
     i, c = arena.attrs[x, A_STREAM], arena.attrs[x, A_CLASS]
     source, dead = arena.attrs[x, A_INPUT], arena.attrs[x, A_DEAD]
     ring, mask, width = streams[i, S_RECS] + arena.attrs[x, A_OFFSET] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
+    spare = spare_of(arena, c)
     for r in range(start, rows):
         kid = null_of(arena, x)
         if batch.dead[u64(dead + r)] == 0:
             at = source + r * arena.classes[c, C_WIDTH]
-            p = find_slot(arena, c, batch.input, at)
+            p, spare = find_counted(arena, c, batch.input, at, spare)
             kid = arena.table[u64(p + 1)]
             if kid < 0:
                 kid = adopt(arena, c, batch.input, at, p)
                 if kid < 0:
                     return r
         recs[u64(ring + ((streams[i, S_NEXT] + r) & mask) * width)] = kid
+        if spare < 0:
+            arena.classes[c, C_CROWDED] = 1
+            return np.int64(r + 1)
     return np.int64(rows)
 
 
@@ -204,10 +232,11 @@ def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
             r = intern_words(arena, batch, x, meta[M_INTERN_ROW], rows[i])
         else:
             r = intern_keys(arena, batch, x, meta[M_INTERN_ROW], rows[i])
-        if r < rows[i]:
+        crowded = arena.classes[c, C_CROWDED] != 0
+        if r < rows[i] or crowded:
             meta[M_INTERN_ROW] = r
             meta[M_NEED] = c
-            return NEED_KEYS
+            return NEED_HASH if crowded else NEED_KEYS
         meta[M_INTERN_ATTR] = x + 1
         meta[M_INTERN_ROW] = 0
     return DONE

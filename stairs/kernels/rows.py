@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.kernels.accelerate import jit, u64
+from stairs.kernels.hashes import finish, stir
 
 Int64s = npt.NDArray[np.int64]
-MIX = -7046029254386353131
-"""An odd number that mixes bits (splitmix64)."""
 
 
 @jit
@@ -28,19 +27,18 @@ def to_sequence_numbers(rows: Int64s, bases: Int64s, ids: npt.NDArray[np.int32],
 
 
 @jit
-def add_up(rows: Int64s, signs: npt.NDArray[np.uint8], table: Int64s, totals: Int64s) -> None:
+def add_up(rows: Int64s, signs: npt.NDArray[np.uint8], table: Int64s, seeds: Int64s, totals: Int64s) -> None:
     """Write for each row how often it begins minus how often it ends, to its first occurrence, and 0 to the others.
 
-    table   -1, 2^n times, more than there are rows
+    table   -1, 2^n times, more than there are rows;  seeds int64[2] of its hash
     """
     n, m = rows.shape
     mask = table.shape[0] - 1
     for x in range(n):
-        code = np.int64(0)
+        code = u64(seeds[0])
         for i in range(m):
-            code = (code ^ rows[u64(x), u64(i)]) * MIX
-            code ^= code >> 29
-        at = code & mask
+            code = stir(code, rows[u64(x), u64(i)], seeds[1])
+        at = finish(code, seeds[0], seeds[1]) & mask
         while True:
             first = table[u64(at)]
             if first < 0:

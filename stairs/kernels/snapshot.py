@@ -9,6 +9,7 @@ from stairs.descriptors import (
     A_COLUMN,
     A_OFFSET,
     A_STREAM,
+    C_CROWDED,
     C_HEADS,
     C_STRIDE,
     C_WIDTH,
@@ -17,7 +18,7 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.kernels.accelerate import jit, u64
-from stairs.kernels.keys import adopt, find_slot
+from stairs.kernels.keys import adopt, find_counted, spare_of
 from stairs.memory.arena import Arena
 
 
@@ -46,16 +47,20 @@ def number(ids: np.ndarray, numbers: np.ndarray, order: np.ndarray, count: int) 
 
 
 @jit
-def adopt_keys(arena: Arena, c: int, words: np.ndarray) -> int:
-    """Assign ids 0, 1, … to keys, words int64[n * width], in an empty directory; return the number of keys adopted.
+def adopt_keys(arena: Arena, c: int, words: np.ndarray, start: int) -> int:
+    """Assign ids 0, 1, … to keys, words int64[n * width], in a directory that has the first `start` of them alone.
 
-    A result below n means that the next key is a duplicate or has no room.
+    Return the number of keys adopted. A result below n means that the next key is a duplicate or has no room, or that
+    the keys crowd (C_CROWDED) and another call goes on from there.
     """
-    width = arena.classes[c, C_WIDTH]
-    for k in range(words.shape[0] // width):
-        p = find_slot(arena, c, words, k * width)
+    width, spare = arena.classes[c, C_WIDTH], spare_of(arena, c)
+    for k in range(start, words.shape[0] // width):
+        p, spare = find_counted(arena, c, words, k * width, spare)
         if arena.table[u64(p + 1)] >= 0 or adopt(arena, c, words, k * width, p) != k:
             return k
+        if spare < 0:
+            arena.classes[c, C_CROWDED] = 1
+            return k + 1
     return words.shape[0] // width
 
 

@@ -14,7 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from stairs.bytes_directory import FIRST_HEAP, FIRST_IDS, BytesDirectory
 from stairs.checks.byte_strings import check_strings
 from stairs.errors import StateError
-from stairs.kernels.byte_strings import B_HEAP, hash_rows, same_bytes
+from stairs.kernels.byte_strings import B_HEAP, same_bytes
+from stairs.kernels.hashes import hash_bytes
+from stairs.kernels.stable_hashes import hash_rows
 from tests.stairs.driver import count_strings
 from tests.stairs.steps import callable_step
 
@@ -179,19 +181,24 @@ TestStrings = Strings.TestCase
 TestStrings.settings = settings(max_examples=60, stateful_step_count=12)
 
 
-@pytest.mark.parametrize("size", [*range(26), 63, 64, 65])
+SEEDS = (0x0123456789ABCDEF, 0x7EDCBA9876543211)
+
+
+@pytest.mark.parametrize("size", [*range(34), 63, 64, 65])
 def test_each_byte_of_a_string_counts(size: int) -> None:
-    """Strings are read eight bytes at a time; the copies lie at other distances from a multiple of eight."""
+    """Strings are read in words of eight bytes; the copies lie at other distances from a multiple of eight."""
     one = bytes(range(65, 65 + size))
     others = [one[:k] + bytes([one[k] ^ 1]) + one[k + 1 :] for k in range(size)] + [one + b"\0", one[:-1]]
     texts = [one, b"x", one, *others]
     offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
     text = np.frombuffer(b"".join(texts) + b"\0", np.uint8).copy()
     hashes = np.zeros(len(texts), np.int64)
+    address, equal, keyed = text.ctypes.data, callable_step(same_bytes), callable_step(hash_bytes)
     hash_rows(offsets, text, hashes)
-    assert hashes[0] == hashes[2]
-    assert len(set(hashes.tolist())) == len(set(texts))
-    address, equal = text.ctypes.data, callable_step(same_bytes)
+    own = [keyed(address + at, len(one), *SEEDS) for at, one in zip(offsets.tolist(), texts, strict=False)]
+    for found in (hashes.tolist(), own):
+        assert found[0] == found[2]
+        assert len(set(found)) == len(set(texts))
     for at, other in zip(offsets.tolist(), texts, strict=False):
         if len(other) == size:
             assert equal(address, address + at, size) == (other == one)

@@ -18,7 +18,7 @@ from tests.documents import ROOT
 
 PROGRAM = """
 import numpy as np
-from stairs.kernels.byte_strings import mix_words
+from stairs.kernels.stable_hashes import mix_words
 mix_words(np.zeros(1, np.int64), np.zeros(1, np.uint64))
 """
 COUNT = "print(sum(mix_words.stats.cache_hits.values()), sum(mix_words.stats.cache_misses.values()))"

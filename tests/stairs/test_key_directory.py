@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -28,19 +29,24 @@ from stairs.kernels.keys import FREED, SLACK, adopt, drop_key, find_slot, sweep
 from stairs.kernels.marks import MARKED
 from stairs.key_room import FIRST_KEYS, FIRST_SLOTS
 from stairs.modules import Modules
+from stairs.seeds import spacing
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
 from tests.stairs.steps import callable_step
 
-MULTIPLIER = 0x9E3779B97F4A7C15
-INVERSE = pow(MULTIPLIER, -1, 1 << 64)
+MANY = np.arange(1 << 16, dtype=np.uint64)
 
 
-def homed_at(slot: int, k: int, slots: int = FIRST_SLOTS) -> int:
-    """Return the k-th key of one word whose home is this slot, by the inverse of the hash."""
-    shift = 65 - slots.bit_length()
-    x = ((slot << shift) + k) * INVERSE % (1 << 64)
-    x ^= x >> 32
-    return x - (1 << 64) if x >= 1 << 63 else x
+@cache
+def _homes(factor: int) -> list[list[int]]:
+    """Return for each slot of a table of FIRST_SLOTS slots the numbers from 0 on whose home it is."""
+    # The upper half of a small number's product does not reach the bits of its home.
+    homes = (MANY * np.uint64(factor % (1 << 64))) >> np.uint64(65 - FIRST_SLOTS.bit_length())
+    return [np.flatnonzero(homes == slot).tolist() for slot in range(FIRST_SLOTS)]
+
+
+def homed_at(slot: int, k: int) -> int:
+    """Return the k-th number from 0 on whose home in a table of FIRST_SLOTS slots is this slot."""
+    return _homes(spacing())[slot][k]
 
 
 find_slot_of = callable_step(find_slot)

@@ -5,28 +5,28 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.hashes import finish, stir
 
 
 @inlined
-def slot_of(key: np.int64, mask: np.uint64) -> np.uint64:
-    """Return the first slot of a key in a table of mask + 1 slots."""
-    h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    return (h ^ (h >> np.uint64(32))) & mask
+def slot_of(key: np.int64, mask: np.uint64, seeds: np.ndarray) -> np.uint64:
+    """Return the first slot of a key in a table of mask + 1 slots, under two seeds."""
+    return u64(finish(stir(u64(seeds[0]), key, seeds[1]), seeds[0], seeds[1])) & mask
 
 
 @jit
-def index_runs(keys: np.ndarray, slots: np.ndarray, ends: np.ndarray) -> None:
+def index_runs(keys: np.ndarray, slots: np.ndarray, seeds: np.ndarray, ends: np.ndarray) -> None:
     """Enter the runs of equal keys into a hash table.
 
-    keys int64[n] ascending; slots int64[2^k > runs] of -1: where a run begins; ends int64[n]: where it ends, at the
-    position where it begins.
+    keys int64[n] ascending; slots int64[2^k > runs] of -1: where a run begins; seeds int64[2] of their hash; ends
+    int64[n]: where it ends, at the position where it begins.
     """
     mask = np.uint64(slots.size - 1)
     begin = np.int64(0)
     for i in range(1, keys.size + 1):
         if i < keys.size and keys[u64(i)] == keys[u64(begin)]:
             continue
-        h = slot_of(keys[u64(begin)], mask)
+        h = slot_of(keys[u64(begin)], mask, seeds)
         while slots[h] >= 0:
             h = (h + np.uint64(1)) & mask
         slots[h] = begin
@@ -39,6 +39,7 @@ def find_runs(
     keys: np.ndarray,
     times: np.ndarray,
     slots: np.ndarray,
+    seeds: np.ndarray,
     ends: np.ndarray,
     wanted: np.ndarray,
     lows: np.ndarray,
@@ -48,11 +49,11 @@ def find_runs(
 ) -> None:
     """Write for each wanted key the rows with that key and a time from low to high, as (first row, number of rows).
 
-    keys, times int64[n], ascending by (key, time); slots, ends of `index_runs`; all others int64[m].
+    keys, times int64[n], ascending by (key, time); slots, seeds, ends of `index_runs`; all others int64[m].
     """
     mask = np.uint64(slots.size - 1)
     for k in range(wanted.size):
-        h = slot_of(wanted[k], mask)
+        h = slot_of(wanted[k], mask, seeds)
         while slots[h] >= 0 and keys[u64(slots[h])] != wanted[k]:
             h = (h + np.uint64(1)) & mask
         counts[k] = 0

@@ -23,11 +23,14 @@ from eddy.spark.hops.kernels import find_runs, index_runs
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from stairs.plain_types import taken
+from stairs.seeds import seeds
 
 BLOCK_ROWS = 1 << 18
 """About so many matches are found at a time, unless a single tuple has more."""
 Keys = Mapping[int, Ints]
 """By class the number of each key."""
+Index = tuple[Ints, Ints, Ints, Ints, Ints]
+"""Keys and times of sorted rows, and the hash table of their runs: slots, seeds, ends (`index_runs`)."""
 
 
 class Bounds(NamedTuple):
@@ -55,7 +58,7 @@ class SortedWindow:
 
     def __init__(self, stream: int, rows: pa.RecordBatch, keys: Keys, times: Ints, span: int) -> None:
         self.stream, self.rows, self.keys, self.times, self.span = stream, rows, keys, times, span
-        self._sorted: dict[int, tuple[Ints, Ints, Ints, Ints, Ints]] = {}
+        self._sorted: dict[int, tuple[Ints, Index]] = {}
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -64,7 +67,8 @@ class SortedWindow:
     @property
     def nbytes(self) -> int:
         """Bytes of rows, keys, times and indices."""
-        arrays = [self.times, *self.keys.values(), *(one for found in self._sorted.values() for one in found)]
+        indices = [one for order, index in self._sorted.values() for one in (order, *index)]
+        arrays = [self.times, *self.keys.values(), *indices]
         return int(self.rows.nbytes) + sum(one.nbytes for one in arrays)
 
     def outlived(self, rows: Ints | None = None) -> Ints:
@@ -107,10 +111,10 @@ class SortedWindow:
 
     def _probe(self, keys: Keys, lows: Ints, highs: Ints) -> Iterator[tuple[Ints, Ints]]:
         common = sorted(self.keys.keys() & keys.keys())
-        order, by_key, by_time, slots, ends = self._index(common[0])
+        order, index = self._index(common[0])
         n = len(lows)
         first, counts = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        find_runs(by_key, by_time, slots, ends, _plain(keys[common[0]]), _plain(lows), _plain(highs), first, counts)
+        find_runs(*index, _plain(keys[common[0]]), _plain(lows), _plain(highs), first, counts)
         found = np.cumsum(counts)
         begin = 0
         while begin < n:
@@ -126,16 +130,16 @@ class SortedWindow:
                 yield left, right
             begin = end
 
-    def _index(self, c: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """Return (order by key and time, keys and times in this order, slots, ends) for a class."""
+    def _index(self, c: int) -> tuple[Ints, Index]:
+        """Return the order by key and time for a class, and the index of the rows in this order."""
         if c not in self._sorted:
             order = np.lexsort((self.times, self.keys[c])).astype(np.int64, copy=False)
             by_key, by_time = self.keys[c][order], self.times[order]
             slots = np.full(1 << max(3, int(2 * len(order)).bit_length()), -1, np.int64)
-            ends = np.zeros(len(order), np.int64)
+            secret, ends = seeds(2), np.zeros(len(order), np.int64)
             if len(order):
-                index_runs(by_key, slots, ends)
-            self._sorted[c] = order, by_key, by_time, slots, ends
+                index_runs(by_key, slots, secret, ends)
+            self._sorted[c] = order, (by_key, by_time, slots, secret, ends)
         return self._sorted[c]
 
 

@@ -29,7 +29,7 @@ from eddy.ingest.keys import KeyEncoder
 from eddy.query.branches import BranchedQuery
 from eddy.query.key_types import unified
 from eddy.query.query import Query
-from stairs.kernels.byte_strings import mix_words
+from stairs.kernels.stable_hashes import mix_words
 
 
 class Dealt(NamedTuple):
