@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from eddy.spark.types import why_unfit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
 
 
 def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFrame]:
@@ -30,11 +32,14 @@ def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFr
         if stream.name not in frames:
             raise SparkJoinError(f"stream {stream.name!r} has no DataFrame; pass one under this name")
         frame = frames[stream.name]
+        sensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
         for field in stream.schema:
-            if frame.columns.count(field.name) != 1:
+            same = [one for one in frame.columns if _key(one, sensitive) == _key(field.name, sensitive)]
+            if same != [field.name]:
+                how = "" if sensitive or len(same) < 2 else ", as spark.sql.caseSensitive=false ignores case"
                 raise SparkJoinError(
                     f"stream {stream.name!r}: the query needs column {field.name!r}, but the DataFrame does not have"
-                    f" exactly one such column; it has {', '.join(frame.columns)}; select or rename the column"
+                    f" exactly one such column{how}; it has {', '.join(frame.columns)}; select or rename the column"
                 )
             given = to_arrow_type(frame.schema[field.name].dataType, timezone="UTC")
             why = why_unfit(given, field.type)
@@ -44,6 +49,36 @@ def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFr
                     f"{frame.schema[field.name].dataType.simpleString()}; {why}"
                 )
     return [frames[name] for name in names]
+
+
+def _key(name: str, sensitive: bool) -> str:
+    return name if sensitive else name.lower()
+
+
+def check_texts(query: Query, frames: Sequence[DataFrame], columns: Sequence[Sequence[str]]) -> None:
+    """Raise SparkJoinError if Spark compares a text that the query reads in another way than byte by byte.
+
+    columns   that the query reads, per stream
+    """
+    for stream, frame, names in zip(query.streams, frames, columns, strict=True):
+        schema = frame.schema
+        for name in names:
+            _check_text(stream.name, schema[name])
+
+
+def _check_text(stream: str, field: StructField) -> None:
+    kind = field.dataType.simpleString()
+    declared = str((field.metadata or {}).get("__CHAR_VARCHAR_TYPE_STRING", ""))
+    why = None
+    if " collate " in kind:
+        why = "its collation makes different texts equal"
+    elif re.search(r"\bchar\(", declared):
+        kind, why = declared, "Spark pads CHAR with blanks before it compares"
+    if why is not None:
+        raise SparkJoinError(
+            f"stream {stream!r}, column {field.name!r}: the type is {kind}, and {why}; a join compares texts byte by"
+            f" byte: make equal texts the same, such as by lower(…) or rtrim(…), and cast the column to string"
+        )
 
 
 def numbered(frame: DataFrame, names: Sequence[str]) -> DataFrame:

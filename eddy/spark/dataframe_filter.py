@@ -12,6 +12,7 @@ from eddy.filters.conditions import Filter, Predicate, conditions
 from eddy.spark.columns import numbered
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.session_zone import session_zone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,7 +60,7 @@ def filter(df: DataFrame, predicates: Filter, names: Sequence[str] | None = None
     doubled = sorted({name for name in df.columns if df.columns.count(name) > 1})
     if doubled:
         raise SparkJoinError(f"the DataFrame has two columns {doubled[0]!r}; rename one before the filter")
-    schema = to_arrow_schema(df.schema, timezone=df.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC")
+    schema = to_arrow_schema(df.schema, timezone=session_zone(df.sparkSession))
     checked = named(conditions(predicates, schema, "eddy.spark.filter"), names)
     if not checked:
         return df

@@ -128,7 +128,8 @@ def join(
     watermark   which rows are late: "slowest", rows behind the slowest source; "per-source", rows behind their own
                 source
     lateness    how far rows may be behind the greatest event time of earlier batches: a timedelta, or ticks of the
-                common time type; one for all streams, or a mapping by stream; None, and streams left out: the query's
+                common time type; one for all streams, or a mapping by stream; None, and streams left out: the query's;
+                if that is 0, the delay that `withWatermark` set on the time column of the DataFrame
     idle_after  processing time without rows (a timedelta, or seconds) after which the watermark no longer waits for a
                 source; None: it always waits
     rebalance   how key groups change partitions: "auto", by load with hysteresis, and a group that alone overloads a

@@ -15,13 +15,12 @@ from eddy.query.stream import Stream
 from eddy.query.windows import Window
 from eddy.spark.dataframe_join import explain, join
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.session_zone import session_zone
+from eddy.spark.watermark_delay import delays
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-WATERMARK = "spark.watermarkDelayMs"
-"""Metadata of a column that `DataFrame.withWatermark` has set."""
 
 
 def sql(
@@ -38,12 +37,13 @@ def sql(
     text      a SELECT, or EXPLAIN and a SELECT, which gives a text
     times     view -> its column of event times; views left out: the column of `withWatermark`, if there is one
     windows   view -> its window; views left out: as long as intervals between event times require, or without end
-    lateness  as in `Query`
+    lateness  as in `Query`; 0: for each streaming view the delay of its `withWatermark`
     options   of `eddy.spark.join`: plan, policy, partitions, transport, and for streaming views checkpoint=, …
 
     Returns a DataFrame for batch views and a `StreamingJoin` for streaming ones, as `eddy.spark.join` does. A view must
     not change while the query runs: the statement reads the DataFrame that the view has now. UNION ALL is for batch
-    views. Raises SqlError for the text, SparkJoinError for views and options.
+    views. Dates and hours of a `timestamp` are those in the time zone of the session. Raises SqlError for the text,
+    SparkJoinError for views and options.
     """
     frames = {name: _view(spark, name) for name in tables_of(text)}
     known = times or {}, windows or {}
@@ -87,5 +87,6 @@ def _stream(name: str, frame: DataFrame, times: Mapping[str, str], windows: Mapp
     schema: StructType = frame.schema
     time = times.get(name)
     if time is None:
-        time = next((field.name for field in schema.fields if WATERMARK in (field.metadata or {})), None)
-    return Stream(name, to_arrow_schema(schema, timezone="UTC"), window=windows.get(name), time=time)
+        time = next(iter(delays(frame)), None)
+    zone = session_zone(frame.sparkSession)
+    return Stream(name, to_arrow_schema(schema, timezone=zone), window=windows.get(name), time=time)

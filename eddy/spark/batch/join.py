@@ -20,7 +20,7 @@ from eddy.spark.batch.choice import asked_hops, may_pay, predicted
 from eddy.spark.batch.hop_tasks import DealRows, JoinRound
 from eddy.spark.batch.measure import measure
 from eddy.spark.batch.partition_join import JoinPartition
-from eddy.spark.columns import in_query_order
+from eddy.spark.columns import check_texts, in_query_order
 from eddy.spark.environment.session import parallelism
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
@@ -174,6 +174,7 @@ def prepare_batch(
     workers = parallelism(ordered[0].sparkSession)
     sizes = _weights(query, ordered) if len(query.classes) > 1 else None
     job = made(sizes)
+    check_texts(query, ordered, [one.names for one in job.inputs])
     struct_type(query.output_schema)
     options.runtime(job.query, bounded=True)  # a bad plan should fail here and not in a task
     why, hops = "as asked" if placement == "grid" else "the default", None

@@ -22,7 +22,7 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.query.query import Query
 from eddy.query.ungrouped import ungrouped
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
-from eddy.spark.columns import in_query_order, numbered
+from eddy.spark.columns import check_texts, in_query_order, numbered
 from eddy.spark.environment.session import parallelism
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
@@ -147,6 +147,7 @@ def rows_of_stream(query: Query, frames: Mapping[str, DataFrame]) -> DataFrame:
     (frame,) = in_query_order(query, frames)
     check_workers(frame.sparkSession)
     (stream,) = query.streams
+    check_texts(query, [frame], [stream.schema.names])
     return numbered(frame, stream.schema.names).mapInArrow(RowsOfStream(query), struct_type(query.output_schema))
 
 

@@ -1,8 +1,8 @@
 """The Parquet files behind a DataFrame, as far as workers can read them in Spark's place.
 
-A DataFrame qualifies only if it is a plain scan: columns of Parquet files, renamed or left out at most. A filter, a
-limit, a cache, partition columns in the path, a type that Spark reads in another way than Arrow: each of these raises
-UnsuitableError, which says why.
+A DataFrame qualifies only if it is a plain scan: columns of Parquet files, renamed or left out at most, or with a
+watermark. A filter, a limit, a cache, partition columns in the path, a type that Spark reads in another way than Arrow:
+each of these raises UnsuitableError, which says why.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _FOOTER_READERS = 8
 # Old Spark versions, and new ones in legacy mode, write dates before 1900 in another calendar.
 _LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+_DECLARATIONS = ("EventTimeWatermark", "SubqueryAlias", "View")
+"""Nodes of a plan that change neither rows nor columns."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +233,8 @@ def _columns_of(plan: Any, leaf: str) -> tuple[dict[int, str], Any]:
             if picked.getClass().getSimpleName() == "AttributeReference" and picked.exprId().id() in below:
                 found[expression.exprId().id()] = below[picked.exprId().id()]
         return found, source
+    if kind in _DECLARATIONS:
+        return _columns_of(plan.child(), leaf)
     if kind != leaf:
         raise UnsuitableError(f"its plan has a {kind}, not only a scan")
     return {column.exprId().id(): column.name() for column in _sequence(plan.output())}, plan

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from eddy.query.query import Query
 from eddy.query.windows import Rows
-from eddy.spark.columns import in_query_order
+from eddy.spark.columns import check_texts, in_query_order
 from eddy.spark.environment.session import parallelism
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.placing import Placement
@@ -30,6 +30,7 @@ from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.log_stage import LogRows
 from eddy.spark.transports.choice import AUTO, carry_streams, check_transport
 from eddy.spark.types import struct_type
+from eddy.spark.watermark_delay import delays
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +86,8 @@ def prepare(
         raise SparkJoinError(f"keep={keep}: give 2 or more, because the newest state may be damaged")
     bound = bytes_of(memory)
     ordered = in_query_order(query, frames)
-    rules = make_rules(query, watermark, lateness, idle_after)
+    declared = {name: own[time] for name, time, own in _watermarks(query, ordered) if time in own}
+    rules = make_rules(query, watermark, lateness, idle_after, declared)
     saved = saved_choices(checkpoint)
     session = ordered[0].sparkSession
     if session.sparkContext.getConf().get("spark.dynamicAllocation.enabled") == "true":
@@ -97,6 +99,7 @@ def prepare(
     usual = _usual_groups(query, session) if saved is None else math.prod(saved.shares)
     groups = usual if key_groups is None else key_groups
     job = make_job(query, options=options, partitions=groups)
+    check_texts(query, ordered, [one.names for one in job.inputs])
     if groups > job.shares.partitions and key_groups is not None:
         raise SparkJoinError(
             f"key_groups={key_groups}: the query has no equality to partition by, so all streams meet in one key group;"
@@ -125,6 +128,12 @@ def prepare(
     if not carried.inputs:
         carried = carried._replace(frame=observed(job.query, carried.frame))
     return StreamingJoin(session, job, locations, carried, settings, checkpoint)
+
+
+def _watermarks(query: Query, frames: Sequence[DataFrame]) -> Iterator[tuple[str, str | None, dict[str, timedelta]]]:
+    """Yield for each stream its name, its time column, and the delays of `withWatermark` by column."""
+    for stream, frame in zip(query.streams, frames, strict=True):
+        yield stream.name, stream.time, delays(frame)
 
 
 def _usual_groups(query: Query, session: SparkSession) -> int:

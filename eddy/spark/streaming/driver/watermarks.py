@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from eddy.log import LOG
 from eddy.query.numbers import whole
 from eddy.spark.errors import SparkJoinError
 from eddy.storage.json_form import FormError, fields, finite, integer, list_of, optional
@@ -206,13 +207,19 @@ def make_rules(
     watermark: Policy = "slowest",
     lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
     idle_after: timedelta | float | None = None,
+    declared: Mapping[str, timedelta] | None = None,
 ) -> WatermarkRules:
     """Return the rules for a query.
 
     watermark   "slowest" or "per-source"
     lateness    a timedelta, or ticks of the common time type; or a mapping from stream to such, where streams left out
-                have the query's lateness; None: the query's lateness for all streams
+                have the lateness below; None: that of all streams
     idle_after  time after which a silent source no longer holds the watermark back: a timedelta or seconds; None: never
+
+    declared    stream -> delay that `withWatermark` set on its time column
+
+    A stream without a span in `lateness` has the query's lateness if that is not 0, else the delay declared for it,
+    else 0. A warning names a stream whose lateness is not the delay that was declared.
 
     Raises SparkJoinError that names the stream and the value, and QueryError for a span that is not a whole number of
     ticks.
@@ -229,6 +236,19 @@ def make_rules(
     ticks = dict.fromkeys(names, query.graph.lateness)
     for name, span in spans.items():
         ticks[name] = _span_ticks(query, name, span)
+    if query.graph.timed:
+        for name, delay in (declared or {}).items():
+            own = query.ticks(delay, None, f"delay of withWatermark of stream {name}")
+            if name not in spans and not query.graph.lateness:
+                ticks[name] = own
+            elif ticks[name] != own:
+                LOG.warning(
+                    "stream %s: withWatermark declares a delay of %s, and lateness= has another value, which counts: %d"
+                    " ticks of the time column; leave one of them out",
+                    name,
+                    delay,
+                    ticks[name],
+                )
     idle = idle_after.total_seconds() if isinstance(idle_after, timedelta) else idle_after
     if idle is not None and (isinstance(idle, bool) or not isinstance(idle, int | float | np.integer)):
         raise SparkJoinError(f"idle_after={idle_after!r}: give a timedelta, or seconds as a number")

@@ -1,0 +1,18 @@
+"""What `DataFrame.withWatermark` has set on a DataFrame: the column of event times, and how far a row may be behind."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DELAY = "spark.watermarkDelayMs"
+"""Spark keeps the delay in the metadata of the column."""
+
+
+def delays(frame: DataFrame) -> dict[str, timedelta]:
+    """Return the delay of each column that `withWatermark` named; with several calls Spark keeps those of all."""
+    fields = [field for field in frame.schema.fields if _DELAY in (field.metadata or {})]
+    return {field.name: timedelta(milliseconds=int(field.metadata[_DELAY])) for field in fields}
