@@ -1,22 +1,27 @@
 """A drain stop of a version: from which position on no result with a component before it can come.
 
 A row before the drain leaves a window of time when the watermark passes its end, and a window of rows when as many
-later rows have come as the window has. Rows that the filter of a stream rejects have no place in a window of rows.
+later rows have come as the window has. Rows that the filter of a stream rejects have no place in a window of rows, nor
+has a row before a fresh start a place in a result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.queries.sources import Push, Sources
-from eddy.query.query import Query
 from eddy.query.stream import Stream
 from stairs.graph import FOREVER, Window, WindowKind
+
+if TYPE_CHECKING:
+    from eddy.queries.kept import Kept
+    from eddy.queries.version import Version
 
 
 @dataclass
@@ -25,7 +30,8 @@ class _Window:
 
     i       number of the stream in the engine
     before  whether rows came before the drain
-    newest  the greatest event time of these rows, in ticks
+    newest  of a window of time, the greatest event time of these rows in ticks; of a window of rows, the position of
+            the newest of them that has a place in it; -FOREVER without any
     since   rows since the drain that have a place in the window
     passed  the position from which none of the rows before the drain is in the window, None if not known yet
     """
@@ -44,18 +50,22 @@ class _Window:
         places, times = push.places[self.i], push.times[self.i]
         n = int(np.searchsorted(places, at))
         self.before |= n > 0
-        if times is not None and n:
+        counts = self.window.kind == WindowKind.ROWS
+        filling = self._filling(push) if counts and self.passed is None else places[:0]
+        earlier = int(np.searchsorted(filling, at))
+        if counts and earlier:
+            self.newest = int(filling[earlier - 1])
+        elif times is not None and n and not counts:
             self.newest = max(self.newest, int(times[:n].max()))
         if self.passed is not None or push.end < at:
             return
         if not self.before:
             self.passed = at
-        elif self.window.kind == WindowKind.ROWS:
-            filling = self._filling(push, n)
+        elif counts:
             missing = self.window.size - self.since
-            if missing <= len(filling):
-                self.passed = int(filling[missing - 1]) + 1
-            self.since += len(filling)
+            if missing <= len(filling) - earlier:
+                self.passed = int(filling[earlier + missing - 1]) + 1
+            self.since += len(filling) - earlier
         elif self.window.kind == WindowKind.RANGE:
             # clock[j] is the time before position first + j.
             clock = np.concatenate([[push.clock_before], push.clock])
@@ -63,13 +73,18 @@ class _Window:
             if len(beyond):
                 self.passed = push.first + int(beyond[0])
 
-    def _filling(self, push: Push, n: int) -> npt.NDArray[np.int64]:
-        """Return the positions of the rows from the n-th on that have a place in the window."""
-        places, batch = push.places[self.i][n:], push.batches[self.i]
+    def passed_from(self, oldest: int | None, at: int) -> int | None:
+        """Return from where no result has a row before the drain, given the oldest row that results may have."""
+        unused = self.window.kind == WindowKind.ROWS and oldest is not None and self.newest < oldest
+        return at if unused else self.passed
+
+    def _filling(self, push: Push) -> npt.NDArray[np.int64]:
+        """Return the positions of the rows that have a place in the window."""
+        places, batch = push.places[self.i], push.batches[self.i]
         if self.filter is None or not len(places):
             return places
         assert batch is not None
-        return places[self.filter.accepted(batch.slice(n).select(self.stream.schema.names))]
+        return places[self.filter.accepted(batch.select(self.stream.schema.names))]
 
 
 class Drain:
@@ -123,16 +138,25 @@ class DrainByWindows(Drain):
 class DrainByArrivals(Drain):
     """A drain whose end follows from the arrivals, given before one of which the pushes noted here tell."""
 
-    def __init__(self, at: int, query: Query, sources: Sources, newest: Sequence[int], counts: Sequence[int]) -> None:
+    def __init__(
+        self, at: int, version: Version, sources: Sources, newest: Sequence[int], kept: Sequence[Kept] | None
+    ) -> None:
+        """See `Version.drains`; without the rows that are kept, `fill` follows."""
         super().__init__(at)
         self._lateness = sources.graph.lateness
+        self._version = version
         self._noted = (-1, -1)
         self._windows = []
-        for stream, window in zip(query.streams, query.graph.windows, strict=True):
+        for stream, window in zip(version.query.streams, version.query.graph.windows, strict=True):
             i = sources.index(stream.name)
-            rowed = window.kind == WindowKind.ROWS and stream.conditions
-            own = AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter") if rowed else None
-            self._windows.append(_Window(i, window, stream, own, counts[i] > 0, newest[i] if counts[i] else -FOREVER))
+            counts = window.kind == WindowKind.ROWS
+            own = None
+            if counts and stream.conditions:
+                own = AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+            before, latest = False, None
+            if kept is not None:
+                before, latest = kept[i].count > 0, kept[i].newest(own) if counts else newest[i]
+            self._windows.append(_Window(i, window, stream, own, before, -FOREVER if latest is None else latest))
 
     @property
     def parts(self) -> list[object]:
@@ -149,10 +173,16 @@ class DrainByArrivals(Drain):
             own.before, own.newest, own.since, own.passed = before, newest, since, passed
 
     def note(self, push: Push) -> int | None:
-        """See `Drain.note`."""
+        """See `Drain.note`. It may be called again once the start of the version is known."""
         if self._noted != (push.first, push.end):
             for own in self._windows:
                 own.note(push, self.at, self._lateness)
             self._noted = push.first, push.end
-        passed = [own.passed for own in self._windows if own.passed is not None]
+        if push.end < self.at:
+            return None
+        version = self._version
+        # Nothing is known of a version that waits. A warm one has all rows that are kept.
+        oldest = version.start if not version.warm else 0
+        known = [own.passed_from(oldest, self.at) for own in self._windows]
+        passed = [one for one in known if one is not None]
         return max(self.at, *passed) if len(passed) == len(self._windows) else None

@@ -394,7 +394,7 @@ class Engine:
 
     def drain(self, version: Version, position: int) -> None:
         """Have a version drain from a position on."""
-        version.drains(position, self.sources, self.newest, [own.count for own in self.joins.kept])
+        version.drains(position, self.sources, self.newest, self.joins.kept)
 
     def note(
         self, position: int, name: str, version: int, event: str, complete_from: int, *, by_itself: bool = False

@@ -77,8 +77,9 @@ class Kept:
             chunk = self._chunks[0]
             if spans and (chunk.newest is None or chunk.newest >= watermark - max(spans)):
                 return
-            left = [rows - chunk.count(need.filter) for rows, need in zip(left, rowed, strict=True)]
-            if any(rows < need.window.size for rows, need in zip(left, rowed, strict=True)):
+            counts = [chunk.count(need.filter) for need in rowed]
+            left = [rows - own for rows, own in zip(left, counts, strict=True)]
+            if any(own and rows < need.window.size for rows, own, need in zip(left, counts, rowed, strict=True)):
                 return
             self.complete_from = chunk.end
             self._chunks.popleft()
@@ -93,6 +94,14 @@ class Kept:
         if not self._chunks:
             return None
         return one_batch(pa.Table.from_batches(self.batches), "use shorter windows")
+
+    def newest(self, filter: AdaptiveFilter | None) -> int | None:
+        """Return the position of the newest row that a filter lets through, None without any."""
+        for chunk in reversed(self._chunks):
+            if chunk.count(filter):
+                last = -1 if filter is None else int(filter.accepted(chunk.rows)[-1])
+                return int(chunk.rows.column(POSITION)[last].as_py())
+        return None
 
     def nbytes(self) -> int:
         """Return the bytes of the rows."""

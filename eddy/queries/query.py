@@ -181,10 +181,12 @@ class RunningQuery(Life):
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
                 self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
-        for one in self.start_waiting():
-            owner = owners[one]
-            if one.gives_from(push.first):
-                parts[one] = owner.owned(owner.family.shares(push.first, finds[owner.family][0], [owner]), push)
+        while started := self.start_waiting():
+            for one in started:
+                one.note(push)
+                owner = owners[one]
+                if one.gives_from(push.first):
+                    parts[one] = owner.owned(owner.family.shares(push.first, finds[owner.family][0], [owner]), push)
         # A change may have found that the query had ended.
         return self._merged({one: part for one, part in parts.items() if one.ended is None or one.ended != one.start})
 

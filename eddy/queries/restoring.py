@@ -257,7 +257,6 @@ class _Reader:
         if one["drain"] is not None:
             at, windows = one["drain"]
             _require(len(windows) == len(query.streams), f"{where} drains {len(windows)} streams")
-            count = len(engine.sources.streams)
-            version.drain = DrainByArrivals(at, query, engine.sources, [0] * count, [0] * count)
+            version.drain = DrainByArrivals(at, version, engine.sources, engine.newest, None)
             version.drain.fill(windows)
         return version

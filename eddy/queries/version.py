@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eddy.queries.drain import Drain, DrainByArrivals, DrainByWindows
+from eddy.queries.kept import Kept
 from eddy.queries.sources import Push, Sources
 from eddy.query.query import Query
 
@@ -61,14 +62,14 @@ class Version:
         if self.stop <= now:
             self._ends(self.stop)
 
-    def drains(self, at: int, sources: Sources, newest: Sequence[int], counts: Sequence[int]) -> None:
+    def drains(self, at: int, sources: Sources, newest: Sequence[int], kept: Sequence[Kept]) -> None:
         """Stop by draining from a position on; the earliest drain counts.
 
-        newest, counts  per stream, the greatest event time and the number of rows so far
+        newest, kept  per stream of the engine, the greatest event time and the rows that are kept
         """
         if self.drain is None or at < self.drain.at:
             grouped = self.query.aggregation is not None
-            self.drain = DrainByWindows(at) if grouped else DrainByArrivals(at, self.query, sources, newest, counts)
+            self.drain = DrainByWindows(at) if grouped else DrainByArrivals(at, self, sources, newest, kept)
 
     def note(self, push: Push) -> None:
         """Take notice of a push, the first time before the results of this version are asked for."""

@@ -112,3 +112,42 @@ def test_elements_given_ahead_do_what_they_do_at_their_positions(kind: str) -> N
             assert found.history == wanted.history, seed
     assert given > (1000 if kind == "joins" else 50)
     assert plain > 15
+
+
+@pytest.mark.parametrize("how", ["fresh", "handover", "waits"])
+def test_a_drain_ends_without_rows_that_have_a_place_in_a_window_of_rows(how: str) -> None:
+    """A filter accepts none, and rows before a fresh start do not count; nor are rows kept for them."""
+    rows = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+
+    def query(least: int) -> eddy.Query:
+        streams = [
+            eddy.Stream(name, rows, window=eddy.Rows(1), filter=pc.field("n") >= least if name == "R" else None)
+            for name in "RS"
+        ]
+        return eddy.Query(streams, ["R.k = S.k"], select=["R.n"])
+
+    engine = eddy.Engine([eddy.Stream(name, rows) for name in "RS"])
+
+    def push(n: int, value: int = 0) -> None:
+        for k in range(n):
+            engine.push({"RS"[k % 2]: [{"k": 1, "n": value}]})
+
+    push(4, 9)
+    engine.start("q", query(100))
+    push(200)
+    assert sum(len(one.rows() or ()) for one in engine.joins.kept) < 10
+    if how == "handover":
+        engine["q"].change(query(100), "handover")
+    elif how == "waits":
+        engine["q"].change(query(100), "delayed-drain")
+    engine["q"].stop("drain", at=engine.position + 3)
+    push(5)
+    assert engine["q"].state == "stopped"
+    # An accepted row stays in its window until another one comes.
+    engine.start("q", query(5))
+    push(1, 9)
+    engine["q"].stop("drain")
+    push(8)
+    assert engine["q"].state == "draining"
+    push(1, 9)
+    assert engine["q"].state == "stopped"

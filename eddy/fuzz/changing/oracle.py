@@ -76,6 +76,7 @@ class OracleVersion:
 
     start  position of its start, None while it waits for another version
     latest  position at which it is dropped if it waits until then, None if no element says so
+    oldest  by stream the oldest row that the engine had kept for a warm start; without an entry all were
     ended  position from which it has no more results, None while it may have some
     """
 
@@ -87,6 +88,7 @@ class OracleVersion:
     drain: int | None = None
     ended: int | None = None
     latest: int | None = None
+    oldest: dict[str, int] = field(default_factory=dict)
     join: Oracle = field(init=False)
     places: dict[str, list[int]] = field(init=False)
 
@@ -341,17 +343,28 @@ class EngineOracle:
         """Return whether no result with a component before the drain of a version can come from a position on.
 
         For each stream with rows before the drain, the watermark has passed the end of the window of the newest of
-        them, or as many rows as the window has came since. Rows that a filter rejects have no place there.
+        them, or as many rows as the window has came since. A row that a filter rejects has no place in a window of
+        rows, nor has one before a fresh start, or one that was not kept for a warm one.
         """
         assert version.drain is not None
         arrived = self.arrived[:position]
         for stream in version.query.streams:
-            before = [one for one in arrived[: version.drain] if one.stream == stream.name]
-            since = [one for one in arrived[version.drain :] if one.stream == stream.name]
+            counts = stream.window == "rows"
+            oldest = 0
+            if counts:
+                oldest = version.oldest.get(stream.name, 0) if version.warm else version.start or 0
+            own = [
+                (place, one)
+                for place, one in enumerate(arrived)
+                if one.stream == stream.name
+                and place >= oldest
+                and not (counts and stream.keep is not None and stream.keep(one.row) is not True)
+            ]
+            before = [one for place, one in own if place < version.drain]
             if not before:
                 continue
-            if stream.window == "rows":
-                if sum(stream.keep is None or stream.keep(one.row) is True for one in since) < stream.size:
+            if counts:
+                if len(own) - len(before) < stream.size:
                     return False
             else:
                 newest = max(one.time for one in arrived)

@@ -14,6 +14,8 @@ from eddy.fuzz.changing.given import Expected, compare_given, given_rows
 from eddy.fuzz.changing.oracle import EngineOracle, Given, RefusedError
 from eddy.fuzz.play import Tally, policy_of
 from eddy.queries.engine import Engine
+from eddy.queries.kept import Kept
+from eddy.queries.sources import POSITION
 from stairs.errors import EddyError
 
 
@@ -152,6 +154,9 @@ class EngineGame:
             known = self.engine[step.name].complete_from
             assert known <= most, f"a warm start has all results from {known} only, not from {most}"
             self.complete_from[step.name][version] = known
+            kept = zip(self.case.sources.names, self.engine.joins.kept, strict=True)
+            oldest = {name: _oldest(own, self.engine.position) for name, own in kept}
+            self.model.oracle.queries[step.name].versions[-1].oldest = oldest
 
     def give(self, step: Element, version: int, at: int | None) -> None:
         """Call the engine."""
@@ -171,6 +176,11 @@ class EngineGame:
         assert self.engine.late_counts == oracle.late, f"late rows {self.engine.late_counts}, not {oracle.late}"
         got = {name: (one.state, [v.number for v in one.live]) for name, one in self.engine.queries.items()}
         assert got == self.model.states(), f"states {got}, not {self.model.states()}"
+
+
+def _oldest(kept: Kept, position: int) -> int:
+    rows = kept.rows()
+    return position if rows is None else int(rows.column(POSITION)[0].as_py())
 
 
 def refused(call: Any) -> None:
