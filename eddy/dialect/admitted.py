@@ -70,9 +70,7 @@ PARTS: dict[type[exp.Expression], frozenset[str]] = {
         exp.Filter: "this expression",
         exp.Distinct: "expressions",
         exp.Order: "this expressions",
-        exp.Ordered: "this desc nulls_first",
-        exp.ArgMax: "this expression",
-        exp.ArgMin: "this expression",
+        exp.Ordered: "this desc",
     }.items()
 }
 """By kind of node, the parts that have an effect or are refused where they are read."""
@@ -83,6 +81,7 @@ _GROUPED = "write a SELECT for each, with UNION ALL"
 _PLAN = "leave it out: policies choose the plan"
 _LEAVE = "leave it out"
 _SAMPLE = "keep rows out with WHERE"
+_NULLS = "rows in which the value or what it goes by is NULL do not count"
 _INTERVAL = "write a join with an interval between event times"
 
 REFUSED: dict[str, tuple[str, str]] = {
@@ -139,6 +138,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "totals": ("GROUP BY … WITH TOTALS", _GROUPED),
     "all": ("GROUP BY ALL or DISTINCT", "name the columns"),
     # Expressions
+    "nulls_first": ("NULLS FIRST", _NULLS),
     "except_": ("* EXCEPT", "name the columns"),
     "replace": ("* REPLACE", "name the columns"),
     "rename": ("* RENAME", "name the columns"),
@@ -168,6 +168,9 @@ def check(tree: exp.Expression, source: Source) -> None:
         admitted = next((PARTS[kind] for kind in type(node).__mro__ if kind in PARTS), None)
         if isinstance(node, exp.Join):
             _check_join(node, source)
+        if isinstance(node, exp.Ordered) and node.meta.get("nulls"):
+            word = node.meta["nulls"]
+            raise source.error(source.keyword(node, None, "NULLS"), f"{word} is not supported; {_NULLS}")
         for name, value in node.args.items():
             if admitted is None or name in admitted or not _is_set(name, value):
                 continue

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from sqlglot import exp
 
 from eddy import agg
 from eddy.query.aggregates import Aggregate
 
-AGGREGATES: dict[str, Callable[[Any], Aggregate]] = {
+AGGREGATES: dict[str, Callable[..., Aggregate]] = {
     "COUNT": agg.count,
     "SUM": agg.sum,
     "AVG": agg.avg,
@@ -22,6 +21,15 @@ AGGREGATES: dict[str, Callable[[Any], Aggregate]] = {
     "LAST": agg.last,
 }
 """The aggregate functions of one argument, by name."""
+BY: dict[str, Callable[..., Aggregate]] = {
+    "MAX_BY": agg.last,
+    "ARG_MAX": agg.last,
+    "MIN_BY": agg.first,
+    "ARG_MIN": agg.first,
+}
+"""Those of a value and what it goes by."""
+TURNED: dict[Callable[..., Aggregate], Callable[..., Aggregate]] = {agg.first: agg.last, agg.last: agg.first}
+"""The functions that go by an order, each with that of the opposite order."""
 
 
 def called(node: exp.Expression) -> str:
@@ -31,7 +39,8 @@ def called(node: exp.Expression) -> str:
 
 def is_aggregate(node: exp.Expression) -> bool:
     """Return whether a tree is the call of an aggregate function, with or without FILTER."""
-    return called(node.this if isinstance(node, exp.Filter) else node) in AGGREGATES
+    name = called(node.this if isinstance(node, exp.Filter) else node)
+    return name in AGGREGATES or name in BY
 
 
 def aggregates_in(node: exp.Expression) -> Iterator[exp.Expression]:

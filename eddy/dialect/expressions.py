@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from sqlglot import exp
 
+from eddy.dialect.admitted import check
 from eddy.dialect.grammar import Source, parse, printed
 from eddy.dialect.scalars import Field, Scalars
 from eddy.dialect.trees import is_presence, own_columns
@@ -51,6 +52,7 @@ def _computed(source: Source, field: Field, there: Callable[[exp.Column], bool])
     tree = parse(source)
     if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or _clauses(tree):
         raise source.error(7, "one expression is expected, such as 'orders.amount * 2'")
+    check(tree, source)
     node = tree.expressions[0]
     text = printed(node)
     for one in [one for one in own_columns(node) if is_presence(one.parent)]:

@@ -23,6 +23,9 @@ _MARKS = re.compile(r"\x1b\[\d*m")
 class Eddy(Dialect):
     """The dialect."""
 
+    # What an order says of nulls is in the tree only where it is written.
+    NULL_ORDERING = "nulls_are_last"
+
     class Tokenizer(tokens.Tokenizer):
         """Identifiers stand in double quotes or, as in Spark and Flink, in backticks."""
 
@@ -38,6 +41,19 @@ class Eddy(Dialect):
         """Functions with a syntax of their own, such as CAST, are parsed; all others stay `exp.Anonymous`."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parse
+            for name, parse in parser.Parser.FUNCTION_PARSERS.items()
+            if name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "FLOOR", "CEIL")
+        }
+
+        def _parse_ordered(self, parse_method: Any = None) -> exp.Ordered | None:
+            """Return a term of ORDER BY, which remembers whether it says where nulls are."""
+            found: exp.Ordered | None = super()._parse_ordered(parse_method)
+            words = [one.text.upper() for one in self._tokens[max(self._index - 2, 0) : self._index]]
+            if found is not None and words in (["NULLS", "FIRST"], ["NULLS", "LAST"]):
+                found.meta["nulls"] = " ".join(words)
+            return found
 
     class Generator(generator.Generator):
         """Prints what the parser reads back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,14 +10,15 @@ import pyarrow as pa
 from sqlglot import exp
 
 from eddy import agg
-from eddy.dialect.aggregates import AGGREGATES, aggregates_in, called, is_aggregate
+from eddy.dialect.aggregates import AGGREGATES, BY, TURNED, aggregates_in, called, is_aggregate
 from eddy.dialect.conditions import SqlPredicate
 from eddy.dialect.grammar import Source, identifier, printed
 from eddy.dialect.joins import Join, Joins
+from eddy.dialect.names import known
 from eddy.dialect.relations import Block, Groups
 from eddy.dialect.scalars import Scalars
 from eddy.dialect.spans import seconds_of
-from eddy.dialect.trees import bare, conjuncts, is_presence, place_of
+from eddy.dialect.trees import bare, conjuncts, is_presence, place_of, replaced
 from eddy.query.aggregates import Aggregate
 from eddy.query.computed import Computed
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
@@ -73,7 +74,7 @@ def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) 
                 )
             groups.keys.append(tree)
     if having is not None:
-        groups.having = block.scope.resolve(having.this, source)
+        groups.having = _having(having.this, block, groups, source)
     return groups
 
 
@@ -90,6 +91,39 @@ def _key(node: exp.Expression, block: Block, source: Source) -> exp.Expression:
         if not known and node.name not in block.scope.merged:
             return block.outputs[node.name]
     return block.scope.resolve(node, source)
+
+
+def _having(node: exp.Expression, block: Block, groups: Groups, source: Source) -> exp.Expression:
+    """Return a condition on groups, resolved. It may name output columns, as in MySQL, Spark and DuckDB.
+
+    Inside of an aggregate, a name means a column first. Outside, only group columns are columns.
+    """
+
+    def change(one: exp.Column) -> exp.Expression:
+        shown = None if one.table else known(one.name, block.outputs)
+        if shown is None:
+            return block.scope.column(one, source)
+        among = sum(known(one.name, relation.columns) is not None for relation in block.scope.relations)
+        inside = next((above for above in _above(one) if is_aggregate(above)), None)
+        if not among:
+            return block.outputs[shown].copy()
+        if inside is not None:
+            return block.scope.column(one, source)
+        own = block.scope.column(one, source) if among == 1 or known(one.name, block.scope.merged) else None
+        if own is not None and own in map(bare, groups.keys) and own != bare(block.outputs[shown]):
+            raise source.error(
+                one, f"{one.name} is a group column and another output column; name the output column differently"
+            )
+        return block.outputs[shown].copy()
+
+    return replaced(node, change)
+
+
+def _above(node: exp.Expression) -> Iterator[exp.Expression]:
+    above = node.parent
+    while above is not None:
+        yield above
+        above = above.parent
 
 
 def _is_distinct(given: exp.Expression | None, block: Block, source: Source) -> bool:
@@ -183,14 +217,17 @@ class _Grouping:
         if isinstance(node, exp.Filter):
             node, keep = node.this, node.expression.this
         name, parts = called(node), list(node.expressions)
-        if len(parts) != 1:
-            raise self.source.error(node, f"{name} takes one argument")
-        inner = parts[0]
-        nested = next(aggregates_in(inner), None)
+        wanted = 2 if name in BY else 1
+        if len(parts) != wanted:
+            raise self.source.error(node, f"{name} takes {'two arguments' if wanted == 2 else 'one argument'}")
+        nested = next((one for part in parts for one in aggregates_in(part)), None)
         if nested is not None:
             raise self.source.error(
                 nested, "an aggregate of an aggregate needs a second query: push the results of this one into it"
             )
+        if name in BY or isinstance(parts[0], exp.Order):
+            return self._ordered(node, keep)
+        inner = parts[0]
         if isinstance(inner, exp.Star):
             if name != "COUNT":
                 raise self.source.error(node, f"{name}(*) is not supported; name a column")
@@ -206,6 +243,24 @@ class _Grouping:
         if name == "COUNT" and distinct:
             return agg.count_distinct(argument)
         return AGGREGATES[name](argument)
+
+    def _ordered(self, node: exp.Expression, keep: exp.Expression | None) -> Aggregate:
+        """Return FIRST_VALUE(x ORDER BY y), MAX_BY(x, y) and the like."""
+        name, value = called(node), node.expressions[0]
+        if name in BY:
+            make, by = BY[name], node.expressions[1]
+        else:
+            make, terms, value = AGGREGATES[name], value.expressions, value.this
+            if make not in TURNED:
+                raise self.source.error(
+                    value, f"ORDER BY has no effect in {name}; leave it out, or write FIRST_VALUE or LAST_VALUE"
+                )
+            if len(terms) != 1:
+                raise self.source.error(terms[1], f"ORDER BY in {name} takes one expression")
+            by, make = terms[0].this, TURNED[make] if terms[0].args.get("desc") else make
+        if isinstance(value, exp.Star | exp.Distinct):
+            raise self.source.error(node, f"{name} takes a value, and neither * nor DISTINCT")
+        return make(self._argument(value) if keep is None else self._kept(keep, value), self._argument(by))
 
     def _kept(self, keep: exp.Expression, inner: exp.Expression) -> Any:
         """Return an argument that is null in rows that FILTER rejects."""

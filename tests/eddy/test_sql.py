@@ -292,6 +292,34 @@ def test_groups_windows_and_having() -> None:
     assert (found["s"], found["n"], found["mean"]) == ("x", 3, 3.0)
 
 
+def test_the_latest_value_goes_by_an_order() -> None:
+    text = """
+        SELECT a.s, LAST_VALUE(b.v ORDER BY b.at) AS latest, FIRST_VALUE(b.v ORDER BY b.at DESC) AS same,
+            MAX_BY(b.v, b.at) AS too, MIN_BY(b.v, b.at) AS oldest, ARG_MIN(b.v, b.at) FILTER (WHERE b.v < 9) AS small,
+            LAST_VALUE(b.v) AS tied
+        FROM a JOIN b ON a.k = b.k AND b.at <= a.at GROUP BY a.s HAVING latest IS NOT NULL AND s <> 'none'
+    """
+    query = sql(text, STREAMS)
+    assert query_text(sql(query.sql(), STREAMS)) == query_text(query)
+    runtime = Runtime(query, bounded=True)
+    logins = [{"k": 1, "v": v, "at": at} for v, at in ((9, 1), (3, 5), (5, 5), (None, 6), (8, 2), (7, 9))]
+    runtime.push(full({"b": logins, "a": [{"k": 1, "s": "paid", "at": 7}]}))
+    # Of several logins at one time, the greatest value is the last one and the least the first one. All joined rows
+    # have the event time of the payment, so without ORDER BY they are tied.
+    found = {"s": "paid", "latest": 5, "same": 5, "too": 5, "oldest": 9, "small": 8, "tied": 9}
+    assert runtime.finish().to_pylist() == [found]
+
+
+def test_having_names_output_columns() -> None:
+    select = "SELECT a.s, COUNT(*) AS n, SUM(a.v) AS v FROM a JOIN b ON a.k = b.k GROUP BY a.s"
+    query = sql(f"{select} HAVING n > 1 AND v < 9 AND SUM(b.v) > n AND a.s <> 'x'", STREAMS)
+    assert query.sql().endswith("HAVING COUNT(*) > 1 AND SUM(a.v) < 9 AND SUM(b.v) > COUNT(*) AND a.s <> 'x'")
+    with pytest.raises(SqlError, match="there is no column 'm'"):
+        sql(f"{select} HAVING m > 1", STREAMS)
+    with pytest.raises(SqlError, match="k is a group column and another output column"):
+        sql("SELECT a.v + 1 AS k FROM a JOIN b USING (k) GROUP BY a.v, k HAVING k > 0", STREAMS)
+
+
 def test_a_group_in_parentheses_is_the_same_group() -> None:
     text = "SELECT r.s, COUNT(*) AS n FROM (SELECT k, (s || s) AS s FROM a) AS r JOIN b ON r.k = b.k GROUP BY r.s"
     query = sql(text, STREAMS)

@@ -20,22 +20,33 @@ def grouped(source: Random, rows: tuple[str, str], made: Expressions, before: st
     keys = [keys[0], made.column("key", "text")][: source.choice((0, 1, 1, 2))]
     items = [f"{key} AS g{i}" for i, key in enumerate(keys)]
     calls = [_aggregate(source, made) for _ in range(source.randint(1, 3))]
-    items += [f"{call} AS n{i}" for i, call in enumerate(calls)]
+    items += [f"{_CALL}{i} AS n{i}" for i in range(len(calls))]
     if source.random() < 0.4:
         items.append(f"SUM({made.column('int', 'key')}) * 2 + COUNT(*) AS m")
     source.shuffle(items)
     having = ""
     if source.random() < 0.3:
-        having = source.choice(
-            (" HAVING COUNT(*) > 1", f" HAVING {calls[0]} IS NOT NULL", " HAVING COUNT(*) < 4 OR 1 > 2")
-        )
+        having = source.choice((" HAVING COUNT(*) > 1", " HAVING n0 IS NOT NULL", " HAVING COUNT(*) < 4 OR 1 > 2"))
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
-    own = f"{before}SELECT {', '.join(items)} {text}{group}{having}"
-    return own, own
+    statement = f"{before}SELECT {', '.join(items)} {text}{group}{having}"
+    return tuple(_filled(statement, [call[k] for call in calls]) for k in range(2))  # type: ignore[return-value]
 
 
-def _aggregate(source: Random, made: Expressions) -> str:
+_CALL = "\0"
+"""Stands before the number of an aggregate, which eddy and DuckDB may write differently."""
+
+
+def _filled(text: str, calls: list[str]) -> str:
+    for i, call in enumerate(calls):
+        text = text.replace(f"{_CALL}{i}", call)
+    return text
+
+
+def _aggregate(source: Random, made: Expressions) -> tuple[str, str]:
+    """Return an aggregate, and the same for DuckDB."""
     keep = f" FILTER (WHERE {made.condition(1)})" if source.random() < 0.2 else ""
+    if source.random() < 0.2:
+        return _ordered(source, made, keep)
     call = source.choice(
         (
             "COUNT(*)",
@@ -48,7 +59,25 @@ def _aggregate(source: Random, made: Expressions) -> str:
             f"{source.choice(('MIN', 'MAX'))}({source.choice((made.number(2), made.text(1), made.time(1)))})",
         )
     )
-    return call + keep
+    return call + keep, call + keep
+
+
+def _ordered(source: Random, made: Expressions, keep: str) -> tuple[str, str]:
+    """Return an aggregate that goes by an order. In DuckDB the value decides where that is equal."""
+    value, by = source.choice((made.number(1), made.text(1))), source.choice((made.number(1), made.time(1)))
+    own, most = source.choice(
+        (
+            (f"FIRST_VALUE({value} ORDER BY {by})", False),
+            (f"FIRST_VALUE({value} ORDER BY {by} DESC)", True),
+            (f"LAST_VALUE({value} ORDER BY {by} ASC)", True),
+            (f"LAST_VALUE({value} ORDER BY {by} DESC)", False),
+            (f"MAX_BY({value}, {by})", True),
+            (f"ARG_MIN({value}, {by})", False),
+        )
+    )
+    known = f"({value}) IS NOT NULL AND ({by}) IS NOT NULL"
+    kept = keep.replace("(WHERE ", f"(WHERE {known} AND (", 1) + ")" if keep else f" FILTER (WHERE {known})"
+    return own + keep, f"{'ARG_MAX' if most else 'ARG_MIN'}({value}, ROW({by}, {value})){kept}"
 
 
 def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: str) -> tuple[str, str]:
@@ -57,12 +86,13 @@ def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: s
     text = first + (where and f" WHERE {where}")
     time = made.column("time")
     key = made.column("key", "text", "bool")
-    calls = ", ".join(f"{_aggregate(source, made)} AS n{i}" for i in range(source.randint(1, 2)))
+    drawn = [_aggregate(source, made) for _ in range(source.randint(1, 2))]
+    calls, own_calls = (", ".join(f"{call[k]} AS n{i}" for i, call in enumerate(drawn)) for k in (1, 0))
     size = source.choice((7, 10, 30, 60))
     ticks = f"CAST(EPOCH({time}) AS BIGINT)"
     if source.random() < 0.6:
         call = f"({time}, INTERVAL '{size}' SECOND)"
-        own = f"{before}SELECT TUMBLE_START{call} AS w, {key} AS g, {calls} {text} GROUP BY TUMBLE{call}, {key}"
+        own = f"{before}SELECT TUMBLE_START{call} AS w, {key} AS g, {own_calls} {text} GROUP BY TUMBLE{call}, {key}"
         start = f"{ticks} - {ticks} % {size}"
         return (
             own,
@@ -71,7 +101,7 @@ def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: s
         )
     hop = source.choice((3, 5, 10))
     call = f"({time}, INTERVAL '{hop}' SECOND, INTERVAL '{size}' SECOND)"
-    own = f"{before}SELECT HOP_START{call} AS w, {key} AS g, {calls} {text} GROUP BY HOP{call}, {key}"
+    own = f"{before}SELECT HOP_START{call} AS w, {key} AS g, {own_calls} {text} GROUP BY HOP{call}, {key}"
     # Each row is in one window for each multiple of the hop in the size before its time.
     steps = f"CROSS JOIN (SELECT UNNEST(RANGE({-(-size // hop)})) AS step) AS steps"
     start = f"({ticks} - {ticks} % {hop} - steps.step * {hop})"
