@@ -19,6 +19,7 @@ from eddy.ingest.keys import key_hash
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_times
 from eddy.query.branches import BranchedQuery
+from eddy.query.derived import Derived
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Rows
@@ -112,6 +113,9 @@ class Partitioned:
         components = self.query.classes[self.by].columns[name]
         values = key if isinstance(key, tuple) else (key,)
         schema = self.query.streams[0].schema
+        derived = next((one for component in components for one in component if isinstance(one, Derived)), None)
+        if derived is not None:
+            raise InputError(f"key {key!r}: the key {derived} is computed, so it has no value to pass; name no key")
         if len(values) != len(components):
             columns_text = ", ".join(component[0] for component in components)
             raise InputError(f"key {key!r}: pass a value for each column of the key: {columns_text}")

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from eddy.dialect.grammar import printed, shown
 from eddy.dialect.kinds import TIMES, family, name_of
-from eddy.dialect.values import Value, arithmetic, converted, null, number, unified, widened
+from eddy.dialect.values import Value, arithmetic, converted, null, unified, widened
 
 if TYPE_CHECKING:
     from eddy.dialect.scalars import Scalars
@@ -132,7 +132,7 @@ def _whole_division(scalars: Scalars, node: exp.Binary) -> Value:
 
 def _negated(scalars: Scalars, node: exp.Neg) -> Value:
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
-        return number(f"-{node.this.this}")
+        return scalars.number(node, f"-{node.this.this}")
     value = widened(scalars.value(node.this))
     if value.family == "interval":
         return Value(pc.negate_checked(value.arrow.cast(pa.int64())).cast(value.kind), value.kind)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from eddy.filters.conditions import Predicate
+from eddy.filters.conditions import Condition, Predicate
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,11 +16,27 @@ class SqlPredicate(Predicate):
 
     sql    the text, with columns named stream.column
     known  the columns that it reads, by their names in Arrow
+    why    of a condition on joined rows why it is no predicate, "" for others
     """
 
     sql: str = ""
     known: frozenset[str] = frozenset()
+    why: str = ""
+
+    def reads(self, stream: str) -> bool:
+        """Return whether it reads a column of a stream."""
+        return any(name.startswith(f"{stream}.") for name in self.known)
 
     def read(self, schema: pa.Schema) -> list[str]:
         """Return the columns of the schema that it reads, in order of the schema."""
         return [name for name in schema.names if name in self.known]
+
+
+def unconnected(stream: str, conditions: Iterable[Condition]) -> str:
+    """Return why conditions do not connect a stream with others, and what would."""
+    own = [one for one in conditions if isinstance(one, SqlPredicate) and one.why and one.reads(stream)]
+    reasons = "".join(f"{one.sql} does not: {one.why}; " for one in own[:2])
+    return (
+        f"{reasons}a join needs an equality of columns or of expressions of one stream each, or a comparison such as"
+        " a.x BETWEEN b.y - 5 AND b.y + 5; any other condition may come in addition"
+    )

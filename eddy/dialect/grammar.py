@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import sqlglot
@@ -17,6 +18,7 @@ from sqlglot.tokens import TokenType
 
 from stairs.errors import SqlError
 
+_SPAN = re.compile(r"\s*\S+(\s+[A-Za-z]+)?\s*")
 _MARKS = re.compile(r"\x1b\[\d*m")
 
 
@@ -76,16 +78,21 @@ class Eddy(Dialect):
 
 
 class Source:
-    """The text of a statement, for the places of errors."""
+    """The text of a statement, for the places of errors.
 
-    def __init__(self, text: str, what: str = "SQL") -> None:
-        self.text, self.what = text, what
+    before   what stands before the text of the user
+    """
+
+    def __init__(self, text: str, what: str = "SQL", before: str = "") -> None:
+        self.text, self.what, self._before = before + text, what, len(before)
 
     def error(self, node: exp.Expression | int | None, message: str) -> SqlError:
         """Return the error about a node of the tree, or about a character of the text."""
         offset = node if isinstance(node, int) else 0 if node is None else self.offset(node)
         line = self.text.count("\n", 0, offset) + 1
         column = offset - (self.text.rfind("\n", 0, offset) + 1) + 1
+        if line == 1:
+            column = max(column - self._before, 1)
         return SqlError(f"{self.what}, line {line}, column {column}: {message}", line, column)
 
     def offset(self, node: exp.Expression) -> int:
@@ -164,6 +171,11 @@ def parse(source: Source) -> exp.Expression:
         raise _parse_error(source, what, str(found_text), *place) from error
     except sqlglot.errors.SqlglotError as error:
         raise source.error(None, f"the text cannot be split into words: {str(error).splitlines()[0]}") from error
+    for one, other in pairwise(Eddy().tokenize(source.text)):
+        # The parser leaves out what follows the unit.
+        spanned = one.token_type == TokenType.INTERVAL and other.token_type == TokenType.STRING
+        if spanned and not _SPAN.fullmatch(other.text):
+            raise source.error(one.start, f"INTERVAL {other.text!r}: an interval has one number and one unit")
     if len(found) != 1:
         raise source.error(None, f"one statement is expected, {len(found)} were given; call sql() for each of them")
     return found[0]

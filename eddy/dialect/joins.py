@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.dialect.conditions import SqlPredicate
+from eddy.dialect.conditions import SqlPredicate, unconnected
 from eddy.dialect.grammar import Source, identifier, printed
 from eddy.dialect.parts import Hung, Part
-from eddy.dialect.predicates import bands, implied, predicate
+from eddy.dialect.predicates import bands, implied, key_sides, predicate, why_no_key
 from eddy.dialect.relations import Occurrence
 from eddy.dialect.scalars import Scalars
 from eddy.dialect.trees import Place, own_columns, place_of, presence_of, reads, replaced, where_present
@@ -100,7 +100,9 @@ class Joins:
     def condition(self, node: exp.Expression) -> SqlPredicate:
         """Return a condition on joined rows."""
         text = self.text(node)
-        return SqlPredicate(self.scalars().condition(node), name=text, sql=text, known=self._read(node))
+        return SqlPredicate(
+            self.scalars().condition(node), name=text, sql=text, known=self._read(node), why=why_no_key(node)
+        )
 
     def _read(self, node: exp.Expression) -> frozenset[str]:
         places = filter(None, map(place_of, own_columns(node)))
@@ -118,8 +120,9 @@ class Joins:
         found = Join([])
         full_here = any(one.how == "full" for one in part.branches)
         for condition in (where_present(one, path) for one in part.conditions):
-            self.scalars().condition(condition)  # its types are checked as they were written
-            for one in self._split(condition):
+            if self.plain_predicate(condition) is None:
+                self.scalars().condition(condition)  # its types are checked as they were written
+            for one in self.split(condition):
                 self._place(one, part, path, found, plain=not full and not full_here)
         there = set(above) | part.surely()
         found.where += [self.condition(where_present(one, there)) for one in part.after]
@@ -127,7 +130,7 @@ class Joins:
         found.streams = [self._stream(i) for i in part.own]
         return found
 
-    def _split(self, condition: exp.Expression) -> list[exp.Expression]:
+    def split(self, condition: exp.Expression) -> list[exp.Expression]:
         """Return |x - y| < c as two comparisons if these are predicates, any other condition as it is."""
         found = [*bands(condition), *implied(condition)]
         if isinstance(condition, exp.EQ):
@@ -136,8 +139,20 @@ class Joins:
             return [condition]
         return found
 
-    def _predicate(self, node: exp.Expression) -> str | None:
+    def plain_predicate(self, node: exp.Expression) -> str | None:
+        """Return a condition as a predicate on columns as they are, None if it is none."""
         return predicate(node, self.type_of, self.name_of, self.source)
+
+    def key_sides(self, node: exp.Expression) -> tuple[exp.Expression, exp.Expression] | None:
+        """Return the sides of an equality of expressions that is a key (`eddy.dialect.predicates`)."""
+        return key_sides(node, self.scalars())
+
+    def _predicate(self, node: exp.Expression) -> str | None:
+        plain = self.plain_predicate(node)
+        if plain is not None:
+            return plain
+        sides = self.key_sides(node)
+        return None if sides is None else f"{self.text(sides[0])} = {self.text(sides[1])}"
 
     def _place(self, node: exp.Expression, part: Part, path: set[int], found: Join, plain: bool) -> None:
         """Put a conjunct where it belongs."""
@@ -175,19 +190,16 @@ class Joins:
             return
         apart = self._apart(part)
         if apart is not None:
+            name = self.streams[apart].name
             raise self.source.error(
-                node,
-                f"nothing connects {self.streams[apart].name} with the other streams: a join needs an equality of"
-                " columns, or a comparison such as a.x BETWEEN b.y - 5 AND b.y + 5; a condition with functions may come"
-                " in"
-                " addition",
+                node, f"nothing connects {name} with the other streams: {unconnected(name, found.where)}"
             )
 
     def _apart(self, part: Part) -> int | None:
         reached, grew = {part.own[0]}, True
         pairs = []
         for condition in part.conditions:
-            for one in self._split(condition):
+            for one in self.split(condition):
                 own = {place[0] for place in map(place_of, own_columns(one)) if place is not None}
                 if len(own) == 2 and self._predicate(one) is not None:
                     pairs.append(own)

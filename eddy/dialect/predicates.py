@@ -14,12 +14,14 @@ from itertools import chain
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.dialect.grammar import Source
+from eddy.dialect.grammar import Eddy, Source
 from eddy.dialect.kinds import family
+from eddy.dialect.scalars import Scalars
 from eddy.dialect.spans import seconds_of
-from eddy.dialect.trees import Place, bare, place_of
-from eddy.query.comparisons import comparable, units_per
-from eddy.query.key_types import unified
+from eddy.dialect.trees import Place, bare, place_of, reads
+from eddy.query.comparisons import units_per
+from eddy.query.key_types import comparable, unified
+from eddy.query.key_types.times import UNITS
 from stairs.graph import FOREVER
 
 OPERATORS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
@@ -154,6 +156,48 @@ def predicate(node: exp.Expression, type_of: Type, name_of: Callable[[Place], st
     if not _fits(amount, is_span, kind):
         return None
     return f"{name_of(moved.plus[0])} {operator} {name_of(moved.minus[0])}{_added(amount, is_span)}"
+
+
+def key_sides(node: exp.Expression, scalars: Scalars) -> tuple[exp.Expression, exp.Expression] | None:
+    """Return the sides of an equality that expressions of one stream each can make a key, None for other conditions.
+
+    A side whose values are compared in another type has a CAST to it.
+    """
+    if not isinstance(node, exp.EQ):
+        return None
+    sides = [bare(node.left), bare(node.right)]
+    read = [reads(side) for side in sides]
+    if any(len(one) != 1 for one in read) or read[0] == read[1]:
+        return None
+    kinds = [scalars.value(side).kind for side in sides]
+    _, common = scalars.same(node, *sides)
+    if unified([common]) is None:
+        return None
+    if unified(kinds) is None:
+        if family(common) not in ("float", "timestamp"):
+            return None
+        to = "DOUBLE" if family(common) == "float" else f"TIMESTAMP({3 * UNITS.index(common.unit)})"
+        target = exp.DataType.build(to, dialect=Eddy)
+        sides = [
+            side if family(kind) == family(common) else exp.Cast(this=side.copy(), to=target.copy())
+            for side, kind in zip(sides, kinds, strict=True)
+        ]
+    return sides[0], sides[1]
+
+
+def why_no_key(node: exp.Expression) -> str:
+    """Return why a condition connects no streams: they have no key by it, and no order in which to search."""
+    if isinstance(node, exp.NullSafeEQ):
+        return "it is true of two NULLs, and a NULL is no key; write = of COALESCE(…, a value that is none)"
+    if isinstance(node, exp.Or):
+        return "OR has no key"
+    if isinstance(node, exp.EQ):
+        return "a key needs an expression of one stream on each side"
+    if isinstance(node, exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
+        if all(place_of(bare(one)) is not None for one in (node.left, node.right)):
+            return "values of these types are not searched in order"
+        return "a search in order needs a column, or a column plus a constant, on each side"
+    return "it is a function of both streams"
 
 
 def _fits(amount: Fraction, is_span: bool, kind: pa.DataType) -> bool:

@@ -16,8 +16,10 @@ from eddy.dialect.predicates import digits
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.branch import Branch
 from eddy.query.branches import BranchedQuery
-from eddy.query.comparisons import comparable, units_per
+from eddy.query.comparisons import units_per
 from eddy.query.computed import Computed
+from eddy.query.derived import Derived
+from eddy.query.key_types import comparable
 from eddy.query.parser import Compared, Term, parse_predicates
 from eddy.query.query import Query
 from eddy.query.stream import PRESENCE, Stream, present
@@ -100,7 +102,7 @@ class _Printer:
                 "the groups of this query were made in Python, and have no text in SQL; give GROUP BY to eddy.sql"
             )
         lines = [f"SELECT {', '.join(self._outputs()) if groups is None else groups[0]}"]
-        lines.append(f"FROM {self._joined(core, self._predicates(query.on))}")
+        lines.append(f"FROM {self._joined(core, self._predicates(query.on, core))}")
         for one in branches:
             self._branch(one, lines, where)
         if where:
@@ -174,11 +176,13 @@ class _Printer:
         return text if one.how == "semi" else f"NOT {text}"
 
     def _conjuncts(self, one: Branch) -> list[Conjunct]:
-        found = self._predicates(one.on)
+        parsed = parse_predicates(one.on, self.query.streams)
+        found = self._predicates(one.on, self.query.streams)
+        names = frozenset(stream.name for stream in self.query.streams) | {""}
+        found += [(names, condition.sql) for condition in parsed.conditions]
         for each in one.streams:
             found += self._filters(self.query.stream(each.name))
         for condition in one.conditions:
-            names = frozenset(stream.name for stream in self.query.streams) | {""}
             found.append((names, self._condition(condition, "where of a branch")))
         return found
 
@@ -194,10 +198,11 @@ class _Printer:
             f"{place}: the condition {title} has no text in SQL; give it to eddy.sql, or keep it in Python"
         )
 
-    def _predicates(self, texts: Sequence[str]) -> list[Conjunct]:
-        parsed = parse_predicates(texts)
+    def _predicates(self, texts: Sequence[str], streams: Sequence[Stream]) -> list[Conjunct]:
+        """Return equalities and comparisons; `where` has the other conditions."""
+        parsed = parse_predicates(texts, streams)
         found = [
-            (frozenset([one[0], other[0]]), f"{_column(*one)} = {_column(*other)}") for one, other in parsed.equalities
+            (frozenset([one[0], other[0]]), f"{_side(*one)} = {_side(*other)}") for one, other in parsed.equalities
         ]
         return found + [self._comparison(one) for one in parsed.comparisons]
 
@@ -226,6 +231,10 @@ def _term(term: Term, kind: pa.DataType, own: list[pa.DataType]) -> str:
 
 def _name(name: str) -> str:
     return printed(identifier(name))
+
+
+def _side(stream: str, column: str) -> str:
+    return column.shown if isinstance(column, Derived) else _column(stream, column)
 
 
 def _column(stream: str, column: str) -> str:

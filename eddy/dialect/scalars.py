@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from itertools import permutations
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from sqlglot import exp
 from eddy.dialect.arithmetic import ARITHMETIC
 from eddy.dialect.functions import CALLS, call
 from eddy.dialect.grammar import Source, printed, shown
-from eddy.dialect.kinds import NUMBERS, TIMES, family, name_of
+from eddy.dialect.kinds import NUMBERS, TIMES, family, name_of, wide
 from eddy.dialect.patterns import like, regular
 from eddy.dialect.spans import span
 from eddy.dialect.trees import is_presence
@@ -34,6 +35,7 @@ from eddy.dialect.values import (
     unified,
     widened,
 )
+from eddy.query.key_types import UNCOMPARED
 
 Field = Callable[[exp.Column], tuple[str, pa.DataType]]
 """Returns the name of a column in Arrow, and its type."""
@@ -105,7 +107,7 @@ class Scalars:
         found = unified(values)
         if found is None:
             listed = ", ".join(f"{printed(p)} is {name_of(v.kind)}" for p, v in zip(parts, values, strict=True))
-            raise self.error(node, f"the types do not fit together: {listed}; CAST one of them")
+            raise self.error(node, f"the types do not fit together: {listed}; {_remedy(values)}")
         return found
 
     # Leaves
@@ -119,7 +121,14 @@ class Scalars:
         return of_column(name, kind)
 
     def _literal(self, node: exp.Literal) -> Value:
-        return constant(str(node.this), pa.string()) if node.is_string else number(str(node.this))
+        return constant(str(node.this), pa.string()) if node.is_string else self.number(node, str(node.this))
+
+    def number(self, node: exp.Expression, text: str) -> Value:
+        """Return the value of a number by its text."""
+        found = number(text)
+        if found is None:
+            raise self.error(node, f"{text[:50]!r} is no number that a DECIMAL(38) or a DOUBLE holds")
+        return found
 
     def _boolean(self, node: exp.Boolean) -> Value:
         return constant(bool(node.this), pa.bool_())
@@ -151,9 +160,11 @@ class Scalars:
         values = _narrow([self.value(left), self.value(right)])
         if values is not None:
             return _COMPARED[kind](values[0].arrow, values[1].arrow)
+        for part in (left, right):
+            own = self.value(part)
+            if own.family == "other":
+                raise self.error(node, f"{printed(part)} is {own.kind}, {UNCOMPARED}")
         (one, other), common = self.same(node, left, right)
-        if family(common) == "other":
-            raise self.error(node, f"values of {common} cannot be compared")
         if family(common) == "null":
             return null(pa.bool_())
         return _COMPARED[kind](one.arrow, other.arrow)
@@ -359,6 +370,16 @@ def _as_times(values: list[Value]) -> list[Value]:
             value = Value(pc.scalar(stamp), stamp.type)
         found.append(value)
     return found
+
+
+def _remedy(values: list[Value]) -> str:
+    """Return what to do about values whose types do not fit together."""
+    pairs = [pair for pair in permutations(values, 2) if pair[0].family != pair[1].family]
+    if any(cast(one, wide(other.kind)) is not None for one, other in pairs):
+        return "CAST one of them"
+    if {value.family for value in values} <= {*TIMES, "null"}:
+        return "a time with a zone is a moment, and one without is none: declare both with a zone, or both without"
+    return "there is no CAST from one to another"
 
 
 def _nearest(name: str) -> str:

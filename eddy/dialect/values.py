@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -53,17 +54,25 @@ def null(kind: pa.DataType) -> pc.Expression:
     return pc.scalar(pa.scalar(None, kind))
 
 
-def number(text: str) -> Value:
-    """Return a number as it is written: an integer, a decimal, or with an exponent a float."""
-    if "e" in text.lower():
-        return constant(float(text), pa.float64())
-    exact = decimal.Decimal(text)
+def number(text: str) -> Value | None:
+    """Return a number as it is written: an integer, a decimal, or with an exponent a float; None for no such number."""
+    try:
+        if "e" in text.lower():
+            return _float(text)
+        exact = decimal.Decimal(text)
+    except (ValueError, decimal.InvalidOperation):
+        return None
     _, digits, exponent = exact.as_tuple()
     scale = max(0, -int(exponent))
-    if scale == 0 and -(1 << 63) <= int(exact) < 1 << 63:
+    if scale == 0 and -(1 << 63) <= exact < 1 << 63:
         return constant(int(exact), pa.int64(), max(len(digits), 1))
     kind = decimal_type(max(len(digits), scale, 1), scale)
-    return constant(float(text), pa.float64()) if kind is None else constant(exact, kind)
+    return _float(text) if kind is None else constant(exact, kind)
+
+
+def _float(text: str) -> Value | None:
+    found = float(text)
+    return None if math.isinf(found) else constant(found, pa.float64())
 
 
 def converted(value: Value, kind: pa.DataType) -> Value:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from eddy.query.derived import Derived, column_of
 from eddy.query.key_types import key_type_of
 from eddy.query.key_types.base import Dead, KeyType, Words
 from eddy.query.query import Query
@@ -104,13 +105,17 @@ class KeyEncoder:
         self.width = sum(self._widths)
         """Words of a key."""
         single = len(self.components) == 1 and len(self.components[0]) == 1
-        self.plain = self.components[0][0] if single and pt.is_int64(self.types[0]) else None
+        first = self.components[0][0]
+        self.plain = first if single and pt.is_int64(self.types[0]) and not isinstance(first, Derived) else None
         """The column of a key that is one int64 column, whose values are the words."""
 
     def columns(self, batch: pa.RecordBatch) -> list[list[pa.Array]]:
         """Return the columns of each component, in its unified type."""
         return [
-            [unified_column(batch.column(name), kind, f"stream {self.stream}, column {name}") for name in component]
+            [
+                unified_column(column_of(batch, name, self.stream), kind, f"stream {self.stream}, column {name}")
+                for name in component
+            ]
             for component, kind in zip(self.components, self.types, strict=True)
         ]
 

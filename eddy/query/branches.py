@@ -23,6 +23,7 @@ from eddy.query.branch import Branch, checked_branches
 from eddy.query.branch_nodes import Node, Path
 from eddy.query.event_time import span_of
 from eddy.query.lateness import LATE_ROWS, Late
+from eddy.query.parser import parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.query import Query
 from eddy.query.stream import PRESENCE, Stream, present
@@ -48,6 +49,11 @@ class InnerJoin(Query):
 
     def _time_type(self) -> pa.DataType | None:
         return self._common
+
+    def _join(self) -> None:
+        super()._join()
+        # The query and the branch have them among those that they are given.
+        self.on_conditions = ()
 
 
 class BranchedQuery(Query):
@@ -155,6 +161,11 @@ class BranchedQuery(Query):
         else:
             noun = "core" if how == "core" else f"join with branch {', '.join(stream.name for stream in streams)}"
             own_streams = [self.streams[i] for i in path]
+            more = tuple(parse_predicates(on, own_streams).conditions)
+            if how == "core":
+                self.on_conditions = more
+            else:
+                where = (*where, *more)
             self.joins[path] = join = InnerJoin(own_streams, texts, self.time_type, noun, where)
             windows = dict(zip(path, join.graph.windows, strict=True))
         nodes = []

@@ -6,14 +6,15 @@ numbers of one type per comparison: integers, ticks of time, digits of decimals,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.query.key_types.times import UNITS, finest
+from eddy.query.key_types import comparable
+from eddy.query.key_types.times import UNITS
 from eddy.query.parser import TURNED, Amount, Column, Compared, Term
 from eddy.query.predicates import AttributeClass
 from eddy.query.stream import Stream
@@ -21,39 +22,8 @@ from stairs.errors import QueryError
 from stairs.graph import FOREVER, Comparison, Value
 from stairs.plain_types import plain
 
-MOST_DIGITS = 18
-"""Digits of a decimal that fit an int64. A type may have more, but not a value."""
 DAY = 86_400
 NUMBERS = "integers, floats, decimals, dates, times, timestamps and durations"
-
-
-def comparable(types: Iterable[pa.DataType]) -> pa.DataType | None:
-    """Return the type in which values of these types are compared, None if they cannot be compared.
-
-    >>> comparable([pa.timestamp("ms"), pa.timestamp("us")])
-    TimestampType(timestamp[us])
-    >>> comparable([pa.int64(), pa.float64()]) is None
-    True
-    """
-    kinds = [plain(kind) for kind in types]
-    if all(map(pt.is_integer, kinds)):
-        return pa.int64()
-    if all(map(pt.is_floating, kinds)):
-        return pa.float64()
-    if all(pt.is_integer(kind) or pt.is_decimal(kind) for kind in kinds):
-        scales = [kind.scale if pt.is_decimal(kind) else 0 for kind in kinds]
-        wholes = [kind.precision - kind.scale if pt.is_decimal(kind) else MOST_DIGITS for kind in kinds]
-        scale, whole = max(scales), min(max(wholes), MOST_DIGITS - max(scales))
-        return pa.decimal128(whole + scale, scale) if whole >= 0 else None
-    if all(map(pt.is_timestamp, kinds)) and len({kind.tz is None for kind in kinds}) == 1:
-        return pa.timestamp(finest(kinds), None if kinds[0].tz is None else "UTC")
-    if all(map(pt.is_date, kinds)):
-        return pa.date32()
-    if all(map(pt.is_duration, kinds)):
-        return pa.duration(finest(kinds))
-    if all(map(pt.is_time, kinds)):
-        return pa.time64("ns" if finest(kinds) == "ns" else "us")
-    return None
 
 
 def units_per(kind: pa.DataType) -> Fraction | None:

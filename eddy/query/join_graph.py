@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import pyarrow as pa
 
+from eddy.dialect.conditions import unconnected
+from eddy.filters.conditions import Condition
 from eddy.query.comparisons import ColumnComparison
 from eddy.query.event_time import ticks
 from eddy.query.key_types import text_words, word_count
@@ -19,9 +21,15 @@ from stairs.graph import JoinGraph, Value, Window, WindowKind
 
 
 def check_connected(
-    streams: Sequence[Stream], classes: Sequence[AttributeClass], scans: Sequence[tuple[str, str]]
+    streams: Sequence[Stream],
+    classes: Sequence[AttributeClass],
+    scans: Sequence[tuple[str, str]],
+    conditions: Sequence[Condition] = (),
 ) -> None:
-    """Raise QueryError unless equalities, and comparisons where there are none, connect all streams."""
+    """Raise QueryError unless equalities, and comparisons where there are none, connect all streams.
+
+    conditions   those of the join that are neither, for the error
+    """
     reached, grew = {streams[0].name}, True
     while grew:
         grew = False
@@ -32,8 +40,7 @@ def check_connected(
     apart = [stream.name for stream in streams if stream.name not in reached]
     if apart:
         raise QueryError(
-            f"no predicate connects {', '.join(apart)} with {streams[0].name}; every stream must be joined to"
-            " another one"
+            f"no predicate connects {', '.join(apart)} with {streams[0].name}: {unconnected(apart[0], conditions)}"
         )
 
 

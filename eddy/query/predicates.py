@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from eddy.query.key_types import KEY_TYPES, unified
+from eddy.query.derived import Derived
+from eddy.query.key_types import UNCOMPARED, unified
 from eddy.query.parser import Column
 from eddy.query.stream import Stream
 from stairs.errors import QueryError
@@ -20,7 +21,8 @@ from stairs.errors import QueryError
 class AttributeClass:
     """A key that predicates share between streams: columns that are equal in every result.
 
-    columns  by stream, for each component of the key the columns of the stream that must all be equal (usually one)
+    columns  by stream, for each component of the key the columns of the stream that must all be equal (usually one);
+             a column may be `Derived`
     types    the type in which each component is compared
     """
 
@@ -29,10 +31,18 @@ class AttributeClass:
 
     def __str__(self) -> str:
         def one(stream: str) -> str:
-            texts = [" = ".join(f"{stream}.{name}" for name in component) for component in self.columns[stream]]
+            texts = [" = ".join(_shown(stream, name) for name in component) for component in self.columns[stream]]
             return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
         return " = ".join(one(stream) for stream in self.columns)
+
+
+def _shown(stream: str, column: str) -> str:
+    return column.shown if isinstance(column, Derived) else f"{stream}.{column}"
+
+
+def _type(stream: Stream, column: str) -> pa.DataType:
+    return column.kind if isinstance(column, Derived) else stream.type_of(column)
 
 
 def _groups(pairs: list[tuple[Column, Column]]) -> list[list[Column]]:
@@ -63,18 +73,15 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
                 raise QueryError(
                     f"predicate on {name}.{column}: there is no stream {name!r}; the streams are {', '.join(by_name)}"
                 )
-            by_name[name].type_of(column)
+            _type(by_name[name], column)
     merged: dict[frozenset[str], list[tuple[dict[str, tuple[str, ...]], pa.DataType]]] = {}
     for members in _groups(pairs):
-        types = {f"{name}.{column}": by_name[name].type_of(column) for name, column in members}
+        types = {_shown(name, column): _type(by_name[name], column) for name, column in members}
         kind = unified(types.values())
         if kind is None:
             for column, own in types.items():
                 if unified([own]) is None:
-                    raise QueryError(
-                        f"{column} is {own}, whose values cannot be keys; keys are"
-                        f" {', '.join(one.names for one in KEY_TYPES)}, or a dictionary or run-end encoding of these"
-                    )
+                    raise QueryError(f"{column} is {own}, {UNCOMPARED}")
             listed = ", ".join(f"{column} is {kind}" for column, kind in types.items())
             raise QueryError(f"these columns are compared but their types cannot be equal: {listed}; cast one of them")
         component = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.filters.conditions import Filter, Predicate, conditions
+from eddy.filters.conditions import Condition, Filter, Predicate, conditions
 from eddy.query.aggregates import Aggregate, Aggregation, Argument
 from eddy.query.arguments import Select, check_streams, has_groups, listed, predicate_texts, selected
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
@@ -44,8 +44,9 @@ class Query:
     """A join of 2 to 128 windowed streams, or aggregates over such a join or over one stream.
 
     streams     the streams; rows of equal event time arrive in this order
-    on          predicates as text: equalities such as "R.a = S.a" and "(R.a, R.b) = (S.a, S.b)", and comparisons such
-                as "R.x < S.y" and "R.at between S.at and S.at + 30 min"; AND joins several in one text
+    on          predicates as text: equalities such as "R.a = S.a", "(R.a, R.b) = (S.a, S.b)" and "LOWER(R.a) = S.a",
+                and comparisons such as "R.x < S.y" and "R.at between S.at and S.at + 30 min"; AND joins several in one
+                text. Any other condition of SQL (docs/guide/sql.md) may come in addition, and filters results
     select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"},
                 where an expression may stand for a column: in SQL, "orders.amount * 2" (docs/guide/sql.md), or a
                 pyarrow expression over columns named "stream.column"
@@ -84,6 +85,8 @@ class Query:
     """By stream the table that a statement in SQL calls by another name; streams left out are tables themselves."""
     group_texts: tuple[str, str] | None = None
     """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
+    on_conditions: tuple[Condition, ...] = ()
+    """The conditions in `on` that are no predicates: they hold of the results, as `where` does."""
     where_place = "where"
     """The name of the result filter, for errors."""
 
@@ -151,7 +154,8 @@ class Query:
 
     def _join(self) -> None:
         """Read the predicates, and set what follows from them."""
-        parsed = parse_predicates(self.on)
+        parsed = parse_predicates(self.on, self.streams)
+        self.on_conditions = tuple(parsed.conditions)
         self.classes: tuple[AttributeClass, ...] = attribute_classes(self.streams, parsed.equalities)
         """The attribute classes that the equalities make."""
         self.time_type = self._time_type()
@@ -167,7 +171,7 @@ class Query:
             self.streams = (replace(alone, window=Range(0) if timed else Rows(1)),)
         self.scans = scanned_pairs([stream.name for stream in self.streams], self.classes, self.comparisons)
         """The pairs of streams that comparisons connect where no equality does: all tuples are scanned there."""
-        check_connected(self.streams, self.classes, self.scans)
+        check_connected(self.streams, self.classes, self.scans, [*self.on_conditions, *self._listed_where()])
         self.intervals = Intervals(self.streams, self.classes, self.comparisons, self.time_type)
         """The comparisons of event times."""
         self.streams = self.intervals.with_windows(self._noun)
@@ -417,10 +421,15 @@ class Query:
 
         return computed(text, self)
 
+    def _listed_where(self) -> list[Condition]:
+        where: Any = self.where
+        return [] if where is None else list(where) if isinstance(where, list | tuple) else [where]
+
     def _where(self) -> tuple[tuple[Predicate, ...], tuple[tuple[str, str], ...]]:
-        if self.where is None:
+        given = [*self.on_conditions, *self._listed_where()]
+        if not given:
             return (), ()
         schema, pairs = self.readable()
-        found = conditions(self.where, schema, self.where_place, declared=True)
+        found = conditions(given if self.on_conditions else self.where, schema, self.where_place, declared=True)
         read = {name for one in found for name in one.read(schema)}
         return found, tuple(pair for pair, name in zip(pairs, schema.names, strict=True) if name in read)

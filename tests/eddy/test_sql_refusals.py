@@ -20,7 +20,16 @@ REFUSED = [
     ("SELECT DISTINCT a.k FROM a JOIN b ON a.k = b.k", 1, 8, "DISTINCT is not supported; write GROUP BY"),
     ("SELECT a.k FROM a NATURAL JOIN b", 1, 19, "NATURAL JOIN is not supported"),
     ("SELECT a.k FROM a", 1, 17, "a SELECT over a alone is no join"),
-    ("SELECT a.k FROM a JOIN b ON UPPER(a.s) = b.s", 1, 24, "nothing connects b with the other streams"),
+    (
+        "SELECT a.k FROM a JOIN b ON UPPER(a.s || b.s) = b.s",
+        1,
+        24,
+        "nothing connects b with the other streams: UPPER(a.s || b.s) = b.s does not: a key needs an expression of one",
+    ),
+    ("SELECT a.k FROM a JOIN b ON a.s < b.s", 1, 24, "a.s < b.s does not: values of these types are not searched"),
+    ("SELECT a.k FROM a JOIN b ON a.k IS NOT DISTINCT FROM b.k", 1, 24, "true of two NULLs, and a NULL is no key"),
+    ("SELECT a.k FROM a JOIN b ON a.k = b.k OR a.v = b.v", 1, 24, "OR has no key"),
+    ("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.v > 1e999", 1, 51, "'1e999' is no number"),
     ("SELECT a.k FROM a LEFT JOIN b ON a.v > 3", 1, 29, "nothing in ON connects the two sides"),
     ("SELECT a.k FROM a FULL JOIN b ON a.k = b.k LEFT JOIN c ON c.k = a.v", 1, 54, "a FULL OUTER JOIN has two streams"),
     (

@@ -168,6 +168,8 @@ class _Writer:
         mine = self.source.choice([one for one in self.seen if one.kind == "key"]).text
         theirs = self.source.choice([one for one in other.columns if one.kind == "key"]).text
         on = self.source.choice((f"{mine} = {theirs}", f"{theirs} = {mine}"))
+        if self.source.random() < 0.25:
+            on = self._computed_key(other)
         text = on + self._interval(theirs.partition(".")[0], mine.partition(".")[0])
         both = Expressions(self.source, [*self.seen, *other.columns])
         if self.source.random() < 0.25:
@@ -185,6 +187,28 @@ class _Writer:
         if self.source.random() < 0.25:
             text += f" AND ({both.condition(2)})"
         return text
+
+    def _computed_key(self, other: _Relation) -> str:
+        """Return an equality of expressions, each over one relation."""
+
+        def of(columns: list[Column], kind: str) -> str:
+            return self.source.choice([one for one in columns if one.kind == kind]).text
+
+        kind, form = self.source.choice(
+            (
+                ("key", "ABS({})"),
+                ("key", "COALESCE({}, -1)"),
+                ("key", "{} + 1"),
+                ("key", "CAST({} AS VARCHAR)"),
+                ("float", "ABS({})"),
+                ("decimal", "{} * 2"),
+            )
+        )
+        if self.source.random() < 0.3:
+            # A number and a float.
+            return f"{of(self.seen, 'key')} = {of(other.columns, 'float')}"
+        plain = form if "VARCHAR" in form else self.source.choice((form, "{}"))
+        return f"{form.format(of(self.seen, kind))} = {plain.format(of(other.columns, kind))}"
 
     def _exists(self, depth: int) -> str:
         """Return a condition with a subquery."""

@@ -13,9 +13,11 @@ import pyarrow.types as pt
 from eddy.query.key_types.base import KeyType
 from eddy.query.key_types.numbers import Booleans, ExactNumbers, Floats
 from eddy.query.key_types.texts import Binaries, Strings
-from eddy.query.key_types.times import Dates, Durations, TimesOfDay, Timestamps
+from eddy.query.key_types.times import Dates, Durations, TimesOfDay, Timestamps, finest
 from stairs.plain_types import plain
 
+MOST_DIGITS = 18
+"""Digits of a decimal that fit an int64. A type may have more, but not a value."""
 KEY_TYPES: tuple[KeyType, ...] = (
     ExactNumbers(),
     Floats(),
@@ -28,6 +30,13 @@ KEY_TYPES: tuple[KeyType, ...] = (
     TimesOfDay(),
 )
 """The registry of key types."""
+
+
+UNCOMPARED = (
+    f"whose values cannot be keys or be compared; keys are {', '.join(one.names for one in KEY_TYPES)}, or a dictionary"
+    " or run-end encoding of these"
+)
+"""What a type is that is none of these, for errors."""
 
 
 def key_type_of(kind: pa.DataType) -> KeyType:
@@ -55,6 +64,35 @@ def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
     for one in KEY_TYPES:
         if all(map(one.covers, kinds)):
             return one.unified(kinds)
+    return None
+
+
+def comparable(types: Iterable[pa.DataType]) -> pa.DataType | None:
+    """Return the type in which values of these types are compared, None if they cannot be compared.
+
+    >>> comparable([pa.timestamp("ms"), pa.timestamp("us")])
+    TimestampType(timestamp[us])
+    >>> comparable([pa.int64(), pa.float64()]) is None
+    True
+    """
+    kinds = [plain(kind) for kind in types]
+    if all(map(pt.is_integer, kinds)):
+        return pa.int64()
+    if all(map(pt.is_floating, kinds)):
+        return pa.float64()
+    if all(pt.is_integer(kind) or pt.is_decimal(kind) for kind in kinds):
+        scales = [kind.scale if pt.is_decimal(kind) else 0 for kind in kinds]
+        wholes = [kind.precision - kind.scale if pt.is_decimal(kind) else MOST_DIGITS for kind in kinds]
+        scale, whole = max(scales), min(max(wholes), MOST_DIGITS - max(scales))
+        return pa.decimal128(whole + scale, scale) if whole >= 0 else None
+    if all(map(pt.is_timestamp, kinds)) and len({kind.tz is None for kind in kinds}) == 1:
+        return pa.timestamp(finest(kinds), None if kinds[0].tz is None else "UTC")
+    if all(map(pt.is_date, kinds)):
+        return pa.date32()
+    if all(map(pt.is_duration, kinds)):
+        return pa.duration(finest(kinds))
+    if all(map(pt.is_time, kinds)):
+        return pa.time64("ns" if finest(kinds) == "ns" else "us")
     return None
 
 

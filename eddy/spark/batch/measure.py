@@ -19,6 +19,7 @@ import pyarrow as pa
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.keys import key_hash
 from eddy.placement.keys import classes_of
+from eddy.query.derived import given_columns
 from eddy.spark.batch.figures import StreamFigures, figures_of
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split import conform
@@ -40,7 +41,7 @@ def measured_job(job: Job) -> Job:
     for i, (stream, conditions) in enumerate(zip(job.query.streams, job.filters, strict=True)):
         needed = {job.sequence[i]}.union(*(one.read(job.inputs[i]) for one in conditions))
         for one in job.query.classes:
-            needed.update(*(component for component in one.columns.get(stream.name, ())))
+            needed.update(*(given_columns(component) for component in one.columns.get(stream.name, ())))
         inputs.append(pa.schema([field for field in job.inputs[i] if field.name in needed]))
     return replace(job, inputs=tuple(inputs))
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from eddy.ingest.keys import key_hash
 from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints
+from eddy.query.derived import given_columns
 from eddy.query.query import Query
 from eddy.results.results import Combined, Place, Results
 from eddy.spark.hops.windows import Bounds, Found, Keys, SortedWindow
@@ -66,7 +67,7 @@ class Columns:
         for c in self.open(bound):
             i = self.carrier(c, bound)
             for component in self.query.classes[c].columns[self.query.graph.names[i]]:
-                names.update(((i, name), None) for name in component)
+                names.update(((i, name), None) for name in given_columns(component))
         fields = [pa.field(f"{i}.{name}", self.query.streams[i].schema.field(name).type) for i, name in names]
         return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in self.times)])
 

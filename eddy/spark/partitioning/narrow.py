@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from eddy.query.branches import BranchedQuery
 from eddy.query.computed import Computed
+from eddy.query.derived import given_columns
 from eddy.query.lateness import Late
 from eddy.query.query import Query
 from eddy.query.stream import Stream, readable_name
@@ -36,7 +37,7 @@ def narrowed(
     joins = tuple(query.joins.values()) if isinstance(query, BranchedQuery) else (query,)
     for one in (one for join in joins for one in join.classes):
         for name, components in one.columns.items():
-            needed[name].update(column for component in components for column in component)
+            needed[name].update(column for component in components for column in given_columns(component))
     compared = [column for join in joins for one in join.comparisons for column in one.columns]
     conditions = [place for join in (query, *joins) for place in join.where_columns]
     for name, column in (*query.select.values(), *conditions, *compared):

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.ingest.keys import key_hash
+from eddy.query.derived import column_of
 from eddy.spark.partitioning.job import Job
 
 SAMPLED = 65_536
@@ -52,7 +53,7 @@ def hot_keys(job: Job, arrivals: Iterable[tuple[int, pa.RecordBatch]]) -> list[H
             # Named by the same stream in each batch.
             shown = next(iter(one.columns))
             text = ", ".join(
-                f"{shown}.{mine[0]} = {rows.column(own[0])[at].as_py()!r}"
+                f"{shown}.{mine[0]} = {column_of(rows, own[0], name)[at].as_py()!r}"
                 for mine, own in zip(one.columns[shown], one.columns[name], strict=True)
             )
             found.append(HotKey(along, float(counts[most] / hashes.size), text[:_LONGEST]))
