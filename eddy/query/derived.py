@@ -36,7 +36,7 @@ class Derived(str):
         made.expression, made.kind, made.columns, made.shown = expression, kind, columns, shown
         return made
 
-    def __getnewargs__(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[Any, ...]:
         return str(self), self.expression, self.kind, self.columns, self.shown
 
     def of(self, batch: pa.RecordBatch, stream: str) -> pa.Array:

@@ -39,9 +39,10 @@ def check_connected(
                 grew = True
     apart = [stream.name for stream in streams if stream.name not in reached]
     if apart:
-        raise QueryError(
-            f"no predicate connects {', '.join(apart)} with {streams[0].name}: {unconnected(apart[0], conditions)}"
-        )
+        fault = f"no predicate connects {', '.join(apart)} with {streams[0].name}"
+        if not conditions:
+            raise QueryError(f"{fault}; every stream must be joined to another one")
+        raise QueryError(f"{fault}: {unconnected(apart[0], conditions)}")
 
 
 def checked_lateness(given: int | timedelta, streams: Sequence[Stream]) -> int | timedelta:

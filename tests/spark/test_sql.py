@@ -33,6 +33,13 @@ FULL = """
     FULL JOIN (SELECT user, at, 'order' AS two, amount IS NULL AS late FROM orders) AS o
         ON c.user = o.user AND o.at BETWEEN c.at AND c.at + INTERVAL '5' MINUTE
 """
+COMPUTED = """
+    SELECT clicks.page, clicks.user, o.amount, d.page AS other FROM clicks
+    JOIN orders AS o ON CAST(clicks.user AS DOUBLE) = o.amount + 0.0
+        AND o.at BETWEEN clicks.at AND clicks.at + INTERVAL '10' MINUTE
+    JOIN clicks AS d ON UPPER(d.page) = UPPER(clicks.page) AND d.page <= clicks.page
+        AND d.at BETWEEN o.at AND o.at + INTERVAL '10' MINUTE
+"""
 
 
 @pytest.fixture
@@ -49,7 +56,7 @@ def test_results_are_those_of_spark(views: SparkSession) -> None:
     times = {"clicks": "at", "orders": "at"}
     text = f"{JOIN} UNION ALL SELECT c.page, CAST(c.user AS BIGINT), o.page FROM clicks AS c JOIN clicks AS o"
     text += " ON c.user = o.user AND o.at BETWEEN c.at AND c.at + INTERVAL '8' MINUTE"
-    for own in (text, LEFT, FULL):
+    for own in (text, LEFT, FULL, COMPUTED):
         found = Counter(tuple(row) for row in sql(views, own, times=times, partitions=2).collect())
         assert found == Counter(tuple(row) for row in views.sql(own).collect())
         assert found

@@ -110,6 +110,20 @@ def _over_two(batch: pa.RecordBatch) -> pa.Array:
     return pc.fill_null(pc.greater(batch.column("v"), 2), False)
 
 
+def test_computed_keys(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("s", pa.string())])
+    streams = [eddy.Stream(name, schema, window=eddy.Range(20), time="t") for name in "RST"]
+    on = ["LOWER(R.s) = S.s", "CAST(T.s AS BIGINT) = S.k + 1", "R.k <> T.k OR R.s < S.s"]
+    query = eddy.Query(streams, on, select=["R.t", "S.t", "T.t", "R.s"])
+
+    def row(chance: random.Random, name: str, file: int) -> dict[str, Any]:
+        text = chance.choice(["1", "2", None] if name == "T" else ["a", "A", "b", None])
+        return {"k": chance.randrange(3), "t": times(chance, file), "s": text}
+
+    inputs = filled(tmp_path, dict.fromkeys("RST", schema), row, 12)
+    check(spark, tmp_path, query, inputs, WAYS[1:2], lateness=LATENESS)
+
+
 def test_a_chain_through_a_hypercube(spark: SparkSession, tmp_path: Path) -> None:
     """String, decimal and timestamp keys, streams copied along the classes they lack, intervals, a time zone."""
     time = ("t", pa.timestamp("us", "UTC"))
