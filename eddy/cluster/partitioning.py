@@ -18,8 +18,8 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.keys import key_hash
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_times
-from eddy.query.branches import BranchedQuery
 from eddy.query.derived import Derived
+from eddy.query.places import check_counts_late, check_joined_rows
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Rows
@@ -39,8 +39,8 @@ class Partitioned:
     """
 
     def __init__(self, query: Query, groups: int) -> None:
-        if isinstance(query, BranchedQuery):
-            raise QueryError("a cluster runs inner joins; this query has branches")
+        check_joined_rows(query, "a cluster")
+        check_counts_late(query, "a cluster")
         for stream in query.streams:
             if isinstance(stream.window, Rows):
                 raise QueryError(

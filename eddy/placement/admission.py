@@ -15,7 +15,7 @@ import pyarrow as pa
 from eddy.ingest.gate import Gate
 from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints, Tuples
-from eddy.query.branches import BranchedQuery
+from eddy.query.places import check_counts_late, check_joined_rows
 from eddy.query.query import Query
 from eddy.results.results import Combined, Place, Results
 from stairs.errors import QueryError
@@ -25,8 +25,8 @@ from stairs.plain_types import Column, taken
 
 def checked_query(query: Query) -> Query:
     """Return a query that can run on several nodes. Raises QueryError for one that cannot."""
-    if isinstance(query, BranchedQuery):
-        raise QueryError("a query with branches cannot be placed on nodes; use Runtime")
+    check_joined_rows(query, "a placement on nodes")
+    check_counts_late(query, "a placement on nodes")
     if query.comparisons:
         raise QueryError(
             f"{query.comparisons[0]} is no equality; joins are placed on nodes by their keys. Write it as `where`,"

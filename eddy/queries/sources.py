@@ -14,6 +14,7 @@ from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.gate import Gate
 from eddy.query.branches import BranchedQuery
 from eddy.query.event_time import ticks, unified_time
+from eddy.query.places import check_counts_late
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
@@ -41,19 +42,25 @@ class _Graph(NamedTuple):
 class Sources:
     """The streams of an engine, in the form in which a `Gate` asks for those of a query.
 
+    place    what has these streams, in errors: the class that takes a lateness for all queries
+
     Raises QueryError for streams that do not fit together.
     """
 
-    def __init__(self, streams: Sequence[Stream], lateness: int | timedelta) -> None:
+    def __init__(self, streams: Sequence[Stream], lateness: int | timedelta, place: str = "Engine") -> None:
         self.streams = tuple(streams)
+        self._place = place
+        self._noun = noun = place.lower()
         names = tuple(stream.name for stream in self.streams)
         for stream in self.streams:
-            if stream.filter is not None or stream.late is not None:
-                raise QueryError(f"stream {stream.name!r}: filter and late belong to the streams of a query")
+            if stream.filter is not None:
+                raise QueryError(f"stream {stream.name!r}: a filter belongs to the streams of a query")
+            if stream.late is not None:
+                raise QueryError(f"stream {stream.name!r}: leave late out: the {self._noun} only counts late rows")
             if POSITION in stream.schema.names:
-                raise QueryError(f"stream {stream.name!r}: the engine uses the column name {POSITION!r}; rename it")
+                raise QueryError(f"stream {stream.name!r}: the {noun} uses the column name {POSITION!r}; rename it")
         if not names or len(set(names)) < len(names):
-            raise QueryError(f"an engine has streams of different names, not {', '.join(names) or 'none'}")
+            raise QueryError(f"the {self._noun} has streams of different names, not {', '.join(names) or 'none'}")
         timed = [stream.name for stream in self.streams if stream.time is not None]
         if timed and len(timed) < len(names):
             lacking = next(name for name in names if name not in timed)
@@ -76,29 +83,31 @@ class Sources:
     def check(self, query: Query) -> None:
         """Raise QueryError for a query that does not fit the streams."""
         if not isinstance(query, Query):
-            raise QueryError(f"an engine runs eddy.Query objects, not {query!r}")
+            raise QueryError(f"the {self._noun} runs eddy.Query objects, not {query!r}")
         self._check_groups(query)
         if query.lateness:
             raise QueryError(
-                "lateness belongs to the engine, because all queries see the same arrivals: Engine(lateness=…)"
+                f"lateness belongs to the {self._noun}, because all queries see the same arrivals:"
+                f" {self._place}(lateness=…)"
             )
-        known = {stream.name: stream for stream in self.streams}
+        check_counts_late(query, f"the {self._noun}")
+        known, noun = {stream.name: stream for stream in self.streams}, self._noun
         for stream in query.streams:
             own = known.get(stream.name)
             if own is None:
-                raise QueryError(f"the engine has no stream {stream.name!r}; its streams are {', '.join(known)}")
+                raise QueryError(f"the {self._noun} has no stream {stream.name!r}; its streams are {', '.join(known)}")
             wrong = [field for field in stream.schema if field.name not in own.schema.names]
             wrong += [
                 f for f in stream.schema if f.name in own.schema.names and own.schema.field(f.name).type != f.type
             ]
             if wrong:
                 raise QueryError(
-                    f"stream {stream.name!r}: the engine has no column {wrong[0].name!r} of type {wrong[0].type}; its"
+                    f"stream {stream.name!r}: the {noun} has no column {wrong[0].name!r} of type {wrong[0].type}; its"
                     f" columns are {', '.join(f'{f.name} {f.type}' for f in own.schema)}"
                 )
             if stream.time is not None and stream.time != own.time:
                 raise QueryError(
-                    f"stream {stream.name!r}: its time column is {stream.time!r}, and that of the engine {own.time!r}"
+                    f"stream {stream.name!r}: its time column is {stream.time!r}, and that of the {noun} {own.time!r}"
                 )
 
     def _check_groups(self, query: Query) -> None:

@@ -29,7 +29,7 @@ def streams(*windows: object) -> list[Stream]:
                 streams(Range(3), Range(3))[:1],
                 branches=[Branch(streams(Range(3), Range(3))[1:], ["R.k = S.k"], "left")],
             ),
-            "inner joins; this query has branches",
+            "inner joins, and this query has branches",
         ),
     ],
 )

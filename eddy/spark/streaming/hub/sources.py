@@ -69,7 +69,7 @@ class HubStreams:
                 "the time columns of all streams of a hub have one type, not"
                 f" {', '.join(f'{name} {kind}' for name, kind in kinds.items())}; convert them"
             )
-        self.sources = Sources([one.stream for one in given], 0)
+        self.sources = Sources([one.stream for one in given], 0, "Hub")
         streams = [Stream(one.stream.name, one.stream.schema, Range(0), one.stream.time) for one in given]
         first, *others = ([_quoted(name, column) for column in keys] for name, keys in self.keys.items())
         self.base = Query(streams, [_equality(first, other) for other in others])
@@ -81,7 +81,7 @@ class HubStreams:
 
     def check(self, name: str, query: Query) -> None:
         """Raise QueryError for a query that cannot run on these streams."""
-        if query.aggregation is not None:
+        if getattr(query, "aggregation", None) is not None:
             raise QueryError(
                 f"query {name!r}: a hub runs queries without aggregates; aggregate its results with Spark, or use"
                 " eddy.spark.join"

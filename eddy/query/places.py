@@ -1,0 +1,34 @@
+"""Refusals of what a query asks for and a place that runs it does not have; a `Runtime` has everything."""
+
+from __future__ import annotations
+
+from eddy.query.branches import BranchedQuery
+from eddy.query.lateness import LATE_ROWS
+from eddy.query.query import Query
+from stairs.errors import QueryError
+
+
+def check_joined_rows(query: object, place: str) -> None:
+    """Raise QueryError unless this is a query whose results are the rows of one inner join."""
+    if not isinstance(query, Query):
+        raise QueryError(f"{place} runs an eddy.Query, not {type(query).__name__}")
+    if isinstance(query, BranchedQuery):
+        raise QueryError(f"{place} runs inner joins, and this query has branches; use a Runtime")
+    if query.aggregation is not None:
+        raise QueryError(
+            f"{place} gives the rows of a join, and this query has groups or aggregates; leave them out and aggregate"
+            " the results, or use a Runtime"
+        )
+
+
+def check_counts_late(query: Query, place: str) -> None:
+    """Raise QueryError if a query asks for more than the number of its late rows, which all places count."""
+    remedy = f"{place} only counts late rows; leave it out, or use a Runtime"
+    if query.late_rows != LATE_ROWS:
+        raise QueryError(f"late_rows={query.late_rows}: {remedy}")
+    if callable(query.late):
+        raise QueryError(f"late is a function: {remedy}")
+    for stream in query.streams:
+        if stream.late not in (None, "count"):
+            what = "'keep'" if stream.late == "keep" else "a function"
+            raise QueryError(f"stream {stream.name}: late is {what}: {remedy}")

@@ -1,0 +1,169 @@
+"""Each option of `Query` and `Stream` has an effect in each place that runs a query, or is refused there."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+from eddy.cluster.simulation import Simulation as Cluster
+from eddy.placement.simulation import Simulation as Placement
+from eddy.spark.streaming.hub.sources import HubStreams, Source
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
+TIMES = {"R": [0, 4, 9, 3, 12, 15], "S": [1, 2, 8, 10, 3, 16]}
+Rows = list[tuple[Any, ...]]
+
+
+def query(*, stream: Mapping[str, Any] | None = None, **options: Any) -> eddy.Query:
+    """Return a query with some options, those of `stream` for R."""
+    own = [{"window": eddy.Range(8), "time": "t", **(stream or {} if name == "R" else {})} for name in "RS"]
+    streams = [eddy.Stream(name, SCHEMA, **one) for name, one in zip("RS", own, strict=True)]
+    return eddy.Query(options.pop("streams", streams), options.pop("on", ["R.k = S.k"]), **options)
+
+
+def pushes() -> list[tuple[dict[str, list[dict[str, int]]], list[int]]]:
+    return [({name: [{"k": k % 2, "t": TIMES[name][k], "n": k}]}, [i]) for k in range(6) for i, name in enumerate("RS")]
+
+
+def by_runtime(one: eddy.Query) -> Rows:
+    runtime = eddy.Runtime(one)
+    tables = [runtime.push(rows, order) for rows, order in pushes()]
+    return [tuple(row.values()) for table in tables for row in table.to_pylist()]
+
+
+def by_engine(one: eddy.Query) -> Rows:
+    engine = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in "RS"])
+    engine.start("q", one)
+    tables = [engine.push(rows, order)["q"] for rows, order in pushes()]
+    return [tuple(row.values()) for table in tables for row in table.to_pylist()]
+
+
+def by_placement(one: eddy.Query) -> Rows:
+    simulation = Placement(one)
+    tables = [simulation.push(rows) for rows, _ in pushes()]
+    return [tuple(row.values()) for table in tables for row in table.to_pylist()]
+
+
+def by_cluster(one: eddy.Query) -> Rows:
+    simulation = Cluster(one, nodes=2, groups=4)
+    for rows, _ in pushes():
+        simulation.push(rows)
+        simulation.run()
+    return [tuple(row.values()) for row in simulation.results().to_pylist()]
+
+
+def by_hub(one: eddy.Query) -> None:
+    """Check a query only, since that takes no Spark."""
+    streams = [eddy.Stream(name, SCHEMA, time="t") for name in "RS"]
+    HubStreams([Source(stream, None, "k") for stream in streams]).check("q", one)  # type: ignore[arg-type]
+
+
+PLACES: dict[str, Callable[[eddy.Query], Rows | None]] = {
+    "engine": by_engine,
+    "hub": by_hub,
+    "placement": by_placement,
+    "cluster": by_cluster,
+}
+EVERYWHERE = ""
+SIMULATED = "placement cluster"
+OPTIONS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
+    # option -> values, the places that refuse it, a word of the message
+    "streams": [({}, EVERYWHERE, "")],
+    "on": [({"on": ["R.k = S.k", "R.n = S.n"]}, EVERYWHERE, "")],
+    "select": [({"select": {"double": "R.n * 2"}}, EVERYWHERE, "")],
+    "where": [({"where": pc.field("R.n") != pc.field("S.n")}, EVERYWHERE, "")],
+    "lateness": [({"lateness": 7}, "engine hub", "lateness belongs to the .*(Engine|Hub)\\(lateness=")],
+    "late": [
+        ({"late": "count"}, EVERYWHERE, ""),
+        ({"late": print}, "engine hub placement cluster", "late is a function: .* only counts late rows"),
+    ],
+    "late_rows": [({"late_rows": 5}, "engine hub placement cluster", "late_rows=5: .* only counts")],
+    "branches": [
+        (
+            {
+                "streams": [eddy.Stream("R", SCHEMA, eddy.Range(8), "t")],
+                "on": [],
+                "branches": [eddy.Branch([eddy.Stream("S", SCHEMA, eddy.Range(8), "t")], ["R.k = S.k"], "anti")],
+            },
+            "hub placement cluster",
+            "branches",
+        )
+    ],
+    "group_by": [({"group_by": ["R.k"]}, "engine hub placement cluster", "aggregates")],
+    "aggregates": [({"aggregates": {"c": eddy.agg.count()}}, "engine hub placement cluster", "aggregates")],
+    "having": [
+        (
+            {"aggregates": {"c": eddy.agg.count()}, "having": pc.field("c") > 1, "group_window": eddy.Tumbling(4)},
+            "hub placement cluster",
+            "aggregates",
+        )
+    ],
+    "group_window": [
+        (
+            {"aggregates": {"c": eddy.agg.count()}, "group_window": eddy.Tumbling(4)},
+            "hub placement cluster",
+            "aggregates",
+        )
+    ],
+}
+OF_STREAMS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
+    "name": [],
+    "schema": [],
+    "window": [
+        ({"window": eddy.Range(2)}, EVERYWHERE, ""),
+        ({"window": eddy.Rows(1)}, "hub placement cluster", "(?i)rows"),
+    ],
+    "time": [],
+    "filter": [({"filter": pc.field("n") > 1}, EVERYWHERE, "")],
+    "late": [
+        ({"late": "count"}, EVERYWHERE, ""),
+        ({"late": "keep"}, "engine hub placement cluster", "stream R: late is 'keep': .* only counts"),
+        ({"late": print}, "engine hub placement cluster", "stream R: late is a function: .* only counts"),
+    ],
+}
+CASES = [(name, *one) for name, own in OPTIONS.items() for one in own]
+CASES += [(f"stream's {name}", {"stream": value}, *rest) for name, own in OF_STREAMS.items() for value, *rest in own]
+
+
+def test_the_tables_have_all_options() -> None:
+    """Say here what each place does with a new option."""
+    assert OPTIONS.keys() == inspect.signature(eddy.Query.__init__).parameters.keys() - {"self"}
+    assert OF_STREAMS.keys() == {one.name for one in fields(eddy.Stream) if one.init}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("option", "value", "refusing", "message"), CASES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CASES)]
+)
+def test_an_option_has_an_effect_or_is_refused(
+    place: str, option: str, value: dict[str, Any], refusing: str, message: str
+) -> None:
+    one = query(**value)
+    if place in refusing.split():
+        with pytest.raises(eddy.QueryError, match=message) as caught:
+            PLACES[place](one)
+        assert "Engine" not in str(caught.value) or place == "engine"
+        return
+    found = PLACES[place](one)
+    if found is not None and place != "cluster" and option not in ("lateness", "branches"):
+        # Rows are late by the time of their own stream in a cluster; an engine gives watermarks to rows that wait.
+        assert Counter(found) == Counter(by_runtime(one))
+    if found is not None and option not in ("streams", "late", "stream's late"):
+        assert Counter(found) != Counter(PLACES[place](query()) or ())
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_no_query_is_refused(place: str) -> None:
+    with pytest.raises(eddy.QueryError, match=r"runs (an )?eddy.Query"):
+        PLACES[place]("R.k = S.k")  # type: ignore[arg-type]
+    alone = eddy.Query([eddy.Stream("R", SCHEMA, time="t")], group_by=["R.k"], aggregates={"c": eddy.agg.count()})
+    with pytest.raises(eddy.QueryError, match="aggregates"):
+        PLACES[place](alone)
