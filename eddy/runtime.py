@@ -25,7 +25,7 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.routing.policies import Policy, PolicyName
-from eddy.show.describe import described, group_lines, time_text
+from eddy.show.describe import described, group_lines, time_seconds, time_text
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
@@ -485,6 +485,7 @@ class Runtime:
             bytes=join.bytes,
             watermark=engine.watermark,
             watermark_time=time_text(engine.watermark, self.query.time_type),
+            watermark_seconds=time_seconds(engine.watermark, self.query.time_type),
             groups=group_lines(engine),
             filters=tuple(filter_lines(engine.filters())),
         )

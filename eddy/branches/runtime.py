@@ -24,7 +24,7 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.runtime import Runtime
-from eddy.show.describe import described, time_text
+from eddy.show.describe import described, time_seconds, time_text
 from eddy.show.description import Description
 from eddy.show.html import Timeline
 from jisc.strategies import Transition
@@ -199,6 +199,7 @@ class BranchedRuntime(Runtime):
             bytes=engine.nbytes,
             watermark=engine.watermark,
             watermark_time=time_text(engine.watermark, self.query.time_type),
+            watermark_seconds=time_seconds(engine.watermark, self.query.time_type),
             waiting=sum(len(ledger) for ledger in engine.ledgers),
             filters=tuple(filter_lines(self._filters())),
         )

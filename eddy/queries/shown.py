@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eddy.branches.runtime import BranchedRuntime
 from eddy.inspect.history import history_table
 from eddy.queries.shared_join import SharedJoin
-from eddy.show.describe import described, described_share, planned, time_text
+from eddy.show.describe import described, described_share, planned, time_seconds, time_text
 from eddy.show.description import Description, Element, JoinPlan, Query
 from eddy.show.html import Timeline
 from jisc.strategies import Strategy
@@ -73,6 +73,7 @@ def engine_description(engine: Engine, predict: bool = True) -> Description:
         bytes=engine.nbytes,
         watermark=engine.watermark,
         watermark_time=time_text(engine.watermark, engine.sources.time_type),
+        watermark_seconds=time_seconds(engine.watermark, engine.sources.time_type),
     )
 
 

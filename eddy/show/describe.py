@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from eddy.show.reasons import reasons_of
 from eddy.show.text import bytes_text
 from jisc.plan.tree import Tree, default_plan
 from jisc.strategies import Strategy
+from jisc.strategies.history import SECONDS, History
 from stairs.descriptors import S_BASE, S_LO, S_NEXT, S_WALKED, VIRTUAL
 
 if TYPE_CHECKING:
@@ -168,7 +170,8 @@ def _running(
         arrivals=figures["arrivals"],
         results=figures["results"],
         bytes=figures["bytes"],
-        pushes=_pushes(strategy.history.recent),
+        pushes=_pushes(strategy.history),
+        memory=_memory(figures),
         changes=strategy.history.count,
         last=None if newest is None else Change(newest.position, newest.old, newest.new, newest.stored, newest.reason),
         reasons=reasons,
@@ -244,12 +247,29 @@ def _routes(
         yield Route(name, own, walked, virtual)
 
 
-def _pushes(recent: Iterable[tuple[int, int, float]]) -> Pushes | None:
-    pushes = list(recent)
+def _pushes(history: History) -> Pushes | None:
+    pushes = history.recent
     if not pushes:
         return None
     results, arrivals, seconds = zip(*pushes, strict=True)
-    return Pushes(len(pushes), sum(arrivals), sum(results), sum(seconds), max(seconds))
+    *counts, total = accumulate(history.buckets)
+    buckets = tuple(zip(SECONDS, counts, strict=True))
+    spent = history.seconds
+    return Pushes(len(pushes), sum(arrivals), sum(results), sum(seconds), max(seconds), buckets, total, spent)
+
+
+def _memory(figures: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Return what the bytes of a join are taken by; they add up to its total."""
+    if figures["bytes"] is None:
+        return ()
+    parts = {
+        "windows of the streams, with payload": sum(one["bytes"] for one in figures["states"].values()),
+        "key directories": sum(one["bytes"] for one in figures["classes"]),
+        "stored states": sum(one["bytes"] for one in figures["stairs"]),
+        "late rows": figures["late_bytes"],
+    }
+    rest = figures["bytes"] - sum(parts.values())
+    return (*parts.items(), ("room for input and results, groups, tables", rest))
 
 
 def time_text(ticks: int | None, kind: pa.DataType | None) -> str | None:
@@ -264,3 +284,14 @@ def time_text(ticks: int | None, kind: pa.DataType | None) -> str | None:
         return str(pa.scalar(ticks, pa.int64()).cast(kind))
     except (pa.ArrowException, ValueError, OverflowError):
         return None  # there is no such date
+
+
+def time_seconds(ticks: int | None, kind: pa.DataType | None) -> float | None:
+    """Return ticks of a time type as Unix time; None where they are no timestamp.
+
+    >>> time_seconds(1_500, pa.timestamp("ms"))
+    1.5
+    """
+    if ticks is None or kind is None or not pa.types.is_timestamp(kind):
+        return None
+    return ticks / {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]

@@ -140,13 +140,20 @@ class Route:
 
 @dataclass(frozen=True)
 class Pushes:
-    """The last pushes (at most `jisc.strategies.history.AROUND`): their totals, and the seconds of the longest."""
+    """The last pushes (at most `jisc.strategies.history.AROUND`): their totals, and the seconds of the longest.
+
+    buckets       (seconds, pushes of this process that took at most so long)
+    total, spent  all pushes of this process, and their seconds
+    """
 
     count: int
     arrivals: int
     results: int
     seconds: float
     longest: float
+    buckets: tuple[tuple[float, int], ...]
+    total: int
+    spent: float
 
 
 @dataclass(frozen=True)
@@ -240,6 +247,7 @@ class JoinPlan:
     streams        in the order of the query
     old_plans      plans that run until their tuples have expired
     arrivals, results, bytes   since the start, and now; None for a plan that does not run
+    memory         what takes these bytes, which add up to them
     last           the newest change, None before the first;  changes  the number of changes
     """
 
@@ -256,6 +264,7 @@ class JoinPlan:
     arrivals: int | None = None
     results: int | None = None
     bytes: int | None = None
+    memory: tuple[tuple[str, int], ...] = ()
     pushes: Pushes | None = None
     changes: int = 0
     last: Change | None = None
@@ -302,7 +311,7 @@ class Description:
     query      the query as text, None where there are several
     elements   the newest control elements of queries, oldest first
     arrivals, results, late, bytes, watermark   of all joins together; the watermark is in ticks
-    watermark_time   the watermark as a time, None where event times are no timestamps
+    watermark_time, watermark_seconds   the watermark as a time and as Unix time, None without timestamps
     waiting    matches whose partners are counted (queries with branches)
     groups     a line on what computes groups, empty where there are none
     filters    lines on filters of several predicates
@@ -319,6 +328,7 @@ class Description:
     bytes: int | None = None
     watermark: int | None = None
     watermark_time: str | None = None
+    watermark_seconds: float | None = None
     waiting: int | None = None
     groups: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from operator import itemgetter
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from eddy.show.description import Description, JoinPlan
 from eddy.show.graph_svg import graph_svg
 from eddy.show.html import Timeline
 from eddy.show.plan_svg import plan_svg
-from eddy.show.sheet import Cell, Drawn, Figure, Sheet, Table
+from eddy.show.sheet import Cell, Drawn, Figure, Sheet, Table, watermark_figure
 from eddy.show.timeline_svg import timeline_svg
 
 NEWEST = 30
@@ -84,11 +85,15 @@ def _figures(seen: Observed) -> Iterator[Figure]:
         seconds, arrivals = sum(one.seconds for one in pushes), sum(one.arrivals for one in pushes)
         if arrivals:
             yield Figure("arrival_ns", "Time of an arrival in the last pushes", 1e9 * seconds / arrivals, unit="ns")
-    yield Figure("watermark", "Watermark", shown.watermark, shown=shown.watermark_time)
+    yield watermark_figure(shown.watermark, shown.watermark_seconds, shown.watermark_time, "Watermark")
     yield Figure("figures_timestamp_seconds", "When these figures were read", seen.at, unit="time")
     several = len(joins) > 1
     for join in joins:
         own = (("join", join.title),) if several else ()
+        if join.pushes is not None:
+            spread = (*join.pushes.buckets, (inf, join.pushes.total))
+            text = "Seconds of pushes"
+            yield Figure("push_duration_seconds", text, join.pushes.spent, labels=own, buckets=spread)
         for stem in join.stems():
             if stem.figures is None:
                 continue
@@ -123,6 +128,11 @@ def _tables(seen: Observed) -> Iterator[Table]:
          "share of probe time"),
         [row for join in shown.joins for row in _stems(join)],
     )  # fmt: skip
+    yield Table(
+        "Memory",
+        ("join", "what", "bytes"),
+        [(join.title, what, taken) for join in shown.joins for what, taken in join.memory],
+    )
     yield Table(
         "Decisions",
         ("join", "strategy", "policy", "samples", "decisions", "changes", "seconds"),

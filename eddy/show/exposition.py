@@ -6,7 +6,7 @@ Source of the format: https://prometheus.io/docs/instrumenting/exposition_format
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite
+from math import inf, isfinite
 
 from eddy.show.sheet import Figure, Sheet
 
@@ -22,9 +22,22 @@ def exposition(sheet: Sheet) -> str:
     lines = list[str]()
     for name, own in families.items():
         lines.append(f"# HELP {name} {_escaped(own[0].text)}")
-        lines.append(f"# TYPE {name} {'counter' if own[0].counter else 'gauge'}")
-        lines += [f"{name}{_labels([(sheet.label, sheet.name), *one.labels])} {one.value!r}" for one in own]
+        kind = "histogram" if own[0].buckets else "counter" if own[0].counter else "gauge"
+        lines.append(f"# TYPE {name} {kind}")
+        for one in own:
+            lines += _samples(name, one, [(sheet.label, sheet.name), *one.labels])
     return "\n".join([*lines, ""])
+
+
+def _samples(name: str, one: Figure, labels: list[tuple[str, str]]) -> list[str]:
+    if not one.buckets:
+        return [f"{name}{_labels(labels)} {one.value!r}"]
+    bounds = [("+Inf" if bound == inf else repr(bound), count) for bound, count in one.buckets]
+    return [
+        *(f"{name}_bucket{_labels([*labels, ('le', bound)])} {count}" for bound, count in bounds),
+        f"{name}_sum{_labels(labels)} {one.value!r}",
+        f"{name}_count{_labels(labels)} {one.buckets[-1][1]}",
+    ]
 
 
 def _labels(labels: Iterable[tuple[str, str]]) -> str:

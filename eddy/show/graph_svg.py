@@ -5,7 +5,7 @@ Dashed lines are comparisons. Below the graph, the keys and comparisons in words
 
 from __future__ import annotations
 
-from math import cos, pi, sin
+from math import cos, hypot, pi, sin
 
 from eddy.show.description import JoinPlan
 from eddy.show.drawing import FAINT, INK, KEYS, LINE, PAPER, STEM, element, picture, tip, words
@@ -14,6 +14,13 @@ from eddy.show.labels import cut
 CHARACTER, HEIGHT, LEGEND = 7, 28, 16
 SHOWN = 24
 """Keys and comparisons in the legend."""
+
+
+Point = tuple[int, int]
+APART = 22
+"""Distance of two labels that hide nothing of each other."""
+ALONG = [0.5 + sign * step / 50 for step in range(17) for sign in (1, -1)]
+"""Places of a label on its line, as shares of its length, the best first."""
 
 
 def graph_svg(join: JoinPlan) -> str:
@@ -41,8 +48,9 @@ def graph_svg(join: JoinPlan) -> str:
         for k, name in enumerate(names)
     }
     parts = list[str]()
+    labels = [*places.values()]
     for key in join.keys:
-        parts += _key(key.number, key.text, [places[name] for name in key.streams])
+        parts += _key(key.number, key.text, [places[name] for name in key.streams], labels)
     for one in join.comparisons:
         (x1, y1), (x2, y2) = places[one.left], places[one.right]
         # Beside a line of a key between the same streams.
@@ -66,15 +74,28 @@ def graph_svg(join: JoinPlan) -> str:
     return picture(width, top + LEGEND * len(lines) + 10, parts, f"join graph of {cut(', '.join(names), 400)}")
 
 
-def _key(number: int, text: str, ends: list[tuple[int, int]]) -> list[str]:
+def _key(number: int, text: str, ends: list[Point], labels: list[Point]) -> list[str]:
+    """Return the lines of a key and its label, whose place is added to those of the labels so far."""
     colour = KEYS[(number - 1) % len(KEYS)]
-    x, y = (sum(values) // len(ends) for values in zip(*ends, strict=True))
     if len(ends) == 2:
         (x1, y1), (x2, y2) = ends
+        # Lines of opposite streams meet in the middle.
+        x, y = _free([(round(x1 + t * (x2 - x1)), round(y1 + t * (y2 - y1))) for t in ALONG], labels)
         lines = [element("line", tip(text), x1=x1, y1=y1, x2=x2, y2=y2, stroke=colour, stroke_width=2)]
     else:
         # Keys of the same streams would meet in one point.
-        x, y = x + 18 * ((number - 1) % 3), y + 12 * ((number - 1) % 5)
+        x, y = (sum(values) // len(ends) for values in zip(*ends, strict=True))
+        x, y = _free([(x + APART * i, y + APART * j) for j in (0, 1, -1, 2, -2) for i in (0, 1, -1, 2, -2)], labels)
         lines = [element("line", tip(text), x1=x, y1=y, x2=a, y2=b, stroke=colour, stroke_width=2) for a, b in ends]
+    labels.append((x, y))
     label = element("circle", cx=x, cy=y, r=10, fill=PAPER, stroke=colour)
     return [*lines, element("g", tip(text), label, words(str(number), x, y + 4, size=10, fill=colour))]
+
+
+def _free(places: list[Point], labels: list[Point]) -> Point:
+    """Return the first place at which a label hides none of those so far, or the one with the most room."""
+
+    def room(place: Point) -> float:
+        return min(hypot(place[0] - x, place[1] - y) for x, y in labels)
+
+    return next((place for place in places if room(place) >= APART), max(places, key=room))

@@ -32,7 +32,7 @@ class Record:
         """Add a sheet, unless it was added before."""
         with self._lock:
             if not self._moments or sheet.at > self._moments[-1][0]:
-                values = {one.name: one.value for one in sheet.figures if not one.labels and one.value is not None}
+                values = {one.name: one.value for one in sheet.figures if _tiled(one) and one.value is not None}
                 self._moments.append((sheet.at, values))
 
     def rates(self) -> dict[str, float]:
@@ -67,7 +67,7 @@ def document(sheet: Sheet, record: Record, drawings: bool) -> dict[str, Any]:
         "name": sheet.name,
         "at": sheet.at,
         "note": sheet.note,
-        "figures": [_figure(one, rates) for one in sheet.figures if not one.labels],
+        "figures": [_figure(one, rates) for one in sheet.figures if _tiled(one)],
         "plans": [
             {"title": one.title, "plan": one.plan, **({"svgs": list(one.svgs)} if drawings else {})}
             for one in sheet.plans
@@ -75,6 +75,11 @@ def document(sheet: Sheet, record: Record, drawings: bool) -> dict[str, Any]:
         "tables": [_table(one) for one in sheet.tables],
     }
     return {**found, "curves": record.curves(CURVES)} if drawings else found
+
+
+def _tiled(one: Figure) -> bool:
+    """Return whether the page shows a figure as a number of its own."""
+    return not one.labels and not one.buckets
 
 
 def _figure(one: Figure, rates: dict[str, float]) -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from itertools import count
+from weakref import WeakValueDictionary
 
 from eddy.queries.engine import Engine
 from eddy.runtime import Runtime
@@ -10,12 +13,16 @@ from eddy.show.board import Board
 from eddy.show.server import PORT, Server
 from stairs.errors import InputError
 
+_SERVED: WeakValueDictionary[str, Server] = WeakValueDictionary()
+"""Servers of this process by the name of their figures."""
+_NAMING = threading.Lock()
+
 
 def serve(
     engine: Runtime | Engine,
     port: int = PORT,
     *,
-    name: str = "eddy",
+    name: str | None = None,
     address: str = "127.0.0.1",
     hosts: Sequence[str] = (),
     every: float = 1.0,
@@ -23,7 +30,8 @@ def serve(
     """Serve a live page of a runtime or an engine over HTTP; return the server, whose `close` ends it.
 
     port     0: a free one; `port` and `url` of the server have it
-    name     a label of the figures for Prometheus
+    name     the label of the figures for Prometheus, None = "eddy", or "eddy-2" and so on beside other servers of this
+             process
     address  of the interface to listen on; "0.0.0.0": all interfaces. There is no authentication
     hosts    names of this machine, besides localhost and addresses, by which the page may be asked for; "*": any
     every    seconds between two figures, at least
@@ -31,7 +39,7 @@ def serve(
     `/` is the page, `/figures` its contents as JSON (`eddy top` reads it), `/events` a stream of them, and `/metrics`
     the figures for Prometheus. All can only be read. The engine is read at the end of a push in its own thread, or
     between two calls; while nobody looks, a push costs some nanoseconds more. Raises InputError if it cannot listen
-    there, or for anything but a runtime or an engine.
+    there, for a name that another server of this process has, and for anything but a runtime or an engine.
 
     >>> import pyarrow as pa
     >>> from eddy import Query, Runtime, Stream, serve
@@ -44,5 +52,12 @@ def serve(
         raise InputError(f"serve: an eddy.Runtime or eddy.Engine is served, not {type(engine).__name__}")
     if not every > 0:
         raise InputError(f"serve: every={every!r} is no number of seconds above 0")
-    board = Board(engine, name, every)
-    return Server(board.sheet, port, address, hosts, every)
+    with _NAMING:
+        used = {other for other, server in _SERVED.items() if not server.closed}
+        if name in used:
+            raise InputError(f"serve: this process serves figures under the name {name!r} already; pass another name")
+        if name is None:
+            name = next(own for n in count(1) if (own := "eddy" if n == 1 else f"eddy-{n}") not in used)
+        server = Server(Board(engine, name, every).sheet, port, address, hosts, every)
+        _SERVED[name] = server
+    return server

@@ -80,6 +80,11 @@ class Server:
         host = "localhost" if self._address in ("", "0.0.0.0", "::") else self._address
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._listening.closing.is_set()
+
     def close(self) -> None:
         """End the server. Idempotent."""
         self._listening.closing.set()

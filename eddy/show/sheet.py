@@ -18,9 +18,11 @@ class Figure:
     """A number that Prometheus reads as eddy_<name>, with "_total" after it if it is a counter.
 
     text     its meaning, in a few words
+    value    of a histogram the sum of what was observed
     counter  whether it only grows
     labels   further labels, as (name, value); the page shows figures without any
     shown    how the page shows it, if not as a number
+    buckets  of a histogram: (bound, observations up to it), and last (infinity, all observations). For Prometheus only
     """
 
     name: str
@@ -30,6 +32,14 @@ class Figure:
     unit: Unit = ""
     labels: tuple[tuple[str, str], ...] = ()
     shown: str | None = None
+    buckets: tuple[tuple[float, int], ...] = ()
+
+
+def watermark_figure(ticks: int | None, seconds: float | None, shown: str | None, text: str) -> Figure:
+    """Return the figure of a watermark: Unix time, or in the unit of the time columns if these are no timestamps."""
+    if seconds is not None:
+        return Figure("watermark_timestamp_seconds", f"{text}, Unix time", seconds, shown=shown)
+    return Figure("watermark", f"{text}, in the unit of the time columns", ticks)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,13 @@ process but that address, and works through an SSH tunnel as the page does.
 from __future__ import annotations
 
 import json
+import os
+import select
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import takewhile
 from typing import Annotated, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -28,6 +33,8 @@ from stairs.errors import InputError
 
 SECONDS = 5.0
 """Time to wait for an answer."""
+GAP, LONGEST = 2, 40
+"""Columns of a terminal between two columns of a table, and those that the cells of one take before they are folded."""
 MOST_BYTES = 1 << 24
 """Bytes of an answer that are read; more is no page of eddy."""
 
@@ -65,8 +72,8 @@ def figures(url: str) -> dict[str, Any]:
     return found
 
 
-def view(sheet: Mapping[str, Any]) -> RenderableType:
-    """Return the figures for a terminal: those without labels in a grid, then the plans, then the tables."""
+def view(sheet: Mapping[str, Any], width: int) -> RenderableType:
+    """Return the figures for a terminal so wide: those without labels in a grid, then the plans, then the tables."""
     age = time.time() - float(sheet["at"])
     head = _text(f"{sheet['title']} {sheet['name']}", "bold")
     head.append(f"   figures of {time.strftime('%H:%M:%S', time.localtime(sheet['at']))}")
@@ -74,11 +81,13 @@ def view(sheet: Mapping[str, Any]) -> RenderableType:
         head.append(f", {age:.0f} s ago", "red")
     grid = Table.grid(padding=(0, 3))
     cells = [cell for one in sheet["figures"] if (cell := _figure(one)) is not None]
-    for row in range(0, len(cells), 4):
-        grid.add_row(*cells[row : row + 4])
+    widest = max((line.cell_len for cell in cells for line in cell.split()), default=1)
+    beside = max(1, min(4, (width + 3) // (widest + 3)))
+    for row in range(0, len(cells), beside):
+        grid.add_row(*cells[row : row + beside])
     parts: list[RenderableType] = [head, grid]
     parts += [_text(f"plan {one['plan']}{'   ' + one['title'] if one['title'] else ''}") for one in sheet["plans"]]
-    return Group(*parts, *map(_table, sheet["tables"]))
+    return Group(*parts, *(table for one in sheet["tables"] for table in _table(one, width)))
 
 
 def _text(value: object, style: str = "") -> Text:
@@ -105,16 +114,32 @@ def _figure(one: Mapping[str, Any]) -> Text | None:
     return found
 
 
-def _table(one: Mapping[str, Any]) -> Table:
+def _table(one: Mapping[str, Any], width: int) -> Iterator[Table]:
+    """Yield a table; further columns than the terminal is wide go on below, beside the names of the rows."""
     rows = one["rows"]
     used = [k for k in range(len(one["columns"])) if any(row[k] not in (None, "") for row in rows)]
     numbers = {k for k in used if all(row[k] is None or isinstance(row[k], int | float) for row in rows)}
-    found = Table(title=_text(one["title"]), title_justify="left", box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for k in used:
-        found.add_column(_text(one["columns"][k]), justify="right" if k in numbers else "left", overflow="fold")
-    for row in rows:
-        found.add_row(*(_cell(row[k], str(one["columns"][k])) for k in used))
-    return found
+    cells = {k: [_cell(row[k], str(one["columns"][k])) for row in rows] for k in used}
+    heads = {k: _text(one["columns"][k]) for k in used}
+    wide = {k: GAP + max(heads[k].cell_len, min(LONGEST, max(cell.cell_len for cell in cells[k]))) for k in used}
+    names = list(takewhile(lambda k: k not in numbers, used[:2]))
+    while sum(wide[k] for k in names) > width // 2:
+        names.pop()
+    shown: list[list[int]] = [[*names]]
+    for k in used[len(names) :]:
+        if sum(wide[other] for other in shown[-1]) + wide[k] > width and len(shown[-1]) > len(names):
+            shown.append([*names])
+        shown[-1].append(k)
+    for part, columns in enumerate(shown):
+        title = _text(one["title"]) if part == 0 else None
+        found = Table(title=title, title_justify="left", box=None, header_style="dim", padding=(0, GAP, 0, 0))
+        for k in columns:
+            # Headers are never folded; a cell is, if it is long.
+            least = min(heads[k].cell_len, width - GAP)
+            found.add_column(heads[k], justify="right" if k in numbers else "left", overflow="fold", min_width=least)
+        for row in range(len(rows)):
+            found.add_row(*(cells[k][row] for k in columns))
+        yield found
 
 
 def _cell(value: object, column: str) -> Text:
@@ -129,19 +154,46 @@ def top(
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print the figures once and exit.")] = False,
 ) -> None:
-    """Show the figures of a served engine or join, as `eddy.serve` or `running.serve()` serves them."""
+    """Show the figures of a served engine or join (`eddy.serve`, `running.serve()`) until q is pressed."""
     console = Console()
     try:
         url = figures_url(address)
         if once:
-            console.print(view(figures(url)))
+            console.print(view(figures(url), console.width))
             return
-        with Live(view(figures(url)), console=console, screen=True, auto_refresh=False) as live:
-            while True:
-                time.sleep(every)
-                live.update(view(figures(url)), refresh=True)
+        with Live(view(figures(url), console.width), console=console, screen=True, auto_refresh=False) as live, _keys():
+            while not _asked_to_quit(every):
+                live.update(view(figures(url), console.width), refresh=True)
     except InputError as problem:
         typer.echo(str(problem), err=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         return
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Let keys arrive one by one and unseen, if the input is a terminal."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin, termios.TCSANOW)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _asked_to_quit(seconds: float) -> bool:
+    """Wait so long, or until q is pressed; return whether it was."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if not sys.stdin.isatty():
+            time.sleep(left)
+        elif select.select([sys.stdin], [], [], left)[0] and os.read(sys.stdin.fileno(), 1) in (b"q", b"Q", b""):
+            return True
+    return False

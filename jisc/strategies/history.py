@@ -8,6 +8,7 @@ have a long history, so such transitions are archived as JSON, CHAPTER or more a
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -23,6 +24,9 @@ AROUND = 16
 """Pushes before and after a transition over which rates are taken."""
 CHAPTER = 32
 """Transitions that are archived together, at least."""
+
+SECONDS = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Upper bounds of the buckets in which times of pushes are counted."""
 
 Counters = dict[str, int]
 """Running totals by the names of their fields in `Transition`."""
@@ -58,6 +62,10 @@ class History:
         """The last pushes."""
         self._watched: list[tuple[Transition, list[PushFigures]]] = []
         """The last transitions, each with the pushes after it."""
+        self.buckets = [0] * (len(SECONDS) + 1)
+        """Pushes of this process by their time: at most SECONDS[k], and more than all of them."""
+        self.seconds = 0.0
+        """Seconds of all pushes of this process."""
 
     @property
     def transitions(self) -> list[Transition]:
@@ -128,6 +136,8 @@ class History:
     def note_push(self, results: int, arrivals: int, seconds: float) -> None:
         """Take the figures of a push into the rates. O(1)."""
         self._recent.append((results, arrivals, seconds))
+        self.buckets[bisect_left(SECONDS, seconds)] += 1
+        self.seconds += seconds
         for done, pushes in self._watched:
             pushes.append((results, arrivals, seconds))
             done.rate_after, done.ns_after = _rates(pushes)

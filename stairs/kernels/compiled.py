@@ -103,5 +103,7 @@ def cache_directory() -> Path:
     candidates += [Path(user) / "eddy", Path(tempfile.gettempdir()) / f"eddy-{os.getuid()}"]
     directories = (candidate / digest for candidate in candidates)
     directory = next(filter(_usable, directories), None) or Path(tempfile.mkdtemp(prefix="eddy-"))
+    if named and directory.parent != Path(named):
+        LOG.warning("EDDY_CACHE_DIR=%s cannot be used: compiled kernels are stored in %s", named, directory)
     _copy_shipped(directory, needed, features)
     return directory

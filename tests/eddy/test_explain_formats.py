@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from itertools import combinations
+from math import dist
 from typing import Any
 
 import pyarrow as pa
@@ -159,6 +162,19 @@ def test_boxes_of_a_plan_do_not_overlap() -> None:
         for i, (x, y, width, height) in enumerate(boxes):
             for a, b, wide, high in boxes[:i]:
                 assert x + width <= a or a + wide <= x or y + height <= b or b + high <= y
+
+
+@pytest.mark.parametrize("n", [4, 5, 6])
+def test_labels_of_a_join_graph_hide_nothing(n: int) -> None:
+    """Lines between opposite streams meet in one point."""
+    names = [f"s{i}" for i in range(n)]
+    pairs = list(combinations(names, 2))
+    schema = pa.schema([(a + b, pa.int64()) for a, b in pairs])
+    query = eddy.Query([eddy.Stream(name, schema) for name in names], [f"{a}.{a}{b} = {b}.{a}{b}" for a, b in pairs])
+    found = re.findall(r'<circle cx="(\d+)" cy="(\d+)" r="10"', query._repr_html_())
+    assert len(found) == len(pairs)
+    places = [(int(x), int(y)) for x, y in found]
+    assert min(dist(one, other) for one, other in combinations(places, 2)) >= 20
 
 
 def test_branches_have_a_plan_for_each_join() -> None:

@@ -127,7 +127,8 @@ def test_an_engine_is_served(server: Server) -> None:
     tables = {one["title"]: one["rows"] for one in sheet["tables"]}
     assert tables["Queries"][0][:5] == ["pairs", "stopped", 0, 0, 1]
     assert [row[3] for row in tables["Control elements, newest first"]] == ["immediate stop", "fresh start"]
-    assert next(one["shown"] for one in sheet["figures"] if one["name"] == "watermark") == "1970-01-02 00:00:01"
+    (watermark,) = [one for one in sheet["figures"] if one["name"] == "watermark_timestamp_seconds"]
+    assert (watermark["value"], watermark["shown"]) == (86_401, "1970-01-02 00:00:01")
     with pytest.raises(eddy.InputError, match=r"an eddy\.Runtime or eddy\.Engine is served, not RunningQuery"):
         eddy.serve(query, 0)  # type: ignore[arg-type]
 
@@ -245,6 +246,46 @@ def test_prometheus_reads_the_figures(runtime: eddy.Runtime, server: Server) -> 
     assert found["eddy_state_bytes", None] == counts["bytes"]
     for name, own in counts["states"].items():
         assert found["eddy_stream_rows", name] == own["rows"]
+    buckets = [one for one in samples if one.name == "eddy_push_duration_seconds_bucket"]
+    pushes = [one.value for one in buckets]
+    assert (pushes, buckets[-1].labels["le"]) == (sorted(pushes), "+Inf")
+    assert pushes[-1] == found["eddy_push_duration_seconds_count", None] == runtime.pushes
+    assert found["eddy_push_duration_seconds_sum", None] > 0
+    assert "push_duration_seconds" not in {one["name"] for one in figures(server)["figures"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "shown"),
+    [(pa.timestamp("ms"), "eddy_watermark_timestamp_seconds", 1.5), (pa.int64(), "eddy_watermark", 1500)],
+)
+def test_the_watermark_has_a_unit(kind: pa.DataType, name: str, shown: float) -> None:
+    schema = pa.schema([("k", pa.int64()), ("at", kind)])
+    streams = [eddy.Stream(name, schema, window=eddy.Range(9), time="at") for name in "RS"]
+    runtime = eddy.Runtime(eddy.Query(streams, ["R.k = S.k"]))
+    rows = pa.record_batch({"k": [1], "at": pa.array([1500], kind)})
+    runtime.push({"R": rows, "S": rows})
+    with eddy.serve(runtime, 0, every=EVERY) as server:
+        text = ask(server, "/metrics")[2].decode()
+    assert f'{name}{{engine="eddy"}} {shown}\n' in text
+    unit = "Unix time" if "seconds" in name else "in the unit of the time columns"
+    assert f"# HELP {name} Watermark, {unit}\n" in text
+
+
+def test_servers_of_a_process_have_names_of_their_own(runtime: eddy.Runtime) -> None:
+    with eddy.serve(runtime, 0) as first, eddy.serve(runtime, 0) as second, eddy.serve(runtime, 0, name="third"):
+        assert [figures(one)["name"] for one in (first, second)] == ["eddy", "eddy-2"]
+        with pytest.raises(eddy.InputError, match="serves figures under the name 'third' already"):
+            eddy.serve(runtime, 0, name="third")
+        first.close()
+        with eddy.serve(runtime, 0) as again:
+            assert figures(again)["name"] == "eddy"
+
+
+def test_the_bytes_of_the_page_add_up(runtime: eddy.Runtime, server: Server) -> None:
+    (table,) = [one for one in figures(server)["tables"] if one["title"] == "Memory"]
+    taken = [row[-1] for row in table["rows"]]
+    assert min(taken) >= 0
+    assert sum(taken) == runtime.nbytes
 
 
 def test_odd_labels_and_values_survive_prometheus() -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 import eddy
-from eddy.show.top import app, figures_url
+from eddy.show.top import app, figures, figures_url
 from tests.eddy.test_explain_formats import MEAN
 from tests.eddy.test_live_page import odd_runtime
 
@@ -27,6 +33,38 @@ def test_it_prints_the_figures_without_control_characters() -> None:
     assert "asked for" in done.output
     assert MEAN.replace("\x1b", "�") in done.output
     assert "\x1b" not in done.output
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_headers_and_names_are_whole(width: int) -> None:
+    schema = pa.schema([("user", pa.int64()), ("at", pa.timestamp("s"))])
+    names = ["impressions", "clicks", "conversions", "sessions_of_users"]
+    streams = [eddy.Stream(name, schema, window=eddy.Range(timedelta(minutes=5)), time="at") for name in names]
+    runtime = eddy.Runtime(eddy.Query(streams, [f"{names[0]}.user = {name}.user" for name in names[1:]]))
+    runtime.push({name: [{"user": 1, "at": datetime(2026, 1, 1)}] for name in names})
+    with eddy.serve(runtime, 0) as server:
+        done = RUNNER.invoke(app, [str(server.port), "--once"], env={"COLUMNS": str(width)})
+        tables = figures(server.url + "figures")["tables"]
+    lines = done.output.splitlines()
+    assert max(map(len, lines)) <= width
+    heads = [
+        head for table in tables for k, head in enumerate(table["columns"]) if any(row[k] for row in table["rows"])
+    ]
+    for text in (*names, "RANGE 0:05:00", "room for input and results, groups, tables", *heads):
+        assert any(text in line for line in lines), text
+
+
+def test_q_ends_it() -> None:
+    primary, secondary = pty.openpty()
+    runtime = odd_runtime()
+    with eddy.serve(runtime, 0) as server:
+        command = [sys.executable, "-m", "eddy", "top", str(server.port)]
+        child = subprocess.Popen(command, stdin=secondary, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        os.write(primary, b"q")
+        out, _ = child.communicate(timeout=300)
+    os.close(primary)
+    os.close(secondary)
+    assert child.returncode == 0, out
 
 
 @pytest.mark.parametrize(

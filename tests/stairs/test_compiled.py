@@ -96,3 +96,15 @@ def test_a_directory_in_use_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(compiled, "SHIPPED", tmp_path / "shipped")
     assert compiled.cache_directory.__wrapped__() == directory
     assert [path.name for path in directory.iterdir()] == ["own.nbi"]
+
+
+def test_a_named_directory_that_cannot_be_used_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "eddy.kernels")
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("EDDY_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "usual"))
+    found = compiled.cache_directory.__wrapped__()
+    assert found.parent == tmp_path / "usual" / "eddy"
+    assert f"EDDY_CACHE_DIR={tmp_path / 'file'} cannot be used: compiled kernels are stored in {found}" in caplog.text

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from eddy.branches.options import plans_in
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
-from eddy.show.describe import planned, time_text
+from eddy.show.describe import planned, time_seconds, time_text
 from eddy.show.description import JoinPlan
 from eddy.show.graph_svg import graph_svg
 from eddy.show.plan_svg import plan_svg
-from eddy.show.sheet import Cell, Drawn, Figure, Sheet, Table
+from eddy.show.sheet import Cell, Drawn, Figure, Sheet, Table, watermark_figure
 from eddy.spark.streaming.driver.explanation import ranges
 from eddy.spark.streaming.driver.metrics import EVICTIONS, STEPS
 from jisc.plan.tree import read_plan
@@ -43,7 +43,6 @@ _COUNTERS = {
 }
 _GAUGES = {
     "batch": "The newest micro-batch that was published",
-    "watermark": "Watermark of the engines",
     "state_rows": "Rows that the log keeps for the state",
     "state_bytes": "Bytes of the engines that ran in the newest micro-batch",
     "memory_bytes": "Bytes of the engines in memory on the fullest host",
@@ -105,8 +104,9 @@ def _figures(batches: MicroBatches, published: float | None) -> Iterator[Figure]
         yield Figure("evictions", text, totals.get(level, 0), counter=True, labels=(("level", level),))
     for name, text in _GAUGES.items():
         unit = "bytes" if name.endswith("bytes") else ""
-        shown = time_text(newest.get(name), batches.query.time_type) if name == "watermark" else None
-        yield Figure(name, text, newest.get(name), unit=unit, shown=shown)  # type: ignore[arg-type]
+        yield Figure(name, text, newest.get(name), unit=unit)  # type: ignore[arg-type]
+    ticks, kind = newest.get("watermark"), batches.query.time_type
+    yield watermark_figure(ticks, time_seconds(ticks, kind), time_text(ticks, kind), "Watermark of the engines")
     yield Figure(
         "published_timestamp_seconds", "When the newest micro-batch was published, Unix time", published, unit="time"
     )
