@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from sqlglot import exp
 
 from eddy import agg
+from eddy.dialect.trees import in_subquery
 from eddy.query.aggregates import Aggregate
 
 AGGREGATES: dict[str, Callable[..., Aggregate]] = {
@@ -44,7 +45,7 @@ def is_aggregate(node: exp.Expression) -> bool:
 
 
 def aggregates_in(node: exp.Expression) -> Iterator[exp.Expression]:
-    """Yield the calls of aggregate functions in a tree."""
+    """Yield the calls of aggregate functions in a tree, those of subqueries left out."""
     for one in node.find_all(exp.Anonymous):
-        if is_aggregate(one):
+        if is_aggregate(one) and not in_subquery(one, node):
             yield one

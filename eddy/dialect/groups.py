@@ -86,10 +86,9 @@ def _key(node: exp.Expression, block: Block, source: Source) -> exp.Expression:
         if not 1 <= number <= len(block.outputs):
             raise source.error(node, f"GROUP BY {node.this}: the SELECT list has columns 1 to {len(block.outputs)}")
         return list(block.outputs.values())[number - 1]
-    if isinstance(node, exp.Column) and not node.table and node.name in block.outputs:
-        known = any(node.name in relation.columns for relation in block.scope.relations)
-        if not known and node.name not in block.scope.merged:
-            return block.outputs[node.name]
+    named = isinstance(node, exp.Column) and not node.table and node.name in block.outputs
+    if named and not any(one.name == node.name for one in block.scope.shown):
+        return block.outputs[node.name]
     return block.scope.resolve(node, source)
 
 
@@ -103,13 +102,13 @@ def _having(node: exp.Expression, block: Block, groups: Groups, source: Source) 
         shown = None if one.table else known(one.name, block.outputs)
         if shown is None:
             return block.scope.column(one, source)
-        among = sum(known(one.name, relation.columns) is not None for relation in block.scope.relations)
+        among = len(block.scope.find(one.name))
         inside = next((above for above in _above(one) if is_aggregate(above)), None)
         if not among:
             return block.outputs[shown].copy()
         if inside is not None:
             return block.scope.column(one, source)
-        own = block.scope.column(one, source) if among == 1 or known(one.name, block.scope.merged) else None
+        own = block.scope.column(one, source) if among == 1 else None
         if own is not None and own in map(bare, groups.keys) and own != bare(block.outputs[shown]):
             raise source.error(
                 one, f"{one.name} is a group column and another output column; name the output column differently"

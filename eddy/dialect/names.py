@@ -36,20 +36,68 @@ class Relation:
 
 
 @dataclass
+class Shown:
+    """A column that a name without a relation, or *, can mean.
+
+    relation  the relation that has it, None = USING made it of columns of two
+    merged    then its tree
+    """
+
+    name: str
+    relation: Relation | None
+    merged: exp.Expression | None = None
+
+    @property
+    def tree(self) -> exp.Expression:
+        """Its tree."""
+        if self.relation is not None:
+            return self.relation.columns[self.name]
+        assert self.merged is not None
+        return self.merged
+
+
+@dataclass
 class Scope:
     """The relations whose columns a clause sees.
 
-    merged  columns that USING joins, by name
+    shown   the columns in the order of *: of a join with USING, its merged columns, the others of the left side, and
+            those of the right side
     outer   the scope of the statement around a correlated subquery
     """
 
     relations: list[Relation] = field(default_factory=list)
-    merged: dict[str, exp.Expression] = field(default_factory=dict)
+    shown: list[Shown] = field(default_factory=list)
     outer: Scope | None = None
 
-    def with_relations(self, more: list[Relation]) -> Scope:
-        """Return the scope with more relations."""
-        return Scope([*self.relations, *more], dict(self.merged), self.outer)
+    @classmethod
+    def of(cls, relation: Relation, outer: Scope | None) -> Scope:
+        """Return the scope of one relation."""
+        return cls([relation], [Shown(name, relation) for name in relation.columns], outer)
+
+    def joined(self, other: Scope, using: Mapping[str, tuple[Shown, Shown, exp.Expression]] | None = None) -> Scope:
+        """Return the scope of a join.
+
+        using   by name the columns of both sides that USING names, and the tree of both
+        """
+        found = {} if using is None else using
+        gone = {id(one) for left, right, _ in found.values() for one in (left, right)}
+        merged = [Shown(name, None, tree) for name, (_, _, tree) in found.items()]
+        rest = [one for one in (*self.shown, *other.shown) if id(one) not in gone]
+        return Scope([*self.relations, *other.relations], [*merged, *rest], self.outer)
+
+    def find(self, name: str) -> list[Shown]:
+        """Return the columns that a name can mean: those of the same case, else of any."""
+        same = [one for one in self.shown if one.name == name]
+        return same or [one for one in self.shown if one.name.lower() == name.lower()]
+
+    def only(self, node: exp.Column, source: Source) -> Shown | None:
+        """Return the column that a name without a relation means, or None. Raises SqlError for several."""
+        found = self.find(node.name)
+        if len(found) > 1:
+            listed = " or ".join(f"{one.relation.alias}.{one.name}" for one in found if one.relation is not None)
+            also = "" if all(one.relation for one in found) else ", or a column of USING by one of its relations"
+            raise source.error(node, f"column {node.name!r} is ambiguous; write {listed}{also}")
+        return found[0] if found else None
 
     def resolve(self, node: exp.Expression, source: Source) -> exp.Expression:
         """Return a copy of a tree in which places stand for names. Raises SqlError for names without a column."""
@@ -91,29 +139,20 @@ class Scope:
 
     def _own(self, node: exp.Column, source: Source) -> exp.Expression | None:
         table, name = node.table, node.name
-        if not table and (merged := known(name, self.merged)) is not None:
-            return self.merged[merged]
-        if table:
-            aliases = {one.alias: one for one in self.relations}
-            alias = known(table, aliases)
-            if alias is None:
-                return None
-            found = known(name, aliases[alias].columns)
-            if found is None:
-                have = ", ".join(aliases[alias].columns)
-                raise source.error(
-                    node, f"{alias} has no column {name!r}{_near(name, aliases[alias].columns)}; it has {have}"
-                )
-            return aliases[alias].columns[found]
-        having = [one for one in self.relations if known(name, one.columns) is not None]
-        if len(having) > 1:
-            listed = " or ".join(f"{one.alias}.{name}" for one in having)
-            raise source.error(node, f"column {name!r} is ambiguous; write {listed}")
-        if not having:
+        if not table:
+            only = self.only(node, source)
+            return None if only is None else only.tree
+        aliases = {one.alias: one for one in self.relations}
+        alias = known(table, aliases)
+        if alias is None:
             return None
-        found = known(name, having[0].columns)
-        assert found is not None
-        return having[0].columns[found]
+        found = known(name, aliases[alias].columns)
+        if found is None:
+            have = ", ".join(aliases[alias].columns)
+            raise source.error(
+                node, f"{alias} has no column {name!r}{_near(name, aliases[alias].columns)}; it has {have}"
+            )
+        return aliases[alias].columns[found]
 
     def _unknown(self, node: exp.Column, source: Source) -> Exception:
         everywhere = list(self._all())
@@ -135,16 +174,16 @@ class Scope:
             yield from self.outer._all()
 
     def star(self, table: str, node: exp.Expression, source: Source) -> list[tuple[str, str, exp.Expression]]:
-        """Return the columns of * or table.*: (relation, name, tree). A merged column of USING stands once, first."""
-        found = [] if table else [("", name, tree) for name, tree in self.merged.items()]
-        chosen = [one for one in self.relations if not table or one.alias.lower() == table.lower()]
-        if not chosen:
+        """Return the columns of * or table.*: (relation, name, tree), of a column of USING without a relation."""
+        if not table:
+            return [("" if one.relation is None else one.relation.alias, one.name, one.tree) for one in self.shown]
+        chosen = known(table, {one.alias: one for one in self.relations})
+        if chosen is None:
             raise source.error(
                 node, f"there is no relation {table!r}; there are {', '.join(r.alias for r in self.relations)}"
             )
-        for one in chosen:
-            found += [(one.alias, n, t) for n, t in one.columns.items() if table or known(n, self.merged) is None]
-        return found
+        found = next(one for one in self.relations if one.alias == chosen)
+        return [(found.alias, name, tree) for name, tree in found.columns.items()]
 
 
 def _near(name: str, names: Mapping[str, object]) -> str:

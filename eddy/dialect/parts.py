@@ -130,8 +130,9 @@ class Part:
         if host is not self and not any(rejects(each, host.shown()) for each in one.part.conditions):
             raise source.error(
                 node,
-                "this join depends on columns that may be missing, and has no equality or comparison with them; add"
-                " one to its ON",
+                "whether this join finds a row depends on columns that may be missing, also where they are missing,"
+                " which is not supported. Write two SELECTs with UNION ALL: one with JOIN where they are there, one"
+                " with NOT EXISTS where they are not",
             )
         host.branches.append(one)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from eddy.dialect.grammar import Source, printed
-from eddy.dialect.names import Relation, Scope, known
+from eddy.dialect.grammar import Source
+from eddy.dialect.names import Relation, Scope, Shown, known
 from eddy.dialect.parts import Hung, Part
 from eddy.dialect.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
 from eddy.query.branch import How
@@ -88,8 +88,7 @@ class Relations:
         start = select.args.get("from_") or select.args.get("from")
         if start is None:
             raise self.source.error(select, "a SELECT needs FROM: a query reads streams")
-        part, relations, scope = self._joined(start.this, select.args.get("joins") or [], ctes, outer)
-        assert relations
+        part, scope = self._joined(start.this, select.args.get("joins") or [], ctes, outer)
         where = select.args.get("where")
         for condition in conjuncts(None if where is None else where.this):
             self._where(condition, part, scope, ctes)
@@ -97,30 +96,32 @@ class Relations:
 
     def _joined(
         self, first: exp.Expression, joins: list[exp.Join], ctes: Mapping[str, exp.Expression], outer: Scope | None
-    ) -> tuple[Part, list[Relation], Scope]:
-        part, relations = self._relation(first, ctes, outer)
-        scope = Scope(relations, outer=outer)
+    ) -> tuple[Part, Scope]:
+        """Return the part of joins, and its scope."""
+        part, scope = self._relation(first, ctes, outer)
         for join in [*(first.args.get("joins") or []), *joins]:
             part, scope = self._join(part, scope, join, ctes)
-        return part, scope.relations, scope
+        return part, scope
 
     def _relation(
         self, node: exp.Expression, ctes: Mapping[str, exp.Expression], outer: Scope | None
-    ) -> tuple[Part, list[Relation]]:
-        """Return the part of a table, a subquery, or joins in parentheses."""
+    ) -> tuple[Part, Scope]:
+        """Return the part of a table, a subquery, or joins in parentheses, and its scope."""
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
-            return self._table(node, ctes)
+            part, relation = self._table(node, ctes)
+            return part, Scope.of(relation, outer)
         if isinstance(node, exp.Subquery):
             if isinstance(node.this, exp.Table) or node.this.args.get("alias") is not None:
-                part, relations, scope = self._joined(node.this, [], ctes, outer)
+                part, scope = self._joined(node.this, [], ctes, outer)
                 if node.args.get("alias") is not None:
-                    return part, [self._named(relations, scope, node, part)]
-                return part, relations
-            return self._flat(node.this, ctes, node.alias, node)
+                    return part, Scope.of(self._named(scope, node, part), outer)
+                return part, scope
+            part, relation = self._flat(node.this, ctes, node.alias, node)
+            return part, Scope.of(relation, outer)
         word = {"Lateral": "LATERAL", "Unnest": "UNNEST", "Values": "VALUES"}.get(type(node).__name__, "this relation")
         raise self.source.error(node, f"{word} is not supported in FROM; there are streams, subqueries and joins")
 
-    def _table(self, node: exp.Table, ctes: Mapping[str, exp.Expression]) -> tuple[Part, list[Relation]]:
+    def _table(self, node: exp.Table, ctes: Mapping[str, exp.Expression]) -> tuple[Part, Relation]:
         name = ".".join(part.name for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part)
         cte = known(name, ctes)
         if cte is not None:
@@ -135,7 +136,7 @@ class Relations:
         number = len(self.occurrences)
         self.occurrences.append(Occurrence(table, alias, node))
         columns = {one: column((number, one), alias) for one in self.tables[table].schema.names}
-        return Part([number]), [Relation(alias, self._renamed(dict(columns), node), number)]
+        return Part([number]), Relation(alias, self._renamed(dict(columns), node), number)
 
     def _renamed(self, columns: dict[str, exp.Expression], node: exp.Expression) -> dict[str, exp.Expression]:
         """Return columns under the names of an alias such as x(a, b)."""
@@ -151,7 +152,7 @@ class Relations:
 
     def _flat(
         self, node: exp.Expression, ctes: Mapping[str, exp.Expression], alias: str, place: exp.Expression
-    ) -> tuple[Part, list[Relation]]:
+    ) -> tuple[Part, Relation]:
         """Return a subquery as a part: its tables and conditions become those of the statement around it."""
         if self.depth > 30:
             raise self.source.error(place, "subqueries are nested more than 30 deep")
@@ -162,9 +163,9 @@ class Relations:
             self.unread += block.outputs.values()
         else:
             self.distinct.append((block.groups, frozenset(block.part.all())))
-        return block.part, [Relation(alias, self._renamed(block.outputs, place), block.part.own[0])]
+        return block.part, Relation(alias, self._renamed(block.outputs, place), block.part.own[0])
 
-    def _named(self, relations: list[Relation], scope: Scope, node: exp.Expression, part: Part) -> Relation:
+    def _named(self, scope: Scope, node: exp.Expression, part: Part) -> Relation:
         columns: dict[str, exp.Expression] = {}
         for _, name, tree in scope.star("", node, self.source):
             if name in columns:
@@ -178,13 +179,13 @@ class Relations:
 
     def _join(self, part: Part, scope: Scope, join: exp.Join, ctes: Mapping[str, exp.Expression]) -> tuple[Part, Scope]:
         side, kind = (str(join.args.get(name) or "").upper() for name in ("side", "kind"))
-        right, relations = self._relation(join.this, ctes, scope.outer)
-        for each in join.this.args.get("joins") or []:
-            right, inner = self._join(right, Scope(relations, outer=scope.outer), each, ctes)
-            relations = inner.relations
-        both = scope.with_relations(relations)
+        right, other = self._joined(join.this, [], ctes, scope.outer)
+        both = scope.joined(other)
         self._check_aliases(both, join)
-        conditions = self._using(join, scope, relations)
+        using = self._using(join, scope, other)
+        conditions: list[exp.Expression] = [
+            exp.EQ(this=one.tree.copy(), expression=two.tree.copy()) for one, two in using.values()
+        ]
         for one in conjuncts(join.args.get("on")):
             if isinstance(bare(one), exp.Exists | exp.In) and one.find(exp.Query) is not None:
                 raise self.source.error(one, "a subquery in ON is not supported; write it in WHERE")
@@ -196,13 +197,12 @@ class Relations:
             self._branch(part, how, right, conditions, join)
             return part, scope
         if side in ("LEFT", "RIGHT", "FULL"):
-            part, both = self._outer(side, part, right, scope, relations, conditions, join)
+            part = self._outer(side, part, right, scope, other, conditions, join)
         else:
             part.absorb(right)
             for one in conditions:
                 part.add(one)
-        both.merged.update(self._merged(join, scope, relations))
-        return part, both
+        return part, scope.joined(other, {name: (*sides, _merged(side, *sides)) for name, sides in using.items()})
 
     def _outer(
         self,
@@ -210,35 +210,34 @@ class Relations:
         part: Part,
         right: Part,
         scope: Scope,
-        relations: list[Relation],
+        other: Scope,
         conditions: list[exp.Expression],
         join: exp.Join,
-    ) -> tuple[Part, Scope]:
-        """Return the part of an outer join, and its scope."""
+    ) -> Part:
+        """Return the part of an outer join."""
         if not conditions:
             raise self.source.error(join, "an outer join needs ON with an equality or a comparison")
         if side == "FULL":
-            if (
-                part.branches
-                or right.branches
-                or len(part.own) > 1
-                or len(right.own) > 1
-                or part.conditions
-                or right.conditions
-            ):
+            if part.branches or right.branches or len(part.own) > 1 or len(right.own) > 1:
                 raise self.source.error(
                     join,
                     "a FULL OUTER JOIN has two streams and nothing else; LEFT JOIN keeps the rows of one side, with"
                     " any number of joins",
                 )
+            if part.conditions or right.conditions:
+                raise self.source.error(
+                    join,
+                    "the conditions of a subquery below a FULL OUTER JOIN are not supported yet; give them to its"
+                    " stream, Stream(…, filter=…)",
+                )
             self._guard(scope, part)
-            self._guard(Scope(relations), right)
+            self._guard(other, right)
             self._branch(part, "full", right, conditions, join)
-            return part, scope.with_relations(relations)
+            return part
         if side == "LEFT":
-            self._guard(Scope(relations), right)
+            self._guard(other, right)
             self._branch(part, "left", right, conditions, join)
-            return part, scope.with_relations(relations)
+            return part
         for one in conditions:
             # ON decides which rows of the left side match; those that it rejects may be missing.
             for k, each in reversed(list(enumerate(part.branches))):
@@ -247,7 +246,7 @@ class Relations:
                     part.absorb(each.part)
         self._guard(scope, part)
         self._branch(right, "left", part, conditions, join)
-        return right, scope.with_relations(relations)
+        return right
 
     def _branch(
         self, part: Part, how: How, below: Part, conditions: list[exp.Expression], join: exp.Expression
@@ -276,38 +275,33 @@ class Relations:
     def _guard(self, scope: Scope, part: Part) -> None:
         """Make computed columns of a side that may be missing NULL where it is."""
         missing, first = set(part.all()), part.own[0]
-        for columns in (scope.merged, *(one.columns for one in scope.relations)):
-            for name, tree in columns.items():
-                if not is_null(tree, missing):
-                    test = presence(first, self.occurrences[first].alias)
-                    columns[name] = exp.Case(ifs=[exp.If(this=test, true=tree.copy())])
 
-    def _using(self, join: exp.Join, scope: Scope, relations: list[Relation]) -> list[exp.Expression]:
-        """Return the equalities of USING."""
-        sides = self._sides(join, scope, relations)
-        return [exp.EQ(this=left.copy(), expression=right.copy()) for left, right in sides.values()]
+        def guarded(tree: exp.Expression) -> exp.Expression:
+            if is_null(tree, missing):
+                return tree
+            test = presence(first, self.occurrences[first].alias)
+            return exp.Case(ifs=[exp.If(this=test, true=tree.copy())])
 
-    def _merged(self, join: exp.Join, scope: Scope, relations: list[Relation]) -> dict[str, exp.Expression]:
-        """Return the columns that USING merges, by name. An outer join has set them to NULL where a side is missing."""
-        side = str(join.args.get("side") or "").upper()
-        merged: dict[str, exp.Expression] = {}
-        for name, (left, right) in self._sides(join, scope, relations).items():
-            merged[name] = right if side == "RIGHT" else left
-            if side == "FULL":
-                merged[name] = exp.Anonymous(this="COALESCE", expressions=[left.copy(), right.copy()])
-        return merged
+        for relation in scope.relations:
+            relation.columns = {name: guarded(tree) for name, tree in relation.columns.items()}
+        for one in scope.shown:
+            if one.merged is not None:
+                one.merged = guarded(one.merged)
 
-    def _sides(
-        self, join: exp.Join, scope: Scope, relations: list[Relation]
-    ) -> dict[str, tuple[exp.Expression, exp.Expression]]:
-        """Return the columns of both sides that USING names."""
-        found: dict[str, tuple[exp.Expression, exp.Expression]] = {}
+    def _using(self, join: exp.Join, scope: Scope, other: Scope) -> dict[str, tuple[Shown, Shown]]:
+        """Return the columns of both sides that USING names, by name."""
+        found: dict[str, tuple[Shown, Shown]] = {}
         for one in join.args.get("using") or []:
             if one.name in found:
                 raise self.source.error(one, f"USING names {one.name!r} twice")
             name = exp.Column(this=one.copy())
             name.meta["start"] = self.source.offset(one)
-            found[one.name] = scope.resolve(name, self.source), Scope(relations).resolve(name, self.source)
+            sides = [side.only(name, self.source) for side in (scope, other)]
+            if sides[0] is None or sides[1] is None:
+                lacking = scope if sides[0] is None else other
+                have = ", ".join(each.name for each in lacking.shown)
+                raise self.source.error(one, f"USING: one side has no column {one.name!r}; it has {have}")
+            found[one.name] = sides[0], sides[1]
         return found
 
     def _check_aliases(self, scope: Scope, join: exp.Join) -> None:
@@ -336,16 +330,7 @@ class Relations:
             query = query.this if isinstance(query, exp.Subquery) else query
             self._exists(query, "semi", scope.resolve(inner.this, self.source), part, scope, ctes, inner)
         else:
-            self._check_values(node)
             part.add(scope.resolve(node, self.source))
-
-    def _check_values(self, node: exp.Expression) -> None:
-        for one in node.find_all(exp.Exists, exp.Subquery):
-            raise self.source.error(
-                one,
-                f"{printed(one)[:40]}: a subquery is supported as [NOT] EXISTS (…) or x IN (…), each a condition of"
-                " WHERE joined by AND; write a LEFT JOIN for its values",
-            )
 
     def _exists(
         self,
@@ -387,3 +372,10 @@ class Relations:
         for one in conditions:
             below.add(one)
         part.hang(Hung(how, below), node, self.source)
+
+
+def _merged(side: str, left: Shown, right: Shown) -> exp.Expression:
+    """Return a column that USING merges. An outer join has set those of both sides to NULL where a side is missing."""
+    if side == "FULL":
+        return exp.Anonymous(this="COALESCE", expressions=[left.tree.copy(), right.tree.copy()])
+    return (right if side == "RIGHT" else left).tree

@@ -337,9 +337,14 @@ class Scalars:
 
     def _exists(self, node: exp.Expression) -> Value:
         raise self.error(
+            node, "[NOT] EXISTS (…) and x IN (SELECT …) are conditions of WHERE, joined by AND; write a join elsewhere"
+        )
+
+    def _subquery(self, node: exp.Expression) -> Value:
+        raise self.error(
             node,
-            "a subquery is supported as [NOT] EXISTS (…) or x IN (…), each a condition of WHERE joined by AND; write a"
-            " LEFT JOIN for its values",
+            "a subquery as a value is not supported: each row that comes may change it; write a LEFT JOIN for its"
+            " values, and GROUP BY for aggregates over them",
         )
 
 
@@ -423,6 +428,6 @@ _MAKERS: dict[type, Callable[[Scalars, Any], Value]] = {
     exp.Anonymous: Scalars._call,
     exp.Window: Scalars._window,
     exp.Exists: Scalars._exists,
-    exp.Subquery: Scalars._exists,
-    exp.Select: Scalars._exists,
+    exp.Subquery: Scalars._subquery,
+    exp.Select: Scalars._subquery,
 }

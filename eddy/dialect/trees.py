@@ -80,7 +80,7 @@ _OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 def own_columns(node: exp.Expression) -> list[exp.Column]:
     """Return the columns of a tree, those of subqueries left out."""
-    return [one for one in node.find_all(exp.Column) if not _in_subquery(one, node) and not _is_unit(one)]
+    return [one for one in node.find_all(exp.Column) if not in_subquery(one, node) and not _is_unit(one)]
 
 
 def _is_unit(one: exp.Column) -> bool:
@@ -90,7 +90,8 @@ def _is_unit(one: exp.Column) -> bool:
     return named and one.arg_key == "expressions" and one.index == 0
 
 
-def _in_subquery(one: exp.Expression, root: exp.Expression) -> bool:
+def in_subquery(one: exp.Expression, root: exp.Expression) -> bool:
+    """Return whether a node of a tree stands in a subquery in it."""
     above: exp.Expression | None = one
     while above is not None and above is not root:
         if isinstance(above, exp.Query | exp.Exists):

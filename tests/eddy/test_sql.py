@@ -172,6 +172,39 @@ def test_using_merges_columns() -> None:
     assert sql("SELECT k FROM a FULL JOIN b USING (k)", STREAMS).sql().startswith("SELECT COALESCE(a.k, b.k) AS k")
 
 
+@pytest.mark.parametrize(
+    ("joins", "names"),
+    [
+        ("a JOIN b USING (k)", ["k", "x", "a.j", "y", "b.j"]),
+        ("a JOIN b USING (k) JOIN c ON c.k = a.x", ["k", "x", "a.j", "y", "b.j", "z", "c.k", "c.j"]),
+        ("a JOIN b USING (k) JOIN c USING (k)", ["k", "x", "a.j", "y", "b.j", "z", "c.j"]),
+        ("a JOIN b USING (k, j) JOIN c USING (j)", ["j", "k", "x", "y", "z", "c.k"]),
+        ("a JOIN b USING (j, k)", ["j", "k", "x", "y"]),
+        ("a FULL JOIN b USING (j)", ["j", "x", "a.k", "y", "b.k"]),
+        ("a RIGHT JOIN b USING (j) LEFT JOIN c USING (k, j)", None),
+        ("a JOIN (b JOIN c USING (k)) ON a.j = b.j", ["x", "a.k", "a.j", "k", "y", "b.j", "z", "c.j"]),
+        ("a JOIN (b JOIN c USING (k)) USING (k)", ["k", "x", "a.j", "y", "b.j", "z", "c.j"]),
+        ("a LEFT JOIN (b JOIN c USING (k)) AS p USING (k)", None),
+        (
+            "(a JOIN b USING (k)) JOIN (c JOIN a AS d USING (k)) USING (k)",
+            ["k", "a.x", "a.j", "y", "b.j", "z", "c.j", "d.x", "d.j"],
+        ),
+    ],
+)
+def test_a_star_has_the_order_of_the_standard(joins: str, names: list[str] | None) -> None:
+    """Columns of USING first, the last USING before those that it joins, then the rest of the left and right side."""
+    schemas = {"a": "xkj", "b": "ykj", "c": "zkj"}
+    streams = [
+        Stream(name, pa.schema([(column, pa.int64()) for column in columns]), window=Unbounded())
+        for name, columns in schemas.items()
+    ]
+    if names is None:
+        with pytest.raises(SqlError, match="ambiguous" if " AS p" not in joins else "named 'j'"):
+            sql(f"SELECT * FROM {joins}", streams)
+    else:
+        assert sql(f"SELECT * FROM {joins}", streams).output_schema.names == names
+
+
 # Expressions
 
 
