@@ -10,6 +10,7 @@ A push changes the state and notes how to take the change back (`undo`); what it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -75,6 +76,20 @@ class Sized(Protocol):
         """Bytes of it."""
 
 
+def _window_wanted(query: Query) -> str:
+    """Return how to give a query windows, in the words in which it was written."""
+    if query.group_texts is None:
+        return "give the query a group_window"
+    by = query.group_texts[1]
+    rounded = re.search(r"(?:DATE_TRUNC\('(\w+)', ([\w.]+)\)|CAST\(([\w.]+) AS (DATE)\))", by)
+    unit, time = ("minute", "a.at") if rounded is None else (rounded[1] or "day", rounded[2] or rounded[3])
+    if unit.lower() not in ("second", "minute", "hour"):
+        unit = "day"
+    shown = f"GROUP BY {by}" if by else "a SELECT with aggregates"
+    tumble = f"TUMBLE({time}, INTERVAL '1' {unit.upper()})"
+    return f"{shown} has no window that ends; write GROUP BY {tumble} for windows of time"
+
+
 class Groups:
     """The groups of one runtime.
 
@@ -99,8 +114,8 @@ class Groups:
         if not changelog and not bounded:
             if window is None:
                 raise InputError(
-                    "these aggregates are never final: give the query a group_window, use output='changelog', or, for"
-                    " input that ends, Runtime(…, bounded=True) and finish()"
+                    f"these aggregates are never final: {_window_wanted(query)}, use output='changelog', or, for input"
+                    " that ends, Runtime(…, bounded=True) and finish()"
                 )
             if window.slack is None:
                 raise InputError(

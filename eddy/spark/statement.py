@@ -7,6 +7,10 @@ from datetime import timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from sqlglot import exp
+
+from eddy.dialect.grammar import parse
 from eddy.dialect.statement import sql as read_sql
 from eddy.dialect.statement import tables_of, unexplained
 from eddy.dialect.union import UnionAll
@@ -20,7 +24,7 @@ from eddy.spark.watermark_delay import delays
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField
 
 
 def sql(
@@ -53,6 +57,7 @@ def sql(
             raise SparkJoinError(
                 f"{what} names {unknown[0]!r}, which the statement does not read; it reads {', '.join(frames)}"
             )
+    _check_known(text, frames)
     streams = [_stream(name, frame, *known) for name, frame in frames.items()]
     source, asked = unexplained(text)
     found = read_sql(source.text, streams, lateness=lateness)
@@ -82,11 +87,39 @@ def _view(spark: SparkSession, name: str) -> DataFrame:
 
 
 def _stream(name: str, frame: DataFrame, times: Mapping[str, str], windows: Mapping[str, Window]) -> Stream:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema: StructType = frame.schema
+    """Return the stream of a view, without the columns of types that Arrow lacks (`_unknown`)."""
     time = times.get(name)
     if time is None:
         time = next(iter(delays(frame)), None)
     zone = session_zone(frame.sparkSession)
-    return Stream(name, to_arrow_schema(schema, timezone=zone), window=windows.get(name), time=time)
+    fields = [(field.name, _arrow_type(field, zone), field.nullable) for field in frame.schema.fields]
+    known = pa.schema([pa.field(column, kind, nullable) for column, kind, nullable in fields if kind is not None])
+    return Stream(name, known, window=windows.get(name), time=time)
+
+
+def _arrow_type(field: StructField, zone: str) -> pa.DataType | None:
+    """Return the Arrow type of a column, None if there is none."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        return to_arrow_type(field.dataType, timezone=zone)
+    except PySparkException:
+        return None
+
+
+def _check_known(text: str, frames: Mapping[str, DataFrame]) -> None:
+    """Raise SparkJoinError if a statement names a column whose type Arrow lacks, or has * over a view with one."""
+    unknown = {
+        field.name.lower(): f"view {name!r}, column {field.name!r}: its type is {field.dataType.simpleString()}"
+        for name, frame in frames.items()
+        for field in frame.schema.fields
+        if _arrow_type(field, "UTC") is None
+    }
+    if not unknown:
+        return
+    for node in parse(unexplained(text)[0]).find_all(exp.Column, exp.Star):
+        is_all = isinstance(node, exp.Star) and isinstance(node.parent, exp.Select | exp.Column)
+        used = next(iter(unknown.values())) if is_all else unknown.get(node.name.lower())
+        if used is not None:
+            raise SparkJoinError(f"{used}, which Arrow has no type for; CAST it in the view, or select other columns")

@@ -88,7 +88,8 @@ def why_unfit(given: pa.DataType, wanted: pa.DataType) -> str | None:
 
     None if it can. Numbers may differ in width: the job fails at a value that does not fit, and never changes it.
     """
-    if given == spark_type(wanted):
+    # Whether nested values may be null is a promise, which Spark and queries make in their own ways.
+    if spark_type(given) == spark_type(wanted):
         return None
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
         if (given.tz is None) == (wanted.tz is None):

@@ -422,3 +422,19 @@ def test_a_query_made_in_python_prints_itself() -> None:
     text = query.sql()
     assert text.endswith("FROM a JOIN b ON a.k = b.k AND a.v = b.v AND b.at <= a.at + INTERVAL '30' SECOND")
     assert query_text(sql(text, windows)) == query_text(query)
+
+
+@pytest.mark.parametrize(
+    ("group", "advice"),
+    [
+        ("DATE_TRUNC('hour', a.at)", "GROUP BY TUMBLE(a.at, INTERVAL '1' HOUR)"),
+        ("CAST(a.at AS DATE), a.k", "GROUP BY TUMBLE(a.at, INTERVAL '1' DAY)"),
+        ("a.k", "GROUP BY TUMBLE(a.at, INTERVAL '1' MINUTE)"),
+    ],
+)
+def test_groups_that_are_never_final_are_refused_in_the_words_of_sql(group: str, advice: str) -> None:
+    query = sql(f"SELECT COUNT(*) AS n FROM a JOIN b ON a.k = b.k GROUP BY {group}", STREAMS)
+    with pytest.raises(eddy.InputError) as found:
+        Runtime(query)
+    assert f"GROUP BY {group} has no window that ends; write {advice}" in str(found.value)
+    assert Runtime(query, bounded=True).finish().num_rows == 0

@@ -6,10 +6,11 @@ import datetime as dt
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
-from eddy import Range, SqlError
-from eddy.spark import SparkJoinError, sql
+from eddy import Query, Range, SqlError, Stream
+from eddy.spark import SparkJoinError, join, sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,3 +84,49 @@ def test_explain_says_how_the_join_would_run(views: SparkSession) -> None:
     text = sql(views, f"EXPLAIN {JOIN}", times={"clicks": "at", "orders": "at"})
     assert "partitions" in text
     assert "plan clicks orders" in text
+
+
+@pytest.mark.spark
+def test_a_type_that_arrow_lacks_matters_only_where_it_is_used(views: SparkSession) -> None:
+    views.sql("SELECT *, INTERVAL '1' YEAR AS span FROM clicks").createOrReplaceTempView("spans")
+    on = "spans.user = orders.user AND orders.at BETWEEN spans.at AND spans.at + INTERVAL '5' MINUTE"
+    text = f"SELECT spans.page, orders.amount, COUNT(*) AS n FROM spans JOIN orders ON {on} GROUP BY page, amount"
+    times = {"spans": "at", "orders": "at"}
+    found = Counter(tuple(row) for row in sql(views, text, times=times).collect())
+    assert found == Counter(tuple(row) for row in views.sql(text).collect())
+    for used in ("spans.span", "spans.*", "*"):
+        with pytest.raises(SparkJoinError, match=r"view 'spans', column 'span': its type is interval year.*CAST it"):
+            sql(views, f"SELECT {used} FROM spans JOIN orders ON {on}", times=times)
+
+
+@pytest.mark.spark
+def test_nested_nullability_converts_both_ways(spark: SparkSession) -> None:
+    never = "ARRAY(k), NAMED_STRUCT('v', k), MAP(k, k)"
+    views = {"a": never, "b": "ARRAY(k, NULL), NAMED_STRUCT('v', IF(k > 1, k, NULL)), MAP(k, IF(k > 1, k, NULL))"}
+    for name, columns in views.items():
+        frame = spark.sql(f"SELECT k, {columns} FROM VALUES (1L), (2L) AS t(k)").toDF("k", "many", "one", "by")
+        frame.createOrReplaceTempView(f"nested_{name}")
+    declared = pa.schema(
+        [
+            ("k", pa.int64()),
+            ("many", pa.list_(pa.int64())),
+            ("one", pa.struct([("v", pa.int64())])),
+            ("by", pa.map_(pa.int64(), pa.int64())),
+        ]
+    )
+    strict = pa.schema(
+        [
+            ("k", pa.int64()),
+            ("many", pa.list_(pa.field("item", pa.int64(), False))),
+            ("one", pa.struct([pa.field("v", pa.int64(), False)])),
+            ("by", pa.map_(pa.int64(), pa.field("value", pa.int64(), False))),
+        ]
+    )
+    text = "SELECT a.many, a.one, b.many AS other FROM nested_a AS a JOIN nested_b AS b ON a.k = b.k"
+    assert sql(spark, text).count() == 2
+    frames = {name: spark.table(f"nested_{name}") for name in "ab"}
+    for schemas in ((declared, declared), (strict, declared)):
+        streams = [Stream(name, schema) for name, schema in zip("ab", schemas, strict=True)]
+        query = Query(streams, ["a.k = b.k"], select=["a.many", "a.one", "a.by", "b.many"])
+        rows = join(query, frames).collect()
+        assert sorted(tuple(row["a.many"]) for row in rows) == [(1,), (2,)]
