@@ -20,7 +20,7 @@ from eddy.push.push import end, load, push
 from eddy.push.records import LastPush
 from eddy.push.transaction import recover
 from eddy.push.trim import spare_bytes, trim
-from eddy.push.turn import Turn, in_logged_turn, in_turn, refuse_copy
+from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
@@ -32,6 +32,7 @@ from eddy.show.html import Timeline, as_html
 from eddy.show.text import bytes_text
 from eddy.snapshot.restore import Choices, fill_engine, restored_options
 from eddy.snapshot.snapshot import Snapshot, snapshot_of
+from eddy.uncopied import Uncopied
 from jisc.strategies import StrategyName, Transition
 from stairs.errors import InputError
 from stairs.stair import Stair
@@ -39,7 +40,7 @@ from stairs.stems import RENUMBER_AT
 from stairs.storage.parts import Parts, Plain
 
 
-class Runtime:
+class Runtime(Uncopied):
     """Runs one query over its streams.
 
     plan        a join tree such as "((R S) T) U"; None = left-deep, in query order as far as predicates connect
@@ -82,6 +83,8 @@ class Runtime:
     >>> rt.push({"R": pa.record_batch({"a": [1, 2]}), "S": pa.record_batch({"a": [2]})}, order=[0, 0, 1]).to_pylist()
     [{'R.a': 2, 'S.a': 2}]
     """
+
+    _no_copy = "a Runtime: make another with Runtime.restore(rt.snapshot(), query)"
 
     def __new__(cls, query: Query, *_: Any, **__: Any) -> Runtime:
         """Return a runtime of the class that fits: `BranchedRuntime` if the query has branches."""
@@ -134,8 +137,6 @@ class Runtime:
         """The schema of the tables that `push` returns."""
         if not bounded:
             log_endless("the query", query.endless)
-
-    __reduce_ex__ = refuse_copy
 
     def _settle(self) -> None:
         """End what an exception interrupted. It may be repeated."""

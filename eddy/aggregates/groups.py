@@ -173,7 +173,9 @@ class Groups:
             buckets = self.buckets.of(times)
             if len(times):
                 progress = progress._replace(next=min(progress.next, self.buckets.next_end(times)))
-        change = self.state.change(rows, self.state.keys(rows, buckets), self._always)
+        # The end of the input decides nothing in a changelog: without a push it has no rows at all.
+        always = self._always and not (self.changelog and finished and not len(table))
+        change = self.state.change(rows, self.state.keys(rows, buckets), always)
         return self._carried(change, progress, watermark)
 
     def follow_weighted(self, rows: Weighted, finished: bool) -> tuple[pa.Table, GroupsCommit]:

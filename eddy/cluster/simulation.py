@@ -28,10 +28,11 @@ from eddy.query.query import Query
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
+from eddy.uncopied import Uncopied
 from jisc.strategies import STRATEGIES
 
 
-class Simulation:
+class Simulation(Uncopied):
     """Runs a query on simulated nodes, and moves partition groups between them.
 
     query     an inner join of streams with event times, Range windows and a key that all of them share
@@ -60,6 +61,8 @@ class Simulation:
     >>> sim.results().num_rows
     2
     """
+
+    _no_copy = "a Simulation: make another one and push the same rows"
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ from eddy.routing.policies import POLICIES, Policy
 from eddy.runtime import Runtime
 from eddy.storage.arrays import ALIGNMENT, Block, digest
 from eddy.storage.parts_json import MappedArrays, PartsWriter
+from eddy.uncopied import Uncopied
 from stairs.errors import EddyError, InputError, StateError
 from stairs.memory.arena import Int64s
 from stairs.storage.parts import Parts
@@ -78,7 +79,7 @@ def _query_digest(query: Query) -> bytes:
     return known
 
 
-class EngineFile:
+class EngineFile(Uncopied):
     """The file of one live engine, used by one process at a time.
 
         with EngineFile(path, key) as live:
@@ -96,6 +97,8 @@ class EngineFile:
     the runtime cannot be used: its memory belongs to the next process that loads it. Needs memory maps and `flock`.
     Not thread-safe.
     """
+
+    _no_copy = "an EngineFile: it has an open file; open it again"
 
     def __init__(self, path: Path, key: bytes) -> None:
         self.path = Path(path).absolute()

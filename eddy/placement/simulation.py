@@ -33,6 +33,7 @@ from eddy.placement.routes import Planner
 from eddy.placement.synopses import Synopsis
 from eddy.placement.tuples import Tuples, merged
 from eddy.query.query import Query
+from eddy.uncopied import Uncopied
 from stairs.errors import InputError, PlanError, StateError
 
 DATA = (Piece, BaseKeys, Request, Base, Install, LocalReady, GlobalReady)
@@ -41,7 +42,7 @@ PLANNER = 0
 """The node that plans centrally."""
 
 
-class Simulation:
+class Simulation(Uncopied):
     """Joins the streams of a query on a simulated cluster.
 
     query       an inner join on keys, with Range windows or without windows
@@ -70,6 +71,8 @@ class Simulation:
     >>> cluster.push({"R": {"a": [1]}, "S": {"a": [1], "b": [2]}, "T": {"b": [2, 3]}}).to_pylist()
     [{'R.a': 1, 'T.b': 2}]
     """
+
+    _no_copy = "a Simulation: make another one and push the same rows"
 
     def __init__(
         self,

@@ -189,8 +189,3 @@ def _turned(method: Callable[Concatenate[Any, P], T], *, logged: bool) -> Callab
         return result
 
     return call
-
-
-def refuse_copy(self: Any, *_: Any) -> Any:
-    """Refuse to copy or pickle a runtime: two would share state."""
-    raise StateError("a Runtime cannot be copied or pickled: make another with Runtime.restore(rt.snapshot(), query)")

@@ -29,6 +29,7 @@ from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
 from eddy.snapshot.header import OUTPUTS
+from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
@@ -51,7 +52,7 @@ class _Done(NamedTuple):
     counts: dict[RunningQuery, int]
 
 
-class Engine:
+class Engine(Uncopied):
     """Streams, and queries over them that start, change and stop while rows arrive.
 
     streams   the streams of all queries, without filters. A window keeps rows of the stream for queries that start
@@ -80,6 +81,8 @@ class Engine:
     >>> pairs.state
     'stopped'
     """
+
+    _no_copy = "an Engine: make another with Engine.restore(engine.snapshot(), streams, queries)"
 
     def __init__(
         self, streams: Sequence[Stream], *, lateness: int | timedelta = 0, share: bool = True, **options: Any

@@ -19,6 +19,7 @@ from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.show.describe import planned
 from eddy.show.html import drawn
+from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from eddy.queries.sources import Push
 
 
-class RunningQuery(Life):
+class RunningQuery(Life, Uncopied):
     """A query that an `Engine` runs; `Engine.start` returns it."""
+
+    _no_copy = "a RunningQuery: it belongs to its Engine, whose snapshot has it"
 
     def __init__(self, engine: Engine, name: str, version: Version, output: Output = "append") -> None:
         super().__init__(engine, name, version)

@@ -21,6 +21,7 @@ from typing import Any
 from eddy.show.exposition import CONTENT_TYPE, exposition
 from eddy.show.pages import Record, as_bytes, document, page, page_policy
 from eddy.show.sheet import Sheet
+from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 
 PORT = 9108
@@ -34,7 +35,7 @@ Read = Callable[[], Sheet | None]
 """Returns the newest sheet, None before the first."""
 
 
-class Server:
+class Server(Uncopied):
     """Serves sheets over HTTP until it is closed.
 
     read     called in threads of the server, once for each answer
@@ -47,6 +48,8 @@ class Server:
 
     Raises InputError if it cannot listen there.
     """
+
+    _no_copy = "a Server: it has an open port; call eddy.serve again"
 
     def __init__(
         self,

@@ -330,3 +330,20 @@ def test_options_that_do_not_fit() -> None:
     saved = Runtime(joined(), output="changelog").snapshot()
     with pytest.raises(eddy.SnapshotError, match=r"groups: .* in the snapshot, .* in the query"):
         Runtime.restore(saved, joined(aggregates={"n": agg.count()}))
+
+
+@pytest.mark.parametrize("branched", [False, True])
+def test_a_changelog_without_a_push_is_empty_and_its_end_gives_no_rows(branched: bool) -> None:
+    rows = pa.schema([("k", pa.int64())])
+    r, s = (eddy.Stream(name, rows, window=eddy.Rows(2)) for name in "RS")
+    counted: dict[str, Any] = {"aggregates": {"c": eddy.agg.count()}}
+    left = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "left")], **counted)
+    query = left if branched else eddy.Query([r, s], ["R.k = S.k"], **counted)
+    assert eddy.Runtime(query, output="changelog").finish().num_rows == 0
+    runtime = eddy.Runtime(query, output="changelog")
+    assert runtime.push({}).to_pylist() == [{"op": "+I", "c": 0}]
+    assert runtime.push({"R": [{"k": 1}], "S": [{"k": 1}]}, [0, 1]).num_rows == 2
+    assert runtime.finish().num_rows == 0
+    assert runtime.groups().to_pylist() == [{"c": 1}]
+    # Input that ends has its answer at the end, as in SQL.
+    assert eddy.Runtime(query, bounded=True).finish().to_pylist() == [{"c": 0}]

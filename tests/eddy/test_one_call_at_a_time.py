@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import sys
 import threading
 from collections.abc import Callable
@@ -149,11 +147,3 @@ def test_a_turn_whose_holder_runs_no_more_is_free() -> None:
         lost()
     turn.give_back()
     lost()
-
-
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_runtime_is_not_copied(copied: Callable[[Any], Any]) -> None:
-    runtime = eddy.Runtime(query())
-    with pytest.raises(eddy.StateError, match=r"snapshot"):
-        copied(runtime)
-    runtime.push({"R": rows(1)})

@@ -17,6 +17,7 @@ from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.streaming.driver.progress import completed
 from eddy.spark.streaming.driver.sheet import join_sheet
 from eddy.spark.types import struct_type
+from eddy.uncopied import Uncopied
 from stairs.errors import EddyError, InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from eddy.spark.streaming.driver.partition_map import PartitionMap
 
 
-class StreamingJoinQuery:
+class StreamingJoinQuery(Uncopied):
     """A running join; `JoinWriter.start` returns it.
 
         running = joined.writeStream.format("parquet").start("results")
@@ -40,6 +41,8 @@ class StreamingJoinQuery:
     the rows that Spark carries (`observedMetrics["eddy"]`), and knows nothing of the join or of files that the workers
     read. `lastProgress` and `recentProgress` of this class are complete.
     """
+
+    _no_copy = "a StreamingJoinQuery: it belongs to the driver; another start from its checkpoint resumes it"
 
     def __init__(self, spark: SparkSession, inner: StreamingQuery, batches: MicroBatches) -> None:
         self._spark = spark

@@ -30,6 +30,7 @@ from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 from eddy.spark.streaming.sinks import ParquetSink, Sink
 from eddy.spark.streaming.sinks.staging import local_path
+from eddy.uncopied import Uncopied
 from jisc.strategies import StrategyName
 from stairs.errors import InputError
 from stairs.graph import FOREVER
@@ -44,7 +45,7 @@ KINDS = tuple(name for name, kind in CHANGES.items() if not kind.holds)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-class Hub:
+class Hub(Uncopied):
     """Streams, and queries over them that start, change and stop while one streaming query of Spark runs.
 
         sources = [Source(orders, order_frame, key="user"), Source(payments, payment_frame, key="user")]
@@ -73,6 +74,8 @@ class Hub:
 
     Raises SparkJoinError for arguments that do not fit.
     """
+
+    _no_copy = "a Hub: it belongs to the driver; another start from its checkpoint resumes it"
 
     @refusals
     def __init__(
@@ -240,8 +243,10 @@ class Hub:
         self._queries.give(element)
 
 
-class HubQuery:
+class HubQuery(Uncopied):
     """A query of a hub; `Hub.start` returns it."""
+
+    _no_copy = "a HubQuery: it belongs to its Hub, from which hub[name] returns it"
 
     def __init__(self, hub: Hub, name: str) -> None:
         self._hub = hub
