@@ -15,6 +15,41 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 
+def check_frames(query: object, frames: object) -> None:
+    """Raise SparkJoinError, which says what to pass, unless these are a query and Spark DataFrames by name."""
+    if isinstance(query, str):
+        raise SparkJoinError("the query is text: pass an eddy.Query, or the text to eddy.spark.sql(spark, …)")
+    if not isinstance(query, Query):
+        raise SparkJoinError(f"the query is {_article(query)}: pass an eddy.Query")
+    if not isinstance(frames, Mapping):
+        names = ", ".join(f"{stream.name!r}: …" for stream in query.streams)
+        raise SparkJoinError(
+            f"the DataFrames are {_article(frames)}: pass a mapping from stream to DataFrame, {{{names}}}"
+        )
+    for name, frame in frames.items():
+        check_frame(f"stream {name!r}", frame)
+
+
+def check_frame(where: str, frame: object) -> None:
+    """Raise SparkJoinError, which says what to pass, unless this is a Spark DataFrame."""
+    if hasattr(frame, "isStreaming"):
+        return
+    if isinstance(frame, str):
+        what, remedy = f"the text {frame!r}", f"for the table or view of this name spark.table({frame!r})"
+    elif type(frame).__module__.partition(".")[0] in ("pandas", "pyarrow", "polars"):
+        plain = "frame.to_arrow()" if type(frame).__module__.startswith("polars") else "frame"
+        what, remedy = _article(frame), f"for its rows spark.createDataFrame({plain})"
+    else:
+        what, remedy = _article(frame), "such as spark.table(…) or spark.read.parquet(…)"
+    raise SparkJoinError(f"{where}: a Spark DataFrame is needed, and this is {what}; pass {remedy}")
+
+
+def _article(value: object) -> str:
+    kind = type(value)
+    root = kind.__module__.partition(".")[0]
+    return f"a {kind.__name__}" if root == "builtins" else f"a {root}.{kind.__name__}"
+
+
 def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFrame]:
     """Return the DataFrames in the order of the query's streams.
 

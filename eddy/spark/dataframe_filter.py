@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter, named
 from eddy.filters.conditions import Filter, Predicate, conditions
-from eddy.spark.columns import numbered
+from eddy.spark.columns import check_frame, numbered
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.session_zone import session_zone
@@ -55,8 +55,7 @@ def filter(df: DataFrame, predicates: Filter, names: Sequence[str] | None = None
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
-    if not hasattr(df, "mapInArrow"):
-        raise SparkJoinError(f"eddy.spark.filter takes a Spark DataFrame, not {type(df).__name__}")
+    check_frame("eddy.spark.filter", df)
     doubled = sorted({name for name in df.columns if df.columns.count(name) > 1})
     if doubled:
         raise SparkJoinError(f"the DataFrame has two columns {doubled[0]!r}; rename one before the filter")

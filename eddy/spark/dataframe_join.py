@@ -13,6 +13,7 @@ from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
+from eddy.spark.columns import check_frames
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import GroupedJoin, prepare_groups
 from eddy.spark.hops.placing import Placement
@@ -213,6 +214,7 @@ def _prepare(
     memory: int | str | None,
     change: Literal["handover", "immediate"] | None,
 ) -> BatchJoin | GroupedJoin | HopJoin | StreamingJoin:
+    check_frames(query, frames)
     options = EngineOptions(plan, strategy, policy, max_bytes)
     partitions = None if partitions is None else _count("partitions", partitions)
     key_groups = None if key_groups is None else _count("key_groups", key_groups)

@@ -16,6 +16,10 @@ class StreamingStateError(SparkJoinError):
     """The state of a streaming job is damaged, incomplete, in use, or belongs to another job. Nothing was joined."""
 
 
+class MalformedMessageError(SparkJoinError):
+    """A message of a topic cannot be decoded. It never passes, so nothing is tried again."""
+
+
 def _family(one: type[EddyError] = EddyError) -> Iterator[type[EddyError]]:
     """Yield an error class and all classes derived from it."""
     yield one

@@ -26,7 +26,7 @@ _FIXED = {
     "auto.offset.reset": "error",  # messages that are gone must not be skipped in silence
 }
 _USUAL = {"fetch.wait.max.ms": 50, "client.id": "eddy"}
-_LOG = logging.getLogger("eddy.kafka")
+KAFKA_LOG = logging.getLogger("eddy.kafka")
 """Gets what librdkafka says, at its own levels."""
 _clients: dict[str, Client] = {}
 """The clients of this process, by settings. To make one takes a connection, and workers live long."""
@@ -43,6 +43,12 @@ def client_of(settings: Mapping[str, str]) -> Client:
 def described(topic: str, settings: Mapping[str, str]) -> str:
     """Return a topic as messages name it."""
     return f"topic {topic!r} at {settings.get('bootstrap.servers')}"
+
+
+def other_settings(settings: Mapping[str, str]) -> dict[str, str | int | float | bool]:
+    """Return the settings for a client that reads no messages."""
+    own = {name: value for name, value in settings.items() if not name.startswith(("fetch.", "isolation."))}
+    return {**own, "client.id": "eddy"}
 
 
 class Client:
@@ -65,9 +71,8 @@ class Client:
             IsolationLevel[level] if level in IsolationLevel.__members__ else IsolationLevel.READ_COMMITTED
         )
         try:
-            self._consumer = Consumer({**_USUAL, **settings, **_FIXED}, logger=_LOG)
-            own = {name: value for name, value in settings.items() if not name.startswith(("fetch.", "isolation."))}
-            self._admin = AdminClient({**own, "client.id": "eddy"}, logger=_LOG)
+            self._consumer = Consumer({**_USUAL, **settings, **_FIXED}, logger=KAFKA_LOG)
+            self._admin = AdminClient(other_settings(settings), logger=KAFKA_LOG)
         except (KafkaException, ValueError) as problem:
             raise SparkJoinError(f"librdkafka refuses the settings of a topic: {problem}") from problem
 

@@ -13,6 +13,16 @@ from eddy.spark.types import spark_type
 Decode = Callable[[Sequence[bytes], pa.Schema], pa.Table]
 
 
+_LONGEST = 200
+"""Characters of a reason: a message may be of megabytes, and a decoder may quote it."""
+
+
+def shortened(why: str) -> str:
+    """Return the reason of a failure in one line of bounded length."""
+    line = " ".join(why.split())
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
+
+
 class NotDecodedError(Exception):
     """A message is not what its topic should hold. `message` is its place among the given ones."""
 

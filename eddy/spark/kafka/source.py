@@ -17,8 +17,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from eddy.spark.environment.daemon import end_quietly
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.errors import MalformedMessageError, SparkJoinError
 from eddy.spark.kafka.client import Offsets
+from eddy.spark.kafka.message_parts import MessagePart, with_parts
 from eddy.spark.kafka.topic import Topic, topic_of
 from eddy.spark.types import struct_type
 
@@ -44,6 +45,8 @@ def stream_topic(
     starting: Starting = "earliest",
     max_rows: int | None = None,
     malformed: Malformed = "fail",
+    dead_letters: str | None = None,
+    message: Mapping[str, MessagePart] | None = None,
 ) -> DataFrame:
     """Return a topic of Kafka as a streaming DataFrame.
 
@@ -60,6 +63,12 @@ def stream_topic(
     max_rows   most messages that a micro-batch takes; None: all that are there
     malformed  "fail": a message that cannot be decoded ends the query with an error that names its offset; "skip": it
                is left out, with a warning
+    dead_letters   name of a topic of the same servers to which a message that cannot be decoded is sent, as it is, with
+               the reason and its place in the headers `eddy-error`, `eddy-topic`, `eddy-partition` and `eddy-offset`.
+               The stream goes on without it. A micro-batch that comes again sends its dead letters again
+    message    column -> part of the message that it has: "key" (binary, or text if `schema` has the column so),
+               "headers" (a list of name and value), "timestamp", "partition" or "offset". A column that `schema` lacks
+               is added. With encoding "arrow" all rows of a message have the same
 
     A query with a checkpoint reads each message once. Messages without a value have no row. In a streaming join with
     the transport "packed", the tasks of the join read the messages, and the JVM never sees them. Needs confluent-kafka
@@ -77,7 +86,15 @@ def stream_topic(
             raise SparkJoinError(f"{name}={value!r}: pass one of {', '.join(map(repr, get_args(known)))}")
     if max_rows is not None and max_rows < 1:
         raise SparkJoinError(f"max_rows={max_rows}: give 1 or more, or None for all")
-    found = Topic(topic, {**(settings or {}), "bootstrap.servers": servers}, encoding, starting, max_rows, malformed)
+    if dead_letters is not None and (malformed != "fail" or dead_letters in ("", topic)):
+        raise SparkJoinError(
+            f"dead_letters={dead_letters!r}: name another topic than {topic!r}, and leave malformed= out: messages are"
+            " sent there in place of failing"
+        )
+    parts = dict(message or {})
+    schema = with_parts(schema, parts)
+    known_settings = {**(settings or {}), "bootstrap.servers": servers}
+    found = Topic(topic, known_settings, encoding, starting, max_rows, malformed, dead_letters, parts)
     try:
         spark.dataSource.register(TopicSource)
     except AnalysisException as known:
@@ -132,4 +149,8 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Range)
-        yield from self._topic.read(partition.partition, partition.start, partition.end, self._schema)
+        try:
+            yield from self._topic.read(partition.partition, partition.start, partition.end, self._schema)
+        except MalformedMessageError as problem:
+            # Spark logs the trace of each attempt: that of the decoder says no more than the message.
+            raise problem.with_traceback(None) from None

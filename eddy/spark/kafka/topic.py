@@ -6,16 +6,22 @@ never committed to Kafka: Spark's checkpoint has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from eddy.log import LOG
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.errors import MalformedMessageError, SparkJoinError
 from eddy.spark.kafka.client import Offsets, client_of, described
-from eddy.spark.kafka.decoding import DECODERS, NotDecodedError
+from eddy.spark.kafka.dead_letters import send_dead_letters
+from eddy.spark.kafka.decoding import DECODERS, NotDecodedError, shortened
+from eddy.spark.kafka.message_parts import MessagePart, part_column
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Topic:
     starting   where a new job starts: "earliest" or "latest"
     max_rows   most messages that a micro-batch takes, None for all
     malformed  "fail": a message that cannot be decoded ends the job; "skip": it is left out, with a warning
+    dead_letters   a topic for messages that cannot be decoded; None: `malformed` counts
+    parts      column -> part of the message that it has (`message_parts.TYPES`)
     """
 
     name: str
@@ -36,6 +44,8 @@ class Topic:
     starting: str = "earliest"
     max_rows: int | None = None
     malformed: str = "fail"
+    dead_letters: str | None = None
+    parts: Mapping[str, MessagePart] = field(default_factory=dict)
 
     def begins(self) -> Offsets:
         """Return where a new job starts."""
@@ -75,25 +85,68 @@ class Topic:
         """Yield the rows of the messages of a partition from offset `start` up to `end`. Messages without a value have
         none.
 
-        Raises SparkJoinError, which names the place, for messages that are gone or cannot be decoded, and if the broker
-        does not answer.
+        Raises SparkJoinError, which names the place, for messages that are gone, and if the broker does not answer;
+        MalformedMessageError for a message that cannot be decoded.
         """
-        decode = DECODERS[self.encoding]
         for messages in client_of(self.settings).messages(self.name, partition, start, end):
-            kept = [(value, one.offset()) for one in messages if (value := one.value()) is not None]
-            while True:
-                try:
-                    found = decode([value for value, _ in kept], schema)
-                    break
-                except NotDecodedError as problem:
-                    place = f"partition {partition}, offset {kept.pop(problem.message)[1]}"
-                    if self.malformed == "fail":
-                        raise SparkJoinError(
-                            f"{self}: the message at {place} is not {self.encoding} with the columns of the stream"
-                            f" ({problem}); pass malformed='skip' to leave such messages out"
-                        ) from problem
-                    LOG.warning("%s: the message at %s is skipped: %s", self, place, problem)
+            kept = [one for one in messages if one.value() is not None]
+            try:
+                found = self._rows(kept, schema)
+            except (NotDecodedError, pa.ArrowInvalid):
+                kept = self._decodable(kept, schema)
+                found = self._rows(kept, schema)
             yield from found.to_batches()
+
+    def _rows(self, messages: Sequence[Message], schema: pa.Schema) -> pa.Table:
+        """Return the rows of messages. Raises NotDecodedError or ArrowInvalid if one of them cannot be decoded."""
+        decode, values = DECODERS[self.encoding], [one.value() or b"" for one in messages]
+        parts = {name: self.parts[name] for name in schema.names if name in self.parts}
+        if not parts:
+            return decode(values, schema)
+        inside = pa.schema([own for own in schema if own.name not in parts])
+        if self.encoding == "arrow":  # a message has any number of rows
+            tables = [decode([value], inside) for value in values]
+            rows = pa.concat_tables([decode([], inside), *tables])
+            of_row = np.repeat(np.arange(len(values)), [one.num_rows for one in tables])
+        else:
+            # A row without columns has no place in a table of JSON.
+            rows = decode(values, inside) if inside.names else None
+            of_row = np.arange(len(values))
+        columns = {
+            own.name: part_column(messages, parts[own.name], own.type).take(pa.array(of_row))
+            if own.name in parts
+            else rows.column(own.name)
+            for own in schema
+        }
+        return pa.table(columns, schema)
+
+    def _decodable(self, messages: Sequence[Message], schema: pa.Schema) -> list[Message]:
+        """Return the messages that can be decoded; the others fail, are skipped, or become dead letters."""
+        good, dead = [], []
+        for one in messages:
+            try:
+                self._rows([one], schema)
+                good.append(one)
+            except (NotDecodedError, pa.ArrowInvalid) as problem:
+                why, place = shortened(str(problem)), f"partition {one.partition()}, offset {one.offset()}"
+                if self.dead_letters is not None:
+                    dead.append((one, why))
+                elif self.malformed == "fail":
+                    raise MalformedMessageError(
+                        f"{self}: the message at {place} is not {self.encoding} with the columns of the stream ({why})"
+                        "; pass dead_letters='a topic' to send such messages there, or malformed='skip' to leave them"
+                        " out"
+                    ) from problem
+                else:
+                    LOG.warning("%s: the message at %s is skipped: %s", self, place, why)
+        if dead:
+            assert self.dead_letters is not None
+            send_dead_letters(self.dead_letters, self.settings, dead)
+            LOG.warning(
+                "%s: %d messages cannot be decoded and went to topic %r; the first is at partition %s, offset %s: %s",
+                *(self, len(dead), self.dead_letters, dead[0][0].partition(), dead[0][0].offset(), dead[0][1]),
+            )
+        return good
 
     def __str__(self) -> str:
         return described(self.name, self.settings)

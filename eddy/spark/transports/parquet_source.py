@@ -30,7 +30,7 @@ _FOOTER_READERS = 8
 # Old Spark versions, and new ones in legacy mode, write dates before 1900 in another calendar.
 _LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
-_DECLARATIONS = ("EventTimeWatermark", "SubqueryAlias", "View")
+DECLARATIONS = ("EventTimeWatermark", "SubqueryAlias", "View")
 """Nodes of a plan that change neither rows nor columns."""
 
 
@@ -233,7 +233,7 @@ def _columns_of(plan: Any, leaf: str) -> tuple[dict[int, str], Any]:
             if picked.getClass().getSimpleName() == "AttributeReference" and picked.exprId().id() in below:
                 found[expression.exprId().id()] = below[picked.exprId().id()]
         return found, source
-    if kind in _DECLARATIONS:
+    if kind in DECLARATIONS:
         return _columns_of(plan.child(), leaf)
     if kind != leaf:
         raise UnsuitableError(f"its plan has a {kind}, not only a scan")

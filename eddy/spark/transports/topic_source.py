@@ -11,7 +11,7 @@ import pyarrow as pa
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.kafka.topic import topic_of
 from eddy.spark.transports.inputs import Input, TopicPart
-from eddy.spark.transports.parquet_source import logical_plan, stored_columns
+from eddy.spark.transports.parquet_source import DECLARATIONS, logical_plan, stored_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +28,7 @@ class TopicInput(Input):
             for batch in self.place.read(part.partition, part.start, part.end, schema):
                 yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in self.columns], names=list(names))
         except SparkJoinError as problem:
-            raise SparkJoinError(f"stream {stream!r}: {problem}") from problem
+            raise type(problem)(f"stream {stream!r}: {problem}") from problem
 
 
 def topic_input(frame: DataFrame, names: Sequence[str]) -> TopicInput | None:
@@ -40,7 +40,7 @@ def topic_input(frame: DataFrame, names: Sequence[str]) -> TopicInput | None:
 
     plan = logical_plan(frame, "analyzed")
     leaf = plan
-    while leaf.getClass().getSimpleName() == "Project":
+    while leaf.getClass().getSimpleName() in ("Project", *DECLARATIONS):
         leaf = leaf.child()
     if leaf.getClass().getSimpleName() != LEAF or leaf.sourceName() != NAME:
         return None

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.spark import SparkJoinError, join
+from eddy.spark import Hub, Source, SparkJoinError, explain, join
+from eddy.spark import filter as filter_rows
 from tests.spark.streaming.jobs import Inputs, published, run
 
 if TYPE_CHECKING:
@@ -21,6 +24,37 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
 def query(window: eddy.Range | eddy.Rows | eddy.Unbounded | None = None, **more: Any) -> eddy.Query:
     streams = [eddy.Stream(name, SCHEMA, window=window or eddy.Range(10), time="t") for name in "RS"]
     return eddy.Query(streams, ["R.k = S.k"], **more)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"),
+    [
+        ("orders", r"this is the text 'orders'; pass for the table or view of this name spark.table\('orders'\)"),
+        (
+            pd.DataFrame({"k": [1], "t": [1]}),
+            r"this is a pandas.DataFrame; pass for its rows spark.createDataFrame\(frame\)",
+        ),
+        (SCHEMA.empty_table(), r"this is a pyarrow.Table; pass for its rows spark.createDataFrame\(frame\)"),
+        (pl.DataFrame({"k": [1]}), r"this is a polars.DataFrame; .* spark.createDataFrame\(frame.to_arrow\(\)\)"),
+        (None, r"this is a NoneType; pass such as spark.table"),
+        (print, r"a Spark DataFrame is needed, and this is a builtin_function_or_method"),
+    ],
+    ids=["name", "pandas", "arrow", "polars", "none", "function"],
+)
+def test_what_is_no_dataframe_gets_the_remedy(wrong: Any, remedy: str) -> None:
+    for call in (join, explain):
+        with pytest.raises(SparkJoinError, match=f"^stream 'R': .*{remedy}"):
+            call(query(), {"R": wrong, "S": wrong}, checkpoint="state")  # type: ignore[operator]
+        with pytest.raises(SparkJoinError, match=r"pass a mapping from stream to DataFrame, \{'R': …, 'S': …\}"):
+            call(query(), wrong)  # type: ignore[operator]
+    with pytest.raises(SparkJoinError, match=f"^stream 'R': .*{remedy}"):
+        Hub(None, [Source(one, wrong, key="k") for one in query().streams], "state")  # type: ignore[arg-type]
+    with pytest.raises(SparkJoinError, match=f"^eddy.spark.filter: .*{remedy}"):
+        filter_rows(wrong, [])
+    with pytest.raises(SparkJoinError, match=r"the query is text: pass an eddy.Query, or the text to eddy.spark.sql"):
+        join("SELECT 1", {})  # type: ignore[call-overload]
+    with pytest.raises(SparkJoinError, match=r"the query is a list: pass an eddy.Query"):
+        join([], {})  # type: ignore[call-overload]
 
 
 @pytest.fixture

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, Producer
 
 import eddy
 from eddy.spark import SparkJoinError, explain, join, stream_topic
-from eddy.spark.errors import StreamingStateError
+from eddy.spark.errors import MalformedMessageError, StreamingStateError
 from eddy.spark.kafka import client
 from eddy.spark.kafka.decoding import NotDecodedError, decode_arrow, decode_json
+from eddy.spark.kafka.message_parts import with_parts
 from eddy.spark.kafka.topic import Topic
 from eddy.spark.streaming.inputs.offsets import fix_starts
 from eddy.spark.streaming.inputs.source import InputsReader
 from tests.cases import text_rows
 from tests.spark.streaming.jobs import Inputs, published, run
-from tests.spark.streaming.mock_kafka import MockKafka, mock_kafka
+from tests.spark.streaming.mock_kafka import PRODUCE, MockKafka, mock_kafka
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -163,10 +165,79 @@ def test_messages_that_are_gone_are_not_skipped(kafka: MockKafka) -> None:
 def test_malformed_messages_fail_or_are_skipped(kafka: MockKafka, caplog: pytest.LogCaptureFixture) -> None:
     topic = made(kafka, "malformed")
     kafka.send(topic.name, [b'{"k": 1}', b"no", b'{"k": 2}', b"{", b'{"k": 3}'])
-    with pytest.raises(SparkJoinError, match=r"message at partition 0, offset 1 is not json .*; pass malformed='skip'"):
+    with pytest.raises(SparkJoinError, match=r"message at partition 0, offset 1 is not json .*, or malformed='skip'"):
         values(topic, "0", 0, 5)
     assert values(Topic(topic.name, topic.settings, malformed="skip"), "0", 0, 5) == [1, 2, 3]
     assert [record.message.split(" is skipped")[0][-8:] for record in caplog.records] == ["offset 1", "offset 3"]
+
+
+def test_malformed_messages_become_dead_letters(kafka: MockKafka, caplog: pytest.LogCaptureFixture) -> None:
+    topic, dead = made(kafka, "with-letters"), kafka.topic("letters")
+    producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 3})
+    for number, value in enumerate([b'{"k": 1}', b"no" * 5000, b'{"k": 2}', b'{"k": "x"}']):
+        producer.produce(topic.name, value, b"\xff%d" % number, headers=[("a", b"b")], timestamp=1000 + number)
+    producer.flush()
+    again = Topic(topic.name, topic.settings, dead_letters=dead)
+    assert values(again, "0", 0, 4) == [1, 2]
+    (record,) = caplog.records
+    assert len(record.message) < 500
+    assert (
+        "2 messages cannot be decoded and went to topic 'letters'; the first is at partition 0, offset 1"
+        in record.message
+    )
+    letters = kafka.messages(dead)
+    assert [(one.key(), len(one.value() or b""), one.timestamp()[1]) for one in letters] == [
+        (b"\xff1", 10_000, 1001),
+        (b"\xff3", 10, 1003),
+    ]
+    headers = [dict(one.headers() or []) for one in letters]
+    assert [(one["a"], one["eddy-topic"], one["eddy-partition"], one["eddy-offset"]) for one in headers] == [
+        (b"b", b"with-letters", b"0", b"1"),
+        (b"b", b"with-letters", b"0", b"3"),
+    ]
+    assert all(0 < len(one["eddy-error"]) < 300 for one in headers)
+    assert b"string" in headers[1]["eddy-error"]
+    kafka.fail(PRODUCE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(SparkJoinError, match=r"topic 'letters' at .* takes no dead letters"):
+        values(again, "0", 0, 4)
+
+
+def test_parts_of_a_message_are_columns(kafka: MockKafka) -> None:
+    topic = made(kafka, "parts", 2)
+    producer = Producer({"bootstrap.servers": kafka.servers, "log_level": 3})
+    producer.produce(
+        topic.name, b'{"k": 7}', b"one", 1, headers=[("a", b"\x00"), ("b", None)], timestamp=1_700_000_000_123
+    )
+    producer.produce(topic.name, b'{"k": 8}', partition=1, timestamp=5)
+    producer.flush()
+    parts = {"id": "key", "h": "headers", "sent": "timestamp", "part": "partition", "place": "offset"}
+    whole = with_parts(pa.schema([("k", pa.int64()), ("id", pa.string())]), parts)  # type: ignore[arg-type]
+    found = Topic(topic.name, topic.settings, parts=parts)  # type: ignore[arg-type]
+    rows = [row for batch in found.read("1", 0, 2, whole) for row in batch.to_pylist()]
+    assert rows == [
+        {
+            "k": 7,
+            "id": "one",
+            "h": [{"name": "a", "value": b"\x00"}, {"name": "b", "value": None}],
+            "sent": datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC),
+            "part": 1,
+            "place": 0,
+        },
+        {"k": 8, "id": None, "h": None, "sent": datetime(1970, 1, 1, 0, 0, 0, 5000, tzinfo=UTC), "part": 1, "place": 1},
+    ]
+    only = pa.schema([("sent", whole.field("sent").type)])
+    assert sum(batch.num_rows for batch in found.read("1", 0, 2, only)) == 2
+    producer.produce(topic.name, b"{}", b"\xff", 0)
+    producer.flush()
+    with pytest.raises(MalformedMessageError, match=r"partition 0, offset 0 is not json .*UTF8"):
+        list(found.read("0", 0, 1, whole))
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, pa.schema([("k", pa.int64())])) as writer:
+        writer.write_table(pa.table({"k": [1, 2, 3]}))
+    arrow = Topic(kafka.topic("arrow-parts"), topic.settings, encoding="arrow", parts={"place": "offset"})
+    kafka.send(arrow.name, [out.getvalue().to_pybytes()] * 2)
+    table = pa.Table.from_batches(arrow.read("0", 0, 2, pa.schema([("k", pa.int64()), ("place", pa.int64())])))
+    assert table.to_pydict() == {"k": [1, 2, 3] * 2, "place": [0, 0, 0, 1, 1, 1]}
 
 
 def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +317,9 @@ def test_a_topic_joins_files(spark: SparkSession, kafka: MockKafka, tmp_path: Pa
     assert sorted(text_rows(published(tmp_path / "out"))) == expected(rows)
 
 
-def test_errors_of_a_topic_name_its_stream(spark: SparkSession, kafka: MockKafka, tmp_path: Path) -> None:
+def test_errors_of_a_topic_name_its_stream(
+    spark: SparkSession, kafka: MockKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = kafka.topic("poisoned")
     kafka.send(topic, [b"poison"])
     frames = {name: stream_topic(spark, topic, SCHEMA, servers=kafka.servers) for name in ("R", "S")}
@@ -254,6 +327,10 @@ def test_errors_of_a_topic_name_its_stream(spark: SparkSession, kafka: MockKafka
     running = writer.format("noop").start()
     with pytest.raises(SparkJoinError, match=r"stream '[RS]': topic 'poisoned' at .*, offset 0 is not json"):
         running.awaitTermination(120)
+    assert not [one for one in caplog.records if "runs again" in one.message]  # such an error never passes
+    (failed,) = [one for one in caplog.records if "has failed" in one.message]
+    assert len(failed.message) < 700
+    assert len(str(running.inner.exception())) < 6000
 
 
 @pytest.mark.parametrize(
@@ -263,6 +340,10 @@ def test_errors_of_a_topic_name_its_stream(spark: SparkSession, kafka: MockKafka
         ({"starting": 5}, "starting=5: pass one of 'earliest', 'latest'"),
         ({"malformed": "drop"}, "malformed='drop': pass one of"),
         ({"max_rows": 0}, "max_rows=0: give 1 or more"),
+        ({"dead_letters": "t"}, "dead_letters='t': name another topic than 't'"),
+        ({"dead_letters": "u", "malformed": "skip"}, "leave malformed= out"),
+        ({"message": {"x": "value"}}, "message: 'x' is 'value'; the parts of a message are key, headers,"),
+        ({"message": {"k": "key"}}, "message: column 'k' has type int64; a key is binary or string"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(spark: SparkSession, wrong: dict[str, Any], why: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.spark import join
+from eddy.spark import Sink, join
 from eddy.spark.errors import SparkJoinError, StreamingStateError, error_of_worker
 from eddy.spark.streaming.state.spark_files import check_spark_files
 from tests.spark.streaming.jobs import Inputs, run
@@ -83,6 +83,26 @@ def test_the_error_of_a_callback_keeps_its_trace(spark: SparkSession, inputs: In
     with pytest.raises(SparkJoinError, match=r"^the callback .* failed in batch 0: ValueError: not today") as raised:
         running.awaitTermination()
     assert isinstance(raised.value.__cause__, ValueError)
+
+
+def test_the_line_that_matters_comes_before_the_trace_of_spark(
+    spark: SparkSession, inputs: Inputs, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Sink):
+        def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
+            raise OSError("the disk of the warehouse is full")
+
+    joined = join(query(), inputs.frames(spark), checkpoint=tmp_path / "broken", key_groups=2)
+    running = joined.writeStream.trigger(availableNow=True).sink(Broken()).start()
+    with pytest.raises(SparkJoinError, match=r"^the sink Broken failed in batch 0: OSError: the disk") as raised:
+        running.awaitTermination()
+    (line,) = [
+        one.message for one in caplog.records if one.levelname == "ERROR"
+    ]  # once; Spark logs its own trace when the call of the micro-batch has returned
+    assert "has failed in batch 0: the sink Broken failed in batch 0: OSError: the disk of the warehouse" in line
+    assert isinstance(raised.value.__cause__, OSError)
+    # What Spark logs has the line as well, and no trace of the sink.
+    assert "publish_results" not in str(running.inner.exception())
 
 
 @pytest.mark.parametrize("log", ["offsets/0", "commits/0", "sources/0/0", "metadata"])

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -261,7 +262,11 @@ class MicroBatches:
                 self._run_batch(frame, batch)
             except Exception as problem:
                 self.problem = error_of_worker(problem)
-                raise
+                if self.problem is None or self.stopping.stopped():
+                    raise
+                # First the line that matters: Spark then logs its trace, with the trace of this error in it.
+                LOG.error("%s has failed in batch %d: %s", self.title, batch, self.problem)
+                raise copy(self.problem).with_traceback(None) from None
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
         if self.manifest is not None and batch <= self.manifest.batch:

@@ -57,7 +57,8 @@ class StreamingJoinQuery(Uncopied):
             self._inner.awaitTermination()
             LOG.info("%s has ended", self._batches.title)
         except Exception as problem:  # also returned by exception(); the session may be gone
-            LOG.error("%s has failed: %s", self._batches.title, self._batches.problem or problem)
+            if self._batches.problem is None:  # else the micro-batch has logged it
+                LOG.error("%s has failed: %s", self._batches.title, problem)
         self._batches.close()
 
     # As in Spark

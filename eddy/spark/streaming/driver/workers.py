@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from eddy.log import LOG
 from eddy.spark.environment.pools import in_pool, return_pool, take_pool
 from eddy.spark.environment.session import parallelism
-from eddy.spark.errors import error_of_worker
+from eddy.spark.errors import MalformedMessageError, error_of_worker
 from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.meeting import Decide, Meetings
@@ -88,7 +88,8 @@ class Workers:
         decide  takes what each task said (`worker.join_stage.Said`), returns its `Work`
         check   raises an error if the query was stopped
 
-        Runs the job again if it fails, as often as Spark runs a task: nobody can tell which errors pass.
+        Runs the job again if it fails, as often as Spark runs a task: nobody can tell which errors pass. A message that
+        cannot be decoded does not.
         """
         with self._running:
             try:
@@ -97,9 +98,9 @@ class Workers:
                         return self._run_once(batch, orders(max(1, min(most, self.slots()))), decide)
                     except Exception as problem:
                         check()
-                        if not left:
-                            raise
                         cause = error_of_worker(problem) or problem
+                        if not left or isinstance(cause, MalformedMessageError):
+                            raise
                         LOG.warning("%s: batch %d failed and runs again: %s", self._context.name, batch, cause)
             finally:
                 self._used_at = time.monotonic()

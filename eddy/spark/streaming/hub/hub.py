@@ -18,6 +18,7 @@ from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.html import table
+from eddy.spark.columns import check_frame
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.streaming.driver.prepare import prepare
@@ -98,6 +99,7 @@ class Hub(Uncopied):
     ) -> None:
         self._streams = HubStreams(sources)
         for one in sources:
+            check_frame(f"stream {one.stream.name!r}", one.frame)
             if not one.frame.isStreaming:
                 raise SparkJoinError(f"stream {one.stream.name!r}: its DataFrame is a batch one; use spark.readStream")
         self._prepared = prepare(

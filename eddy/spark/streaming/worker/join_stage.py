@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from eddy.log import LOG
 from eddy.runtime import Runtime
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.errors import MalformedMessageError, SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.merge import Merger, interleave
 from eddy.spark.partitioning.split_tree import SplitTree, own_rows
@@ -123,6 +123,9 @@ class RunTask:
                         assert peers is not None
                         reports = [HopJoin(engines, peers, seat.task, work.hops, logged.rows).run()]
                 seat.leave()
+        except MalformedMessageError as problem:
+            # Spark logs the trace of each task: the message names the place, and the trace of the decoder says no more.
+            raise problem.with_traceback(None) from None
         except TurnedAwayError:
             # Another task failed, or the query was stopped: Spark gives up this task and its worker. The pause lets it
             # learn of the cause first. A worker that went on would print an error, as Spark does not listen any more.
