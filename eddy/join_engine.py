@@ -103,8 +103,8 @@ class JoinEngine:
             self.options = options
         tree = default_plan(graph) if options.plan is None else read_plan(options.plan, graph)
         renumber_at = at_least(1, options.renumber_at)
-        if renumber_at is None:
-            raise InputError(f"renumber_at is a sequence number, 1 or more, not {options.renumber_at!r}")
+        if renumber_at is None or renumber_at > RENUMBER_AT:
+            raise InputError(f"renumber_at is a sequence number from 1 to {RENUMBER_AT:,}, not {options.renumber_at!r}")
         self.modules = Modules(graph, renumber_at)
         changelog = options.output == "changelog" and not query.unretracted
         self.modules.meta[M_CHANGELOG] = changelog

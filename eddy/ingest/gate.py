@@ -14,6 +14,7 @@ import pyarrow as pa
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals, LateBatch, Order, Rows, Times, counts, keep_arrivals, keep_rows
 from eddy.ingest.kernels import mark_late, merge_by_time
+from eddy.ingest.soundness import loose_columns
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_order, checked_times
 from eddy.query.query import Query
@@ -43,6 +44,7 @@ class Gate:
         self._untimed: list[Times | None] = [None] * len(self.names)
         self._index = {name: i for i, name in enumerate(self.names)}
         self._schemas = [stream.schema for stream in query.streams]
+        self._loose = [loose_columns(schema) for schema in self._schemas]
         self._seen: Rows = np.zeros(256, np.int64)
         """Room to count the arrivals of each stream."""
 
@@ -94,7 +96,7 @@ class Gate:
             i = self._index.get(name)
             if i is None:
                 raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.names)}")
-            batch = checked_rows(rows, self._schemas[i], name)
+            batch = checked_rows(rows, self._schemas[i], name, self._loose[i])
             if n := batch.num_rows:
                 batches[i], counts[i] = batch, n
         return batches, counts

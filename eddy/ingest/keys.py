@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from eddy.query.derived import Derived, column_of
+from eddy.query.event_time import in_words, reach
 from eddy.query.key_types import key_type_of
 from eddy.query.key_types.base import Dead, KeyType, Words
 from eddy.query.query import Query
@@ -68,9 +69,10 @@ def compared_values(stream: str, name: str, batch: pa.RecordBatch, kind: pa.Data
         values = np.where(own != 0, np.int64(0), values)
         dead |= own
     if not pt.is_floating(kind) and len(values) and (values.min() < -FOREVER or values.max() > FOREVER):
+        row = int(np.flatnonzero((values < -FOREVER) | (values > FOREVER))[0])
         raise InputError(
-            f"{where}: compared values must lie within ±2^61 units of {kind}, these are {values.min()} to"
-            f" {values.max()}; filter out rows beyond them"
+            f"{where}: the value of row {row} of the push is {in_words(int(values[row]), kind)}; compared values must"
+            f" lie {reach(kind)}"
         )
     return values
 

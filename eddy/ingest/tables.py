@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from eddy.ingest.soundness import Loose, loose_columns, require_sound, require_sound_arrays
 from eddy.ingest.values import array_of, cast_exactly
 from stairs.errors import InputError
 from stairs.plain_types import TOO_LONG, from_plain, merged, no_rows, plain, to_plain
@@ -21,13 +22,16 @@ from stairs.plain_types import TOO_LONG, from_plain, merged, no_rows, plain, to_
 Found = TypeVar("Found")
 
 
-def checked_rows(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
+def checked_rows(rows: object, schema: pa.Schema, name: str, loose: Loose | None = None) -> pa.RecordBatch:
     """Return the columns that a stream declares, in its order and with its types.
 
     Raises InputError for rows that cannot be read, and for a column that is missing, occurs twice, or has a type or a
-    value that does not fit.
+    value that does not fit, or is no valid Arrow array.
+
+    loose   the `loose_columns` of the schema, which a caller with many pushes computes once
     """
     if isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema):
+        require_sound(rows, loose_columns(schema) if loose is None else loose, name)
         return rows
     if isinstance(rows, pa.RecordBatch | pa.Table):
         table = rows
@@ -68,6 +72,7 @@ def _read(read: Callable[[Any], Found], rows: object, name: str) -> Found:
 
 
 def _merged_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, name: str) -> pa.Array:
+    require_sound_arrays([column] if isinstance(column, pa.Array) else column.chunks, field.name, name)
     if isinstance(column, pa.Array):
         return column
     if column.num_chunks < 2:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from eddy.ingest.arrivals import Order, Rows, Times
 from eddy.ingest.kernels import count_streams
 from eddy.ingest.keys import unified_column
+from eddy.query.event_time import in_words, reach
 from eddy.query.stream import Stream
 from stairs.errors import InputError
 from stairs.graph import FOREVER
@@ -74,7 +75,7 @@ def checked_times(stream: Stream, batch: pa.RecordBatch, kind: pa.DataType | Non
     try:
         column = unified_column(batch.column(stream.time), kind, place)
     except InputError as error:
-        raise InputError(f"{error}: event times must lie within ±2^61 ticks") from error
+        raise InputError(f"{error}; event times must lie {reach(kind)}") from error
     # The nulls of a dictionary may be among its values, so the column is checked after it was decoded.
     if column.null_count:
         row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
@@ -83,8 +84,9 @@ def checked_times(stream: Stream, batch: pa.RecordBatch, kind: pa.DataType | Non
         return np.asarray(column.view(pa.int32())).astype(np.int64)
     ticks = np.asarray(column.view(pa.int64()))
     if len(ticks) and (ticks.min() < -FOREVER or ticks.max() > FOREVER):
+        row = int(np.flatnonzero((ticks < -FOREVER) | (ticks > FOREVER))[0])
         raise InputError(
-            f"{place}: event times must lie within ±2^61 ticks, these are {ticks.min()} to {ticks.max()}; filter out"
-            " rows beyond them"
+            f"{place}: the event time of row {row} of the push is {in_words(int(ticks[row]), column.type)}; event times"
+            f" must lie {reach(column.type)}"
         )
     return ticks

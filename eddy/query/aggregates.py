@@ -32,6 +32,8 @@ Argument: TypeAlias = str | pc.Expression
 """A column "stream.column", or an expression over columns of such names."""
 Place = tuple[str, str]
 """(stream, column)."""
+MOST_WINDOWS = 10_000
+"""Hopping windows that a result may be in: it makes as many rows when the windows end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,6 +299,12 @@ class Aggregation:
             return WindowTicks(0, 0, query.ticks(window.gap, None, f"{name}, gap"), time, slack)
         size = query.ticks(window.size, None, f"{name}, size")
         hop = size if isinstance(window, Tumbling) else query.ticks(window.hop, None, f"{name}, hop")
+        if -(-size // hop) > MOST_WINDOWS:
+            raise QueryError(
+                f"{name}: with size {window.size} and hop {hop if isinstance(window, Tumbling) else window.hop}, each"
+                f" result would be in {-(-size // hop):,} windows, the limit is {MOST_WINDOWS:,}; take a longer hop or"
+                " a shorter size"
+            )
         return WindowTicks(size, hop, 0, time, slack)
 
     # Output

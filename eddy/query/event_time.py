@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from fractions import Fraction
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -39,6 +40,35 @@ def ticks_per_second(kind: pa.DataType) -> int | None:
     """
     kind = plain(kind)
     return 10 ** (3 * UNITS.index(kind.unit)) if pt.is_timestamp(kind) else None
+
+
+def in_words(count: int, kind: pa.DataType) -> str:
+    """Return a number of ticks as a user knows it: a date and time, or the number itself.
+
+    >>> in_words(-1, pa.timestamp("ms"))
+    '1969-12-31T23:59:59.999'
+    """
+    kind = plain(kind)
+    if pt.is_timestamp(kind):
+        return str(np.datetime64(count, kind.unit))
+    return f"{np.timedelta64(count, kind.unit)}" if pt.is_duration(kind) else str(count)
+
+
+def reach(kind: pa.DataType) -> str:
+    """Return between which values event times and compared values of a type must lie, and what to do about others.
+
+    >>> reach(pa.timestamp("ns"))
+    'between 1896-12-06 and 2043-01-25 (±2^61 ns); declare the columns as timestamp[us], or filter such rows out'
+    """
+    kind = plain(kind)
+    if not pt.is_timestamp(kind):
+        return f"within ±2^61 of {kind}; filter such rows out"
+    low, high = (str(np.datetime64(count, kind.unit)).partition("T")[0] for count in (-FOREVER, FOREVER))
+    wider = UNITS[max(UNITS.index(kind.unit) - 1, 0)]
+    return (
+        f"between {low} and {high} (±2^61 {kind.unit}); declare the columns as timestamp[{wider}], or filter such rows"
+        " out"
+    )
 
 
 def ticks(span: int | timedelta, common: pa.DataType, own: pa.DataType | None, what: str) -> int:

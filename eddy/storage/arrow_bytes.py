@@ -15,7 +15,8 @@ import struct
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-import pyarrow.types as pt
+
+from eddy.storage.valid_arrays import check_array, layout
 
 _DICTIONARY, _BATCH = 2, 3
 """Types of messages in Arrow's Message.fbs."""
@@ -88,38 +89,9 @@ def validate(batch: pa.RecordBatch) -> None:
     """
     for field, column in zip(batch.schema, batch.columns, strict=True):
         try:
-            column.view(_layout(column.type)).validate(full=True)
+            check_array(column, layout(column.type))
         except (pa.ArrowException, OSError) as problem:
             raise ArrowBytesError(f"column {field.name!r}: {problem}") from problem
-
-
-def _layout(kind: pa.DataType) -> pa.DataType:
-    """Return a type of the same memory layout that accepts any bytes as values."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _layout(kind.storage_type)
-    if pt.is_string(kind):
-        return pa.binary()
-    if pt.is_large_string(kind):
-        return pa.large_binary()
-    if pt.is_string_view(kind):
-        return pa.binary_view()
-    if pt.is_date64(kind) or pt.is_time64(kind):
-        return pa.int64()
-    if pt.is_time32(kind):
-        return pa.int32()
-    if pt.is_decimal(kind):
-        return pa.binary(kind.byte_width)
-    if pt.is_dictionary(kind):
-        return pa.dictionary(kind.index_type, _layout(kind.value_type))
-    if pt.is_struct(kind):
-        return pa.struct([own.with_type(_layout(own.type)) for own in kind])
-    if pt.is_map(kind):
-        return pa.map_(_layout(kind.key_type), kind.item_field.with_type(_layout(kind.item_type)))
-    if pt.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_layout(kind.value_type)))
-    if pt.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_layout(kind.value_type)))
-    return kind
 
 
 def _check_messages(data: pa.Buffer) -> None:

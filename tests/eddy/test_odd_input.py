@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -181,3 +182,78 @@ def test_any_text_names_a_column_or_a_stream(name: str) -> None:
     assert runtime.push({"S": rows}).to_pylist() == [{f"{first}.{name}": 1, f"S.{name}": 1}]
     again = eddy.Runtime.restore(runtime.snapshot(), runtime.query, plan=runtime.plan)
     assert again.push({"S": rows}).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "time", "said"),
+    [
+        ("ns", "2043-01-26", r"row 1 of the push is 2043-01-26T.* between 1896-12-06 and 2043-01-25 .*timestamp\[us\]"),
+        ("ns", "1890-05-01", r"row 1 of the push is 1890-05-01T.* between 1896-12-06 and 2043-01-25 .*timestamp\[us\]"),
+        ("us", "-150000-01-01", r"row 1 .* is -150000-01-01T.* between -71100-.* and 75039-.* .*timestamp\[ms\]"),
+    ],
+)
+@pytest.mark.parametrize("compared", [False, True])
+def test_times_out_of_reach_are_refused_with_the_years_that_are_not(
+    kind: str, time: str, said: str, compared: bool
+) -> None:
+    schema = pa.schema([("a", pa.int64()), ("t", pa.timestamp(kind))])
+    if compared:
+        streams = [eddy.Stream(name, schema) for name in "RS"]
+        runtime = eddy.Runtime(eddy.Query(streams, ["R.a = S.a", "R.t < S.t"]))
+    else:
+        runtime = eddy.Runtime(query(schema, eddy.Range(10)))
+    before = runtime.snapshot()
+    times = pa.array(np.array(["2000-01-01", time], f"datetime64[{kind}]"), pa.timestamp(kind))
+    with pytest.raises(eddy.InputError, match=rf"stream R, column t: .*{said}"):
+        runtime.push({"R": pa.record_batch({"a": [1, 2], "t": times})})
+    assert runtime.snapshot() == before
+
+
+HUGE = (10**4, 2**31, 2**40, 2**61, 2**64, 10**30)
+SIZED: dict[str, Callable[[Any], Any]] = {
+    "Rows": lambda n: query(window=eddy.Rows(n)),
+    "Range": lambda n: query(window=eddy.Range(n)),
+    "lateness": lambda n: query(window=eddy.Range(5), lateness=n),
+    "late_rows": lambda n: query(window=eddy.Range(5), late_rows=n),
+    "Tumbling": lambda n: grouped(eddy.Tumbling(n)),
+    "Hopping, size": lambda n: grouped(eddy.Hopping(n, 1)),
+    "Hopping, both": lambda n: grouped(eddy.Hopping(n, max(n // 3, 1))),
+    "Hopping, hop": lambda n: grouped(eddy.Hopping(5, n)),
+    "Session": lambda n: grouped(eddy.Session(n)),
+}
+OPTIONS = ("max_bytes", "decide_every", "background", "renumber_at")
+
+
+def grouped(window: Any) -> eddy.Query:
+    return query(
+        window=eddy.Range(20), group_by=["R.a"], aggregates={"n": eddy.agg.count()}, group_window=window, lateness=1
+    )
+
+
+@pytest.mark.parametrize("n", HUGE)
+@pytest.mark.parametrize("what", [*SIZED, *OPTIONS])
+def test_huge_sizes_take_no_memory_or_are_refused(what: str, n: int) -> None:
+    said = what
+    tracemalloc.start()
+    try:
+        if what in SIZED:
+            runtime = eddy.Runtime(SIZED[what](n))
+        else:
+            runtime = eddy.Runtime(query(window=eddy.Range(20)), **{what: n})
+        for k in range(4):
+            rows = pa.record_batch({"a": [k % 2] * 2, "t": [k, k]})
+            runtime.push({"R": rows, "S": rows})
+        runtime.finish()
+    except eddy.EddyError as error:
+        said = str(error)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert what.partition(",")[0] in said or (what == "Range" and "stream R, window" in said)
+    assert peak < 200 << 20
+
+
+def test_a_result_in_too_many_windows_is_refused() -> None:
+    grouped(eddy.Hopping(10_000, 1))
+    with pytest.raises(eddy.QueryError, match=r"would be in 10,001 windows, the limit is 10,000; take a longer hop"):
+        grouped(eddy.Hopping(10_001, 1))

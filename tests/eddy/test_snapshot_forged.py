@@ -208,7 +208,9 @@ def test_text_that_is_not_utf_8_survives() -> None:
     assert found.column("R.s").cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
 
 
-def test_a_payload_that_arrow_finds_invalid_makes_no_snapshot() -> None:
+def test_a_payload_that_arrow_finds_invalid_makes_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It is refused when it is pushed (test_malformed_arrow.py), unless another library changes the memory afterwards.
+    monkeypatch.setattr("eddy.ingest.tables.require_sound", lambda *_: None)
     schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
     offsets = pa.py_buffer(np.array([0, 2, 1], np.int32))
     text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"abc")])
