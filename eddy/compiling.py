@@ -13,7 +13,6 @@ from eddy import agg
 from eddy.filters import ranges
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
-from eddy.live.seal import LEAST_KEY_BYTES, Seal
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.query.branch import Branch
 from eddy.query.query import Query
@@ -25,7 +24,7 @@ from stairs.kernels.marks import clear_all
 
 
 def warmup() -> None:
-    """Compile or load all kernels of pushes, transitions, snapshots and live engines, by tiny joins.
+    """Compile or load all kernels of pushes, transitions and snapshots, by tiny joins.
 
     Call it at the start of a service, or in a process before it forks workers. It takes about a minute with an empty
     cache, a few seconds when the kernels are on disk, and almost no time when it is called again.
@@ -75,7 +74,6 @@ def warmup() -> None:
         for stair in changing.stairs:
             stair.demote(0)
             stair.make_room(0)
-    Seal(bytes(LEAST_KEY_BYTES)).of_blocks(b"", np.zeros(64, np.uint8), np.array([[0, 64]]))
 
 
 def _warm_grouped_filters() -> None:

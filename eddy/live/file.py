@@ -20,7 +20,7 @@ import numpy as np
 
 from eddy.storage.arrays import ALIGNMENT, Block, aligned
 
-MAGIC = b"eddyliv2"
+MAGIC = b"eddyliv3"
 HEADER_BYTES = 4096
 SPARE = 1 << 20
 """Gaps of up to this many bytes are never compacted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import pickle
@@ -17,6 +18,7 @@ from eddy import InputError, Runtime
 from eddy.live import engine_file
 from eddy.live.engine_file import EngineFile
 from eddy.live.file import HEADER_BYTES, Header, LiveFile
+from eddy.live.seal import Seal
 from tests.eddy.lives import KEY, long_query, long_rows
 from tests.stairs.test_private import give_away
 
@@ -96,13 +98,24 @@ def test_a_file_with_other_bytes_anywhere_is_not_loaded(
         assert not path.stat().st_size
 
 
+def test_the_seals_are_hmacs_of_all_bytes() -> None:
+    seal, memory = Seal(KEY), np.arange(256, dtype=np.uint8)
+    sealed = b"first" + memory[:64].tobytes() + memory[128:192].tobytes()
+    found = seal.of_blocks(b"first", memory, np.array([[0, 64], [128, 64]]))
+    assert found == hmac.digest(seal._block_key, sealed, "sha256")
+    assert seal.of_index(b"head", b"index") == hmac.digest(
+        seal._index_key, (4).to_bytes(8, "little") + b"headindex", "sha256"
+    )
+    assert len({seal.name, seal._index_key, seal._block_key}) == 3
+
+
 def test_without_the_key_no_engine_is_found(kept: Path, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copy(kept, path)
     # This happens after each start of a driver and is no error.
     assert loaded(path, b"another secret of the tests") is None
     assert not caplog.text
     # An attacker who knows everything but the key.
-    for part in ("_index_key", "_block_key", "_fold_key"):
+    for part in ("_index_key", "_block_key"):
         with EngineFile(path, KEY) as live:
             other = engine_file.Seal(b"another secret of the tests")
             setattr(live._seal, part, getattr(other, part))
