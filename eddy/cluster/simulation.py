@@ -30,6 +30,7 @@ from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
 from eddy.uncopied import Uncopied
 from jisc.strategies import STRATEGIES
+from stairs.nearest import no_stream
 
 
 class Simulation(Uncopied):
@@ -165,7 +166,7 @@ class Simulation(Uncopied):
             raise InputError(f"at={at}: the simulated clock is at {self.carrier.time} already")
         for name, rows in batches.items():
             if name not in self.query.names:
-                raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.query.names)}")
+                raise InputError(no_stream(name, self.query.names))
             i = self.query.names.index(name)
             self.carrier.at(at, self.carrier.when_up, f"split {name}", self._arrive, i, *self.query.admit(i, rows))
 
@@ -213,7 +214,7 @@ class Simulation(Uncopied):
         `eddy/cluster/fragments.py` has the rules. Raises InputError for arguments that do not fit.
         """
         if deal not in self.query.names:
-            raise InputError(f"there is no stream {deal!r}; the streams are {', '.join(self.query.names)}")
+            raise InputError(no_stream(deal, self.query.names))
         dealt, hashed = self.query.names.index(deal), self.query.hash_of(key)
         if self.query.spans[dealt] is None:
             raise InputError(f"stream {deal} is unbounded, so its rows could never be gathered; deal another stream")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from sqlglot import exp
 
 from eddy.dialect.grammar import Source, printed
 from eddy.dialect.trees import column, is_presence, replaced
 from eddy.query.stream import PRESENCE
+from stairs.nearest import nearest
 
 
 def known(name: str, names: Mapping[str, object]) -> str | None:
@@ -150,7 +150,7 @@ class Scope:
         if found is None:
             have = ", ".join(aliases[alias].columns)
             raise source.error(
-                node, f"{alias} has no column {name!r}{_near(name, aliases[alias].columns)}; it has {have}"
+                node, f"{alias} has no column {name!r}{nearest(name, aliases[alias].columns)}; it has {have}"
             )
         return aliases[alias].columns[found]
 
@@ -165,7 +165,7 @@ class Scope:
             )
         names = {name: None for one in everywhere for name in one.columns}
         return source.error(
-            node, f"there is no column {node.name!r}{_near(node.name, names)}; there are {', '.join(names)}"
+            node, f"there is no column {node.name!r}{nearest(node.name, names)}; there are {', '.join(names)}"
         )
 
     def _all(self) -> Iterator[Relation]:
@@ -186,6 +186,6 @@ class Scope:
         return [(found.alias, name, tree) for name, tree in found.columns.items()]
 
 
-def _near(name: str, names: Mapping[str, object]) -> str:
+def nearest(name: str, names: Mapping[str, object]) -> str:
     near = get_close_matches(name, list(names), 1)
     return f" (the nearest is {near[0]})" if near else ""

@@ -13,6 +13,7 @@ from eddy.dialect.parts import Hung, Part
 from eddy.dialect.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
 from eddy.query.branch import How
 from eddy.query.stream import Stream
+from stairs.nearest import nearest
 
 
 @dataclass
@@ -130,8 +131,8 @@ class Relations:
             return self._flat(ctes[cte], earlier, node.alias or cte, node)
         table = known(name, self.tables)
         if table is None:
-            have = ", ".join([*self.tables, *ctes]) or "none"
-            raise self.source.error(node, f"there is no stream {name!r}; there are {have}")
+            near, have = nearest(name, [*self.tables, *ctes]), ", ".join([*self.tables, *ctes]) or "none"
+            raise self.source.error(node, f"there is no stream {name!r}{near}; there are {have}")
         alias = node.alias or table.rpartition(".")[2]
         number = len(self.occurrences)
         self.occurrences.append(Occurrence(table, alias, node))

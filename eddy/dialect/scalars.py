@@ -36,6 +36,7 @@ from eddy.dialect.values import (
     widened,
 )
 from eddy.query.key_types import UNCOMPARED
+from stairs.nearest import nearest
 
 Field = Callable[[exp.Column], tuple[str, pa.DataType]]
 """Returns the name of a column in Arrow, and its type."""
@@ -318,7 +319,7 @@ class Scalars:
             return self._presence(node)
         if name not in CALLS:
             raise self.error(
-                node, f"there is no function {name}{_nearest(name)}; docs/guide/sql.md lists the functions"
+                node, f"there is no function {name}{nearest(name, CALLS)}; docs/guide/sql.md lists the functions"
             )
         return call(self, node, name, node.expressions)
 
@@ -385,13 +386,6 @@ def _remedy(values: list[Value]) -> str:
     if {value.family for value in values} <= {*TIMES, "null"}:
         return "a time with a zone is a moment, and one without is none: declare both with a zone, or both without"
     return "there is no CAST from one to another"
-
-
-def _nearest(name: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, CALLS, 1)
-    return f" (the nearest is {near[0]})" if near else ""
 
 
 _MAKERS: dict[type, Callable[[Scalars, Any], Value]] = {

@@ -20,6 +20,7 @@ from eddy.ingest.validation import checked_order, checked_times
 from eddy.query.query import Query
 from stairs.errors import InputError
 from stairs.graph import FOREVER, WindowKind
+from stairs.nearest import no_stream
 from stairs.plain_types import taken
 
 MERGED_ONE_BY_ONE = 12
@@ -95,7 +96,7 @@ class Gate:
         for name, rows in pushed.items():
             i = self._index.get(name)
             if i is None:
-                raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.names)}")
+                raise InputError(no_stream(name, self.names))
             batch = checked_rows(rows, self._schemas[i], name, self._loose[i])
             if n := batch.num_rows:
                 batches[i], counts[i] = batch, n

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stairs.errors import PlanError
+from stairs.nearest import no_stream
 
 SOURCE, DESTINATION = 0, 1
 """Placements: the value 0 or 1 of the paper's p."""
@@ -92,7 +93,7 @@ def seps(given: Mapping[str, Iterable[tuple[str, str]]], names: Sequence[str]) -
 
     def stream(name: object) -> int:
         if not isinstance(name, str) or name not in at:
-            raise PlanError(f"placement: there is no stream {name!r}; the streams are {', '.join(names)}")
+            raise PlanError(f"placement: {no_stream(name, names)}")
         return at[name]
 
     found = {}

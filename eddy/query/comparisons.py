@@ -20,6 +20,7 @@ from eddy.query.predicates import AttributeClass
 from eddy.query.stream import Stream
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, Comparison, Value
+from stairs.nearest import no_column, no_stream
 from stairs.plain_types import plain
 
 DAY = 86_400
@@ -118,12 +119,10 @@ def _kind(by_name: dict[str, Stream], one: Compared) -> pa.DataType:
     sides = one.left.column, one.right.column
     for name, column in sides:
         if name not in by_name:
-            raise QueryError(
-                f"predicate {one.text!r}: there is no stream {name!r}; the streams are {', '.join(by_name)}"
-            )
+            raise QueryError(f"predicate {one.text!r}: {no_stream(name, by_name)}")
         if column not in by_name[name].schema.names:
-            known = ", ".join(by_name[name].schema.names)
-            raise QueryError(f"predicate {one.text!r}: stream {name} has no column {column!r}; its columns are {known}")
+            missing = no_column(name, column, by_name[name].schema.names)
+            raise QueryError(f"predicate {one.text!r}: {missing}")
     if sides[0][0] == sides[1][0]:
         raise QueryError(
             f"predicate {one.text!r} compares columns of stream {sides[0][0]} only; write it as a filter of the stream:"

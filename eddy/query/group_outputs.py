@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from eddy.query.computed import Computed, compute, computed_type
 from stairs.errors import QueryError
+from stairs.nearest import nearest
 
 
 class GroupOutputs:
@@ -63,4 +64,7 @@ def _output(name: object, one: Any, groups: pa.Schema) -> str | Computed:
         from eddy.dialect.expressions import computed_of_groups  # it knows queries
 
         return computed_of_groups(one, groups)
-    raise QueryError(f"select: there is no column {one!r}; the columns of the groups are {', '.join(groups.names)}")
+    raise QueryError(
+        f"select: there is no column {one!r}{nearest(one, groups.names)}; the columns of the groups are"
+        f" {', '.join(groups.names)}"
+    )

@@ -184,8 +184,9 @@ class _Reader:
             value, seconds = self.number(), None
         if seconds is None:
             seconds = self.unit()
-        if seconds is None and span:
-            raise self.wrong(f"a unit of time ({', '.join(SECONDS)})")
+        word = self.at < len(self.tokens) and self.tokens[self.at].token_type == TokenType.VAR
+        if seconds is None and (span or word):
+            raise self.wrong(f"a unit of time ({', '.join(SECONDS)}, or a name such as minutes)")
         return Amount(value) if seconds is None else Amount(value * seconds, True)
 
     def number(self) -> Fraction:

@@ -15,6 +15,7 @@ from eddy.query.key_types import UNCOMPARED, unified
 from eddy.query.parser import Column
 from eddy.query.stream import Stream
 from stairs.errors import QueryError
+from stairs.nearest import no_stream
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,7 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
     for pair in pairs:
         for name, column in pair:
             if name not in by_name:
-                raise QueryError(
-                    f"predicate on {name}.{column}: there is no stream {name!r}; the streams are {', '.join(by_name)}"
-                )
+                raise QueryError(f"predicate on {name}.{column}: {no_stream(name, by_name)}")
             _type(by_name[name], column)
     merged: dict[frozenset[str], list[tuple[dict[str, tuple[str, ...]], pa.DataType]]] = {}
     for members in _groups(pairs):

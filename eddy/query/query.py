@@ -34,6 +34,7 @@ from eddy.query.stream import PRESENCE, Stream, present, readable_name
 from eddy.query.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.nearest import nearest, no_stream
 from stairs.plain_types import Column
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class Query:
         for i, stream in enumerate(self.streams):
             if stream.name == name:
                 return i
-        raise QueryError(f"there is no stream {name!r}; the streams are {', '.join(s.name for s in self.streams)}")
+        raise QueryError(no_stream(name, (stream.name for stream in self.streams)))
 
     def stream(self, name: str) -> Stream:
         """Return the stream of this name. Raises QueryError for an unknown name."""
@@ -329,7 +330,8 @@ class Query:
                 self.stream(place[0]).type_of(place[1])
                 return place
         known = [f"{stream.name}.{column}" for stream in self.shown for column in stream.schema.names]
-        raise QueryError(f"{what}: there is no column {text!r}; the columns are {', '.join(known)}")
+        near = nearest(text, known)
+        raise QueryError(f"{what}: there is no column {text!r}{near}; the columns are {', '.join(known)}")
 
     @property
     def shown(self) -> tuple[Stream, ...]:

@@ -11,6 +11,7 @@ from eddy.query.lateness import Late, check_late
 from eddy.query.schemas import schema_of
 from eddy.query.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
+from stairs.nearest import no_column
 from stairs.plain_types import unfit
 
 PRESENCE = "\0present"
@@ -88,7 +89,5 @@ class Stream:
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column. Raises QueryError for an unknown name."""
         if column not in self.schema.names:
-            raise QueryError(
-                f"stream {self.name} has no column {column!r}; its columns are {', '.join(self.schema.names)}"
-            )
+            raise QueryError(no_column(self.name, column, self.schema.names))
         return self.schema.field(column).type

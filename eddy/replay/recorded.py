@@ -20,6 +20,7 @@ from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows, Unbounded, Window
 from stairs.errors import InputError
+from stairs.nearest import no_stream
 
 READERS = {".parquet": parquet.read_table, ".pq": parquet.read_table, ".csv": csv.read_csv, ".gz": csv.read_csv}
 """By the end of a file's name how it is read."""
@@ -95,7 +96,7 @@ def _query_of_file(path: Path, options: bool) -> Query:
 
 def _known(name: str, tables: Mapping[str, pa.Table]) -> str:
     if name not in tables:
-        raise InputError(f"replay: there is no stream {name!r}; the streams are {', '.join(tables)}")
+        raise InputError(f"replay: {no_stream(name, tables)}")
     return name
 
 

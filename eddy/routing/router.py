@@ -28,6 +28,7 @@ from jisc.strategies.base import COUNTERS
 from stairs.descriptors import H_TARGET, M_ARRIVAL, M_ARRIVALS, S_BASE, S_NEXT
 from stairs.errors import InputError, StateError
 from stairs.modules import Modules
+from stairs.nearest import nearest
 from stairs.samples import Floats, Samples
 from stairs.storage.parts import Parts, Plain
 
@@ -48,7 +49,8 @@ class Choice:
 def policy_name(text: str) -> PolicyName:
     """Return the name of a policy as a type checker knows it. Raises InputError for an unknown one."""
     if text not in POLICIES:
-        raise InputError(f"there is no policy {text!r}; choose one of {', '.join(POLICIES)}, or give an object")
+        near, names = nearest(text, POLICIES), ", ".join(POLICIES)
+        raise InputError(f"there is no policy {text!r}{near}; choose one of {names}, or give an object")
     return cast(PolicyName, text)
 
 

@@ -13,12 +13,14 @@ from jisc.strategies.base import PURGES
 from stairs.errors import InputError, PlanError
 from stairs.graph import JoinGraph
 from stairs.modules import Modules
+from stairs.nearest import nearest
 
 
 def strategy_name(text: str) -> StrategyName:
     """Return the name of a strategy as a type checker knows it. Raises InputError for an unknown one."""
     if text not in STRATEGIES:
-        raise InputError(f"there is no strategy {text!r}; choose one of {', '.join(sorted(STRATEGIES))}")
+        near, names = nearest(text, STRATEGIES), ", ".join(sorted(STRATEGIES))
+        raise InputError(f"there is no strategy {text!r}{near}; choose one of {names}")
     return cast(StrategyName, text)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from jisc.plan.tree import Tree, names_in
 from stairs.errors import PlanError
 from stairs.graph import JoinGraph
+from stairs.nearest import no_stream
 
 
 def smallest_box(old: Tree, new: Tree) -> int:
@@ -37,7 +38,7 @@ def read_box(text: object, old: Tree, new: Tree, graph: JoinGraph) -> int:
     names = names_in(text)
     unknown = [name for name in names if name not in graph.names]
     if unknown:
-        raise PlanError(f"box {text!r}: there is no stream {unknown[0]!r}; the streams are {', '.join(graph.names)}")
+        raise PlanError(f"box {text!r}: {no_stream(unknown[0], graph.names)}")
     box = sum(1 << graph.names.index(name) for name in set(names))
     for tree in (old, new):
         if box not in {node.mask for node in tree.inner()}:

@@ -16,6 +16,7 @@ from operator import and_
 from jisc.plan.connected import connected_order
 from stairs.errors import PlanError
 from stairs.graph import MAX_STREAMS, JoinGraph
+from stairs.nearest import no_stream
 
 _TOKEN = re.compile(r'([()])|"((?:[^"]|"")*)"|([^\s()"]+)|(")')
 """A bracket, a name in quotes, a plain name, or a quote that is not closed."""
@@ -148,7 +149,7 @@ def parse(text: str, names: tuple[str, ...]) -> Tree:
             name = plain if inside is None else inside.replace('""', '"')
             found = leaves.get(name)
             if found is None:
-                raise PlanError(f"plan {text!r}: there is no stream {name!r}; the streams are {', '.join(names)}")
+                raise PlanError(f"plan {text!r}: {no_stream(name, names)}")
             if seen & found.mask:
                 raise PlanError(f"plan {text!r} names stream {name} twice")
             seen |= found.mask

@@ -31,6 +31,7 @@ from eddy.spark.streaming.driver.splitting import (
     Wish,
     directions,
 )
+from stairs.nearest import no_stream
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class KeyGroups:
         """Divide a group into fragments from the next batch on; see `StreamingJoinQuery.fragment`."""
         names = self.shares.streams
         if deal is not None and deal not in names:
-            raise SparkJoinError(f"fragment: there is no stream {deal!r}; the streams are {', '.join(names)}")
+            raise SparkJoinError(f"fragment: {no_stream(deal, names)}")
         undealt = self._rule.why_undealt
         if all(undealt):
             raise SparkJoinError(f"key group {group} cannot be divided into fragments: {undealt[0]}")
