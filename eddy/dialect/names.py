@@ -184,8 +184,3 @@ class Scope:
             )
         found = next(one for one in self.relations if one.alias == chosen)
         return [(found.alias, name, tree) for name, tree in found.columns.items()]
-
-
-def nearest(name: str, names: Mapping[str, object]) -> str:
-    near = get_close_matches(name, list(names), 1)
-    return f" (the nearest is {near[0]})" if near else ""
