@@ -97,7 +97,7 @@ def test_the_line_that_matters_comes_before_the_trace_of_spark(
     with pytest.raises(SparkJoinError, match=r"^the sink Broken failed in batch 0: OSError: the disk") as raised:
         running.awaitTermination()
     (line,) = [
-        one.message for one in caplog.records if one.levelname == "ERROR"
+        one.message for one in caplog.records if (one.name, one.levelname) == ("eddy", "ERROR")
     ]  # once; Spark logs its own trace when the call of the micro-batch has returned
     assert "has failed in batch 0: the sink Broken failed in batch 0: OSError: the disk of the warehouse" in line
     assert isinstance(raised.value.__cause__, OSError)
