@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from eddy.query.comparisons import ColumnComparison
 from eddy.query.event_time import span_of, ticks
+from eddy.query.parser import Compared
 from eddy.query.predicates import AttributeClass
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Unbounded
@@ -50,6 +51,25 @@ def closure(n_streams: int, bounds: Sequence[Bound]) -> npt.NDArray[np.int64] | 
         if (np.diagonal(most) < 0).any():
             return None
     return most
+
+
+def check_time_columns(streams: Sequence[Stream], written: Sequence[Compared]) -> None:
+    """Raise QueryError if a predicate adds a span of time to a column of a stream without time column and window.
+
+    Its author has event times in mind; without them the predicate bounds nothing, and every row is kept.
+    """
+    by_name = {stream.name: stream for stream in streams}
+    for one in written:
+        if not (one.left.amount.is_span or one.right.amount.is_span):
+            continue
+        for name, column in (one.left.column, one.right.column):
+            stream = by_name.get(name)
+            if stream is not None and stream.time is None and stream.window is None:
+                raise QueryError(
+                    f"predicate {one.text!r}: stream {name} names no time column, so the predicate bounds no window and"
+                    f" all rows are kept; if {column!r} has its event times, give the stream time={column!r}, else a"
+                    " window, such as window=Unbounded()"
+                )
 
 
 def kept(most: npt.NDArray[np.int64]) -> list[int | None]:

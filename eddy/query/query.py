@@ -19,7 +19,7 @@ from eddy.query.computed import Computed, compute, computed_type
 from eddy.query.event_time import ticks, unified_time
 from eddy.query.group_outputs import GroupOutputs
 from eddy.query.group_windows import GroupWindow
-from eddy.query.intervals import Intervals
+from eddy.query.intervals import Intervals, check_time_columns
 from eddy.query.join_graph import (
     check_connected,
     checked_lateness,
@@ -161,6 +161,7 @@ class Query:
         """The attribute classes that the equalities make."""
         self.time_type = self._time_type()
         """The type in which event times are compared; None if no stream has event times."""
+        check_time_columns(self.streams, parsed.comparisons)
         self.comparisons: tuple[ColumnComparison, ...] = comparisons(self.streams, parsed.comparisons, self.time_type)
         """The predicates that are no equalities."""
         self.unretracted = len(self.streams) == 1 and self.streams[0].window is None

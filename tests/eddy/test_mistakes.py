@@ -74,6 +74,10 @@ VALUES: dict[str, tuple[Callable[[], Any], str]] = {
     "a column for a predicate": (lambda: query(["user"]), "write 'R.a = S.a'"),
     "a text for lateness": (lambda: query(lateness="15m"), "lateness must be a timedelta"),
     "a text for a window": (lambda: clicks(window="1 hour"), "its window must be eddy.Rows(n), eddy.Range(d)"),
+    "an interval without a time column": (
+        lambda: eddy.Query([clicks(), buys(time=None)], [*ON, BAND.format("15 min")]),
+        "stream buys names no time column, so the predicate bounds no window and all rows are kept; if 'at' has its",
+    ),
     "no time": (lambda: clicks(time=None, window=eddy.Range(timedelta(hours=1))), "name its time column with time="),
     "no schema": (lambda: clicks(schema=["user"]), "give a pyarrow.Schema, a frame of pandas"),
     "a text for a filter": (lambda: clicks(filter="user > 3"), "its filter must be a pyarrow.compute.Expression"),
