@@ -27,9 +27,11 @@ def spacing() -> int:
 
     Its quotient by 2^64 has a continued fraction of ones and twos alone, drawn at random. So no fraction with a small
     denominator is near it, and the least distance of the first n multiples is more than 1 / (4 n) of the range (Slater,
-    "Gaps and steps for the sequence nθ mod 1", 1967). Knuth's golden ratio, all ones, is one of 2^34 such factors.
+    "Gaps and steps for the sequence nθ mod 1", 1967). Knuth's golden ratio, all ones, is best; one digit in eight is a
+    two, so that there are some 2^23 factors that are nearly as good.
     """
-    digits = int.from_bytes(SOURCE(BITS // 8), "little")
+    first, second, third = (int.from_bytes(SOURCE(BITS // 8), "little") for _ in range(3))
+    digits = first & second & third
     above, left, below, right = 1, 0, 0, 1
     for k in range(BITS):
         digit = 1 + (digits >> k & 1)

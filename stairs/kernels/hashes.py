@@ -13,7 +13,7 @@ The homes of words (`home`) come in two kinds, by their factors:
 
     spacing   folded product with one factor, under which consecutive integers lie almost evenly: no two numbers
               of a run that fills half of a table meet, and a look-up costs no more than an array. The factor is
-              secret, but for a few of all factors the multiples of a given number crowd
+              secret, but under some factors the multiples of a given number crowd
     mixing    a secret word, a folded product and one more factor: as good as random for all keys. In a table that is
               three quarters full, every second look-up then meets another key, which costs 5 ns more
 

@@ -269,8 +269,9 @@ def remove(arena: Arena, c: int, kid: int) -> None:
     """Remove the key with an id from the table, and close the gap (no tombstones)."""
     classes, table = arena.classes, arena.table
     base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
+    secret, factor, final = classes[c, C_SECRET], classes[c, C_FACTOR], classes[c, C_LAST]
     last = (np.int64(1) << (64 - shift)) - 1
-    gap = home_of(arena, c, tag_of(arena, c, kid))
+    gap = home(tag_of(arena, c, kid), shift, secret, factor, final)
     while table[u64(base + 2 * gap + 1)] != kid:
         gap = (gap + 1) & last
     slot = gap
@@ -281,7 +282,7 @@ def remove(arena: Arena, c: int, kid: int) -> None:
         # A key may move into the gap unless its home is strictly between the gap and its slot. A key that may not is
         # written to where it is: a branch would be mispredicted half of the time.
         tag, other = table[u64(base + 2 * slot)], table[u64(base + 2 * slot + 1)]
-        moves = ((slot - home_of(arena, c, tag)) & last) >= ((slot - gap) & last)
+        moves = ((slot - home(tag, shift, secret, factor, final)) & last) >= ((slot - gap) & last)
         to = gap if moves else slot
         table[u64(base + 2 * to)] = tag
         table[u64(base + 2 * to + 1)] = other
@@ -297,6 +298,7 @@ def rebuild(arena: Arena, c: int, free: int) -> None:
     """
     classes, table, heads, freed = arena.classes, arena.table, arena.heads, arena.freed
     base, shift, far = classes[c, C_TABLE], classes[c, C_SHIFT], is_far(arena, c)
+    secret, factor, final = classes[c, C_SECRET], classes[c, C_FACTOR], classes[c, C_LAST]
     last = (np.int64(1) << (64 - shift)) - 1
     for p in range(base, base + 2 * (last + 1)):
         table[u64(p)] = -1
@@ -311,7 +313,7 @@ def rebuild(arena: Arena, c: int, free: int) -> None:
             ask_for(arena, c, tag_of(arena, c, np.int64(freed[u64(k + AHEAD)])))
         kid = np.int64(freed[u64(k)])
         tag = tag_of(arena, c, kid)
-        slot = home_of(arena, c, tag)
+        slot = home(tag, shift, secret, factor, final)
         while table[u64(base + 2 * slot + 1)] >= 0:
             slot = (slot + 1) & last
         table[u64(base + 2 * slot)] = tag
