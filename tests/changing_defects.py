@@ -66,11 +66,7 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "a drain forgets rows that came between its order and its position",
-        (
-            Edit(
-                "eddy/queries/drain.py", "if times is not None and n:", "if times is not None and n and push.end > at:"
-            ),
-        ),
+        (Edit("eddy/queries/drain.py", "is not None and n and not counts:", "is not None and n and push.end > at:"),),
         queries="changing",
         seed=2,
     ),
@@ -81,7 +77,7 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "kept rows are dropped although a window of rows has room for one of them",
-        (Edit("eddy/queries/kept.py", "any(rows < need.window.size", "any(rows + 1 < need.window.size"),),
+        (Edit("eddy/queries/kept.py", "own and rows < need.window.size", "own and rows + 1 < need.window.size"),),
         queries="changing",
         seed=4,
     ),
@@ -106,8 +102,8 @@ CHANGING_DEFECTS = (
         (
             Edit(
                 "eddy/queries/life.py",
-                "if new.ended is None and None not in ends:",
-                "if new.ended is None and any(ends):",
+                "elif len(known) == len(ends) and (",
+                "elif known and (",
             ),
         ),
         queries="changing",

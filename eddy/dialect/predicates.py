@@ -192,6 +192,8 @@ def why_no_key(node: exp.Expression) -> str:
     if isinstance(node, exp.Or):
         return "OR has no key"
     if isinstance(node, exp.EQ):
+        if all(place_of(bare(one)) is not None for one in (node.left, node.right)):
+            return "values of the types of these columns cannot be equal"
         return "a key needs an expression of one stream on each side"
     if isinstance(node, exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
         if all(place_of(bare(one)) is not None for one in (node.left, node.right)):
