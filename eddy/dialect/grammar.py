@@ -49,6 +49,9 @@ class Eddy(Dialect):
             if name in ("CAST", "TRY_CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION", "FLOOR", "CEIL")
         }
 
+        # IS applies to a whole comparison, as in Spark, PostgreSQL and DuckDB; older parsers have no such option.
+        IS_PREDICATE_PRECEDENCE: ClassVar = getattr(getattr(parser, "IsPredicatePrecedence", None), "LOW", None)
+
         def _parse_ordered(self, parse_method: Any = None) -> exp.Ordered | None:
             """Return a term of ORDER BY, which remembers whether it says where nulls are."""
             found: exp.Ordered | None = super()._parse_ordered(parse_method)
@@ -84,6 +87,8 @@ class Source:
     """
 
     def __init__(self, text: str, what: str = "SQL", before: str = "") -> None:
+        if not isinstance(text, str):
+            raise SqlError(f"{what} must be a string, not {type(text).__name__}")
         self.text, self.what, self._before = before + text, what, len(before)
 
     def error(self, node: exp.Expression | int | None, message: str) -> SqlError:
@@ -159,8 +164,6 @@ def printed(node: exp.Expression) -> str:
 
 def parse(source: Source) -> exp.Expression:
     """Return the tree of a statement. Raises SqlError for text that is no SQL."""
-    if not isinstance(source.text, str):
-        raise SqlError(f"{source.what} must be a string, not {type(source.text).__name__}")
     try:
         found = [one for one in sqlglot.parse(source.text, dialect=Eddy) if one is not None]
     except sqlglot.errors.ParseError as error:
@@ -176,9 +179,26 @@ def parse(source: Source) -> exp.Expression:
         spanned = one.token_type == TokenType.INTERVAL and other.token_type == TokenType.STRING
         if spanned and not _SPAN.fullmatch(other.text):
             raise source.error(one.start, f"INTERVAL {other.text!r}: an interval has one number and one unit")
+    for one in found:
+        _require_parentheses(source, one)
     if len(found) != 1:
         raise source.error(None, f"one statement is expected, {len(found)} were given; call sql() for each of them")
     return found[0]
+
+
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+_OPEN = (exp.Not, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Escape)
+"""Conditions that may take in a comparison that follows."""
+_CONDITIONS = (*_COMPARISONS, *_OPEN, exp.Is, exp.In)
+
+
+def _require_parentheses(source: Source, tree: exp.Expression) -> None:
+    """Raise SqlError for a comparison of conditions without parentheses, which systems read in several ways."""
+    for node in tree.find_all(*_COMPARISONS):
+        for side, ambiguous in ((node.this, _OPEN), (node.expression, _CONDITIONS)):
+            if isinstance(side, ambiguous):
+                what = f"{shown(side)} and {shown(node)} follow each other, which systems read in several ways"
+                raise source.error(side, f"{what}; put what comes first into parentheses")
 
 
 def _parse_error(source: Source, what: str, found: str, line: int, column: int) -> SqlError:
@@ -219,6 +239,15 @@ _NAMES = {
     "Mod": "%",
     "Neg": "-",
     "DPipe": "||",
+    "EQ": "=",
+    "NEQ": "<>",
+    "LT": "<",
+    "LTE": "<=",
+    "GT": ">",
+    "GTE": ">=",
+    "NullSafeEQ": "IS NOT DISTINCT FROM",
+    "NullSafeNEQ": "IS DISTINCT FROM",
+    "Escape": "LIKE",
     "RegexpLike": "RLIKE",
     "ILike": "ILIKE",
     "SimilarTo": "SIMILAR TO",

@@ -184,8 +184,8 @@ def _check_unread(relations: Relations, joins: Joins) -> None:
         if found is not None:
             raise relations.source.error(
                 found,
-                f"{printed(found)} makes the subquery one row, whatever it finds, so that EXISTS is always true; leave"
-                " the aggregate out, and compare numbers of rows by GROUP BY and HAVING",
+                f"{printed(found)} makes the subquery one row, whatever it finds; leave the aggregate out of EXISTS and"
+                " IN, and compare numbers of rows by GROUP BY and HAVING",
             )
         if place_of(tree) is None:
             joins.scalars().value(tree)
@@ -277,13 +277,13 @@ def _query(
         if block.groups is not None:
             query = grouped_query(block, found, joins, chosen)
         else:
+            select_list = {name: joins.output(tree) for name, tree in block.outputs.items()}
             if len(found.streams) == 1 and not found.branches:
                 raise source.error(
                     start,
                     f"a SELECT over {found.streams[0].name} alone is no join; write GROUP BY for aggregates over one"
                     " stream, or Stream(…, filter=…) for a filter",
                 )
-            select_list = {name: joins.output(tree) for name, tree in block.outputs.items()}
             query = Query(found.streams, found.on, select=select_list, **chosen)
     except SqlError:
         raise

@@ -35,7 +35,7 @@ def checked_rows(rows: object, schema: pa.Schema, name: str, loose: Loose | None
         return rows
     if isinstance(rows, pa.RecordBatch | pa.Table):
         table = rows
-    elif type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "reset_index"):
+    elif type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns"):
         return _from_pandas(rows, schema, name)
     elif hasattr(rows, "__arrow_c_stream__"):
         table = _read(pa.table, rows, name)
@@ -102,7 +102,15 @@ def _family(kind: pa.DataType) -> Hashable:
         "timestamp": lambda one: pt.is_timestamp(one) and one.tz is None,
         "timestamp with a zone": lambda one: pt.is_timestamp(one) and one.tz is not None,
     }
-    return next((family for family, test in tests.items() if test(kind)), kind)
+    found = next((family for family, test in tests.items() if test(kind)), None)
+    if found is not None or not pt.is_nested(kind) or pt.is_union(kind):
+        return found or kind
+    # A part that is a float keeps its width, since Arrow rounds floats without a word.
+    parts = [kind.field(k) for k in range(kind.num_fields)]
+    families = [part.type if pt.is_floating(part.type) else _family(part.type) for part in parts]
+    if pt.is_struct(kind):
+        return "struct", *zip([part.name for part in parts], families, strict=True)
+    return "map" if pt.is_map(kind) else getattr(kind, "list_size", "list"), *families
 
 
 def _fitted(column: pa.Array, field: pa.Field, name: str) -> pa.Array:
@@ -126,15 +134,23 @@ def _fitted(column: pa.Array, field: pa.Field, name: str) -> pa.Array:
 
 def _from_pandas(frame: Any, schema: pa.Schema, name: str) -> pa.RecordBatch:
     """Return a batch of a frame. Columns of objects hold Python values, which pandas' own conversion cuts."""
-    if any(field.name in frame.index.names for field in schema):
-        frame = frame.reset_index()
+    if levels := [one for one in frame.index.names if one in schema.names and one not in frame.columns]:
+        frame = frame.reset_index(levels)
     columns = []
     for field in schema:
         found = [k for k, column in enumerate(frame.columns) if column == field.name]
         column = frame.iloc[:, _single(found, field, [*frame.columns], name)]
-        values = column.astype(object).where(column.notna(), None).tolist() if column.dtype == "object" else column
+        values = _objects(column) if column.dtype == "object" else column
         columns.append(_column(values, field, name))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _objects(column: Any) -> list[Any]:
+    """Return the values of a column of objects, with None for what pandas takes for missing."""
+    try:
+        return list(column.astype(object).where(column.notna(), None))
+    except ArithmeticError:  # a signalling NaN among decimals
+        return list(column)
 
 
 # Python values
@@ -175,6 +191,8 @@ def _column(values: Any, field: pa.Field, name: str) -> pa.Array:
         raise InputError(
             f"stream {name}: column {field.name!r} is {values!r}; give a sequence with a value for each row"
         )
+    if isinstance(values, np.ndarray) and values.dtype.kind in "SU":
+        values = values.tolist()  # Arrow ends a text of NumPy at its first NUL
     if getattr(values, "dtype", "object") != "object":
         # An array of NumPy, a series of pandas: the type of its elements says what they are.
         read = pa.array if isinstance(values, np.ndarray) else pa.Array.from_pandas  # NaN is a null in pandas only

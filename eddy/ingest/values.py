@@ -30,6 +30,8 @@ class Family(NamedTuple):
     words: str
 
 
+_WHOLE = 1 << 53
+"""All integers up to it are floats."""
 # A bool is an int of Python, a timedelta64 an integer of NumPy, a datetime a date.
 _NO_NUMBERS: Classes = (bool, np.timedelta64)
 FAMILIES = (
@@ -63,10 +65,7 @@ def array_of(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
     if set(map(type, values)) <= {type(None)}:
         return pa.nulls(len(values), kind)
     _check(values, kind)
-    if pt.is_temporal(kind) and any(isinstance(value, np.generic) for value in values):
-        # NumPy's times have units of their own, which Arrow converts in a cast only.
-        return cast_exactly(pa.array(values), kind)
-    found = pa.array(values, kind)
+    found = pa.array([_ticks(value, kind) for value in values] if _has_times(kind) else values, kind)
     if not pt.is_nested(kind) and _family(kind) is None and found.to_pylist() != values:
         raise TypeError(f"a value would change from {values[:3]} to {found[:3].to_pylist()}")
     return found
@@ -88,6 +87,26 @@ def cast_exactly(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 def _family(kind: pa.DataType) -> Family | None:
     return next((family for family in FAMILIES if family.holds(kind)), None)
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    """Return whether a type, or a part of it, is a type for which NumPy has a class of times."""
+    parts = (kind.field(k).type for k in range(kind.num_fields))
+    return pt.is_timestamp(kind) or pt.is_duration(kind) or any(map(_has_times, parts))
+
+
+def _ticks(value: Any, kind: pa.DataType) -> Any:
+    """Return a value with NumPy's times as ticks of the type: of those in arrays, Arrow ignores the unit."""
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return cast_exactly(pa.array([value]), kind).cast(pa.int64())[0].as_py()
+    if value is None or not pt.is_nested(kind):
+        return value
+    if pt.is_struct(kind):
+        return {part.name: _ticks(value.get(part.name), part.type) for part in kind}
+    if pt.is_map(kind):
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(_ticks(key, kind.key_type), _ticks(item, kind.item_type)) for key, item in pairs]
+    return [_ticks(one, kind.field(0).type) for one in value] if kind.num_fields == 1 else value
 
 
 def _check(values: list[Any], kind: pa.DataType) -> None:
@@ -113,8 +132,8 @@ def _check(values: list[Any], kind: pa.DataType) -> None:
         _check_classes(present, family)
         if pt.is_temporal(kind):
             _check_times(present, kind)
-        elif pt.is_floating(kind) and kind.bit_width < 64:
-            cast_exactly(pa.array(present, pa.float64()), kind)
+        elif pt.is_floating(kind):
+            _check_floats(present, kind)
 
 
 def _check_classes(present: list[Any], family: Family) -> None:
@@ -125,6 +144,17 @@ def _check_classes(present: list[Any], family: Family) -> None:
         raise TypeError(f"{value!r} is of class {found.__name__}; give {family.words}")
 
 
+def _check_floats(present: list[Any], kind: pa.DataType) -> None:
+    for value in present:
+        # Arrow checks integers of Python, reads unsigned ones of NumPy as signed, and rounds long doubles.
+        if isinstance(value, np.integer) and not -_WHOLE <= int(value) <= _WHOLE:
+            raise OverflowError(f"{value!r} is beyond 2**53, and floats do not have all integers there")
+        if isinstance(value, np.longdouble) and float(value) != value and value == value:
+            raise ValueError(f"{value!r} would be rounded")
+    if kind.bit_width < 64:
+        cast_exactly(pa.array(present, pa.float64()), kind)
+
+
 def _check_times(present: list[Any], kind: pa.DataType) -> None:
     """Check times of day, moments and spans: zone and unit."""
     zoned = pt.is_timestamp(kind) and kind.tz is not None
@@ -133,6 +163,8 @@ def _check_times(present: list[Any], kind: pa.DataType) -> None:
         if value != value:
             raise ValueError(f"{value!r} is not a time; give None")
         # NumPy's datetimes have no zone, dates and spans neither.
+        if pt.is_timestamp(kind) and getattr(value, "tzinfo", None) is not None and value.utcoffset() is None:
+            raise ValueError(f"{value!r} has a time zone without an offset; convert it first")
         if (pt.is_timestamp(kind) or pt.is_time(kind)) and (getattr(value, "tzinfo", None) is not None) != zoned:
             problem = "has no time zone" if zoned else "has a time zone"
             raise ValueError(f"{value!r} {problem}, and the type has {'one' if zoned else 'none'}; convert it first")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -53,6 +54,8 @@ FORMS: dict[str, Callable[[pa.Table], Any]] = {
     "narrow": lambda table: table.cast(
         pa.schema([("k", pa.large_string()), ("n", pa.int8()), ("t", pa.timestamp("s"))])
     ),
+    "index of a column": lambda table: table.to_pandas(types_mapper=pd.ArrowDtype).set_index("k"),
+    "index beside a column": lambda table: table.to_pandas(types_mapper=pd.ArrowDtype).set_index("k", drop=False),
     "views": lambda table: table.cast(
         pa.schema([("k", pa.string_view()), ("n", pa.uint64()), ("t", pa.timestamp("ns"))])
     ),
@@ -98,6 +101,8 @@ WIDTHS: dict[str, tuple[pa.DataType, pa.Array]] = {
         pa.timestamp("ms", "UTC"),
         pa.array([datetime(2026, 1, 2, tzinfo=UTC)], pa.timestamp("s", "Asia/Tokyo")),
     ),
+    "lists of Polars": (pa.list_(pa.int64()), pl.Series([[1, 2], None], dtype=pl.List(pl.Int32)).to_arrow()),
+    "texts in structs": (pa.struct({"a": pa.string()}), pa.array([{"a": "x"}], pa.struct({"a": pa.string_view()}))),
     "spans": (pa.duration("ns"), pa.array([5, None], pa.duration("s"))),
     "bytes": (pa.large_binary(), pa.array([b"x", None], pa.binary())),
     "nothing but nulls": (pa.int64(), pa.nulls(2)),
@@ -119,6 +124,8 @@ def test_other_widths_that_lose_nothing(what: str) -> None:
 WRONG: dict[str, tuple[Any, str]] = {
     "a text": ("x", "stream R: cannot read rows from str; push a pyarrow RecordBatch or Table, a DataFrame"),
     "a number": (3, "cannot read rows from int"),
+    "a series": (pd.Series([1], name="n"), "cannot read rows from Series"),
+    "a signalling NaN": (pd.DataFrame({"k": ["x"], "n": [Decimal("sNaN")], "t": [DAY]}), "is of class Decimal; give"),
     "numbers": ([1, 2], "cannot read rows from list"),
     "a row without a column": (
         [{"k": "x", "n": 1, "t": DAY}, {"k": "x"}],
@@ -140,6 +147,10 @@ WRONG: dict[str, tuple[Any, str]] = {
         {"k": ["x"], "n": [1], "t": pa.array([1], pa.timestamp("ns"))},
         r"column 't' is timestamp\[ns\], the query declares timestamp\[us\], and a value does not fit",
     ),
+    "too fine a part": (
+        {"k": ["x"], "n": [1], "t": pa.array([[1500]], pa.list_(pa.timestamp("ms")))},
+        r"column 't' is list<item: timestamp\[ms\]>, the query declares timestamp\[us\]; cast it first",
+    ),
     "a time with a zone": (
         {"k": ["x"], "n": [1], "t": pa.array([1], pa.timestamp("us", "UTC"))},
         "column 't' is timestamp.us, tz=UTC., the query declares timestamp.us.; cast it first",
@@ -147,6 +158,30 @@ WRONG: dict[str, tuple[Any, str]] = {
     "floats for numbers": (pd.DataFrame({"k": ["x"], "n": [1.0], "t": [DAY]}), "column 'n' is double, .*cast it first"),
     "a frame without a column": (pl.DataFrame({"k": ["x"]}), r"column 'n' is missing in the columns \['k'\]"),
 }
+
+
+NESTED: dict[str, tuple[pa.DataType, pa.DataType, Any]] = {
+    "times in lists": (pa.list_(pa.timestamp("s")), pa.list_(pa.timestamp("ms")), [1500]),
+    "numbers in structs": (pa.struct({"a": pa.int8()}), pa.struct({"a": pa.int64()}), {"a": 300}),
+    "names of structs": (pa.struct({"a": pa.int8()}), pa.struct({"b": pa.int8()}), {"b": 3}),
+    "order in structs": (
+        pa.struct({"a": pa.int8(), "b": pa.int8()}),
+        pa.struct({"b": pa.int8(), "a": pa.int8()}),
+        {"a": 1, "b": 2},
+    ),
+    "floats in lists": (pa.list_(pa.float32()), pa.list_(pa.float64()), [0.1]),
+    "lengths of lists": (pa.list_(pa.int8(), 2), pa.list_(pa.int8(), 1), [1]),
+    "keys of maps": (pa.map_(pa.int8(), pa.int8()), pa.map_(pa.int64(), pa.int8()), [(300, 1)]),
+}
+
+
+@pytest.mark.parametrize("what", NESTED)
+def test_parts_of_nested_columns_are_cast_if_nothing_is_lost(what: str) -> None:
+    wanted, given, value = NESTED[what]
+    runtime = pair(pa.schema([("k", pa.int64()), ("v", wanted)]))
+    with pytest.raises(eddy.InputError, match=r"column 'v' is .*, the query declares"):
+        runtime.push({"R": {"k": [1], "v": pa.array([value], given)}})
+    assert runtime.position == 0
 
 
 @pytest.mark.parametrize("what", WRONG)

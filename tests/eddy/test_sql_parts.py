@@ -242,7 +242,8 @@ def test_a_clause_is_refused_where_it_stands(clause: str, place: str) -> None:
         ("SELECT a.k FROM a JOIN b AS x (v) ON a.k = x.s", "b AS x", "two columns of x are named 'v'"),
         ("SELECT a.k FROM a JOIN (SELECT k, FOO(v) AS z FROM b) AS x ON a.k = x.k", "FOO", "there is no function FOO"),
         ("SELECT a.k FROM a JOIN (SELECT k, v + s AS z FROM b) AS x ON a.k = x.k", "s AS z", "+ needs numbers"),
-        ("SELECT a.k FROM a WHERE EXISTS (SELECT COUNT(*) FROM b WHERE a.k = b.k)", "COUNT", "EXISTS is always true"),
+        ("SELECT a.k FROM a WHERE EXISTS (SELECT COUNT(*) FROM b WHERE a.k = b.k)", "COUNT", "makes the subquery one"),
+        ("SELECT a.k, (SELECT MAX(b.k) FROM b) AS m FROM a", "MAX", "a subquery as a value is not supported"),
         ("SELECT a.k FROM a WHERE EXISTS (SELECT z FROM b WHERE a.k = b.k)", "z FROM", "there is no column 'z'"),
         ("SELECT a.k FROM a WHERE EXISTS (SELECT FOO(b.k) FROM b WHERE a.k = b.k)", "FOO", "there is no function FOO"),
         ("SELECT a.k FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.k = b.k GROUP BY b.k)", "GROUP", "not supported in"),
@@ -277,6 +278,11 @@ def test_a_modifier_is_refused_where_it_stands(text: str, word: str, message: st
         sql(text, STREAMS)
     assert message in str(found.value)
     assert text[found.value.column - 1 :].startswith(word)
+
+
+def test_a_statement_is_a_string() -> None:
+    with pytest.raises(SqlError, match="SQL must be a string, not NoneType"):
+        sql(None, STREAMS)  # type: ignore[call-overload]
 
 
 def test_clauses_around_parentheses_are_clauses_of_the_statement() -> None:
