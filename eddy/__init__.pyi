@@ -5,6 +5,7 @@ from .dialect.union import UnionAll
 from .errors import (
     CapacityError,
     EddyError,
+    FailedRowsError,
     InputError,
     LateRowsError,
     PlanError,
@@ -34,6 +35,7 @@ __all__ = [
     "CapacityError",
     "EddyError",
     "Engine",
+    "FailedRowsError",
     "Hopping",
     "InputError",
     "LateRowsError",

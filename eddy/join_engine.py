@@ -22,8 +22,9 @@ from eddy.push.bound import Bound
 from eddy.push.records import CommitRecord, LastPush, UndoRecord
 from eddy.query.numbers import at_least, whole
 from eddy.query.query import Query
+from eddy.results.failed_output import FailedOutput
+from eddy.results.late_output import LateOutput
 from eddy.results.results import Results
-from eddy.results.side_output import SideOutput
 from eddy.results.walked import Walked
 from eddy.routing.policies import Policy
 from eddy.routing.router import Router, make_policy
@@ -78,7 +79,7 @@ class JoinEngine:
     modules, payload   SteMs and key directories; columns of live tuples
     strategy, router   how the plan runs; which plan to run
     schedule           transitions to come; replaced, never modified
-    gate, loader, output, late   the stations of a push: admission, loading, results, late rows
+    gate, loader, output, late, failed   the stations of a push: admission, loading, results, late and failed rows
     columns            per stream, the payload columns that results or `where` need
     found              the combinations that the kernels found in the push at hand
     groups             the groups of a query with aggregates, else None
@@ -128,7 +129,7 @@ class JoinEngine:
             self.rings = rings_of(self.groups, self.modules, self.payload, self.columns)
             self.groups.rings = self.rings
         self.bound = Bound(options.max_bytes, self.modules, self.payload, self.groups)
-        self.late = SideOutput(query)
+        self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.gate = Gate(query)
         self.loader = Loader(sources_of(query, self.columns), self.modules, self.payload)
         self.output = Results(
@@ -165,7 +166,8 @@ class JoinEngine:
     def nbytes(self) -> int:
         """Bytes of all state; see `Runtime.nbytes`."""
         own = 0 if self.groups is None else self.groups.nbytes
-        return self.modules.nbytes + self.payload.nbytes + self.strategy.nbytes + self.late.rows.nbytes + own
+        own += self.late.rows.nbytes + self.failed.rows.nbytes
+        return self.modules.nbytes + self.payload.nbytes + self.strategy.nbytes + own
 
     @property
     def output_schema(self) -> pa.Schema:

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from stairs.errors import LateRowsError
+from stairs.errors import SideOutputError
 
 LOG = logging.getLogger("eddy")
 LOG.addHandler(logging.NullHandler())
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 def log_refusal(call: str, problem: Exception) -> None:
     """Log that a call was refused, unless the exception comes after a push that committed."""
-    if not isinstance(problem, LateRowsError):
+    if not isinstance(problem, SideOutputError):
         LOG.warning("%s was refused: %s: %s", call, type(problem).__name__, problem)
 
 

@@ -406,6 +406,27 @@ class Runtime(Uncopied):
         """
         return self._engine.late.taken()
 
+    @in_turn
+    def failed(self) -> pa.Table:
+        """Return the failed rows kept since the last call, with the columns kind, expression, reason, row; remove them.
+
+        These are joined rows for which an expression of the query has no value (a division by zero, a CAST, a local
+        time that does not exist), and groups of which a sum exceeds its type. They are left out of the results, and
+        everything else goes on (docs/guide/semantics.md). Kept are the newest `Query.failed_rows` of them if
+        `Query.failed` says so, and rows whose function raised.
+        """
+        return self._engine.failed.table()
+
+    @in_turn
+    def last_failed(self) -> pa.Table | None:
+        """Return the rows that `failed` removed since the last push, None if it removed none; see `last_late`."""
+        return self._engine.failed.last_table()
+
+    @property
+    def failed_count(self) -> int:
+        """The number of failed rows since the start, kept or not."""
+        return self._engine.failed.count
+
     @property
     def late_counts(self) -> dict[str, int]:
         """The number of late rows of each stream since the start, kept or not."""

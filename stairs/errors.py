@@ -34,8 +34,16 @@ class CapacityError(EddyError):
     """The call needs more room than the limits allow. The state is unchanged."""
 
 
-class LateRowsError(EddyError):
+class SideOutputError(EddyError):
+    """A function that receives late or failed rows raised. The push before it has committed; do not repeat it."""
+
+
+class LateRowsError(SideOutputError):
     """A function that receives late rows raised. The push before it has committed; do not repeat it."""
+
+
+class FailedRowsError(SideOutputError):
+    """A function that receives failed rows raised. The push before it has committed; do not repeat it."""
 
 
 class SnapshotError(EddyError):

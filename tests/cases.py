@@ -30,7 +30,7 @@ Arrival = tuple[int, Row]
 class Condition:
     """A predicate on named values, as the engine takes it and as a plain function."""
 
-    expression: pc.Expression
+    expression: pc.Expression | eddy.Predicate
     holds: Callable[[Mapping[str, Any]], bool | None]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -26,9 +27,11 @@ from eddy.aggregates.times import event_times
 from eddy.aggregates.windows import NEVER, Due, buckets_of
 from eddy.aggregates.words import Mask
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.filters.conditions import FAILURES, evaluated
+from eddy.filters.conditions import evaluated
+from eddy.filters.faults import FAILURES, Fault, Faults, others, reasons
 from eddy.query.query import Query
-from eddy.results.results import OP, SIGNS
+from eddy.results.failed_rows import failed_batch
+from eddy.results.results import OP, SIGNS, accepted_rows
 from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import InputError
 from stairs.memory.allowance import Allowance
@@ -51,10 +54,11 @@ class Progress(NamedTuple):
 
 
 class GroupsCommit(NamedTuple):
-    """The outcome of a push: the progress after it, and the keys of groups that are closed."""
+    """The outcome of a push: the progress after it, the keys of groups that are closed, and rows of `FAILED`."""
 
     progress: Progress
     closed: Int64s
+    failed: tuple[pa.RecordBatch, ...] = ()
 
 
 class WindowsGiven(NamedTuple):
@@ -62,10 +66,21 @@ class WindowsGiven(NamedTuple):
 
     ends     int64[rows], the end of the window of each row that was returned
     newest   the greatest end of a window, also of those that `having` rejects; -NEVER = there was none
+    failed   the windows that failed, by their end
     """
 
     ends: Int64s
     newest: int
+    failed: tuple[tuple[int, pa.RecordBatch], ...] = ()
+
+
+class Made(NamedTuple):
+    """Rows of groups: those that are put out, their numbers among all, and the faults of others, among `whole`."""
+
+    table: pa.Table
+    kept: Int64s
+    faults: Faults
+    whole: pa.Table
 
 
 class Sized(Protocol):
@@ -160,7 +175,7 @@ class Groups:
         watermark  after the push
         finished   whether the input has ended
         """
-        rows = self._rows(table)
+        rows, failed = self._rows(table)
         buckets = None
         progress = self.progress._replace(finished=finished)
         if self.buckets is not None:
@@ -176,7 +191,8 @@ class Groups:
         # The end of the input decides nothing in a changelog: without a push it has no rows at all.
         always = self._always and not (self.changelog and finished and not len(table))
         change = self.state.change(rows, self.state.keys(rows, buckets), always)
-        return self._carried(change, progress, watermark)
+        found, done = self._carried(change, progress, watermark)
+        return found, done._replace(failed=(*failed, *done.failed)) if failed else done
 
     def follow_weighted(self, rows: Weighted, finished: bool) -> tuple[pa.Table, GroupsCommit]:
         """As `follow`, without windows of event time: each row stands for many results."""
@@ -189,13 +205,15 @@ class Groups:
         self.state.write(change)
         none = np.zeros((0, self.state.words), np.int64)
         if self.changelog:
-            return self._changes(change), GroupsCommit(progress, none)
+            changes, failed = self._changes(change)
+            return changes, GroupsCommit(progress, none, failed)
         if self.buckets is not None:
             return self._windows(progress, watermark)
         if not progress.finished:
             return self._empty(), GroupsCommit(progress, none)
-        found = self._filtered(self._all())
-        return found, GroupsCommit(progress, self.state.groups.keys[self.state.groups.slots])
+        made = self._made(*self._all())
+        closed = self.state.groups.keys[self.state.groups.slots]
+        return made.table, GroupsCommit(progress, closed, _failed(made, made.faults))
 
     def follow_windows(
         self, table: pa.Table, watermark: int | None, owned: Callable[[Int64s], Mask]
@@ -233,38 +251,61 @@ class Groups:
     def now(self, owned: Callable[[Int64s], Mask] | None = None) -> pa.Table:
         """Return the rows of all groups as they are: early results of open windows, or the answer of a changelog.
 
+        Groups that fail are left out.
+
         owned   tells by their starts which windows are wanted; None = all
         """
         if self.buckets is None:
-            return self._filtered(self._all())
+            return self._made(*self._all()).table
         slots = self.state.groups.slots
         due = self.buckets.due(self.state.groups.keys[slots], self.progress.limit, NEVER)
         if owned is not None:
             due = due.only(owned(due.starts))
-        return self._filtered(self._window_rows(slots, due)[0])
+        return self._made(*self._window_rows(slots, due)).table
 
     # Inputs
 
-    def _rows(self, table: pa.Table) -> Rows:
+    def _rows(self, table: pa.Table) -> tuple[Rows, list[pa.RecordBatch]]:
+        """Return the inputs of joined rows, and failed rows: those that come and on which an argument fails."""
         signs = np.ones(len(table), np.int64)
         if OP in table.schema.names and table.schema.names[0] == OP:
             deleted = pc.equal(table.column(0), SIGNS[DELETED])
             signs[np.asarray(deleted.cast(pa.uint8()).combine_chunks()).view(np.bool_)] = -1
             table = table.remove_column(0)
-        columns: list[Column] = []
-        for one in self.aggregation.inputs:
-            if one.expression is None:
-                columns.append(table.column(one.name))
-                continue
-            try:
-                columns.append(evaluated(one.expression, table))
-            except FAILURES as error:
-                raise InputError(f"the argument {one.expression} of an aggregate: {error}") from error
+        failed: list[pa.RecordBatch] = []
+        try:
+            columns = self._inputs(table)
+        except FAILURES:
+            faults = self._argument_faults(table)
+            if not faults:
+                raise
+            came = {row: fault for row, fault in faults.items() if signs[row] > 0}
+            failed = failed_batch(came, dict(zip(table.column_names, table.columns, strict=True)))
+            kept = others(faults, len(table))
+            table, signs = _taken(table, kept), signs[kept]
+            columns = self._inputs(table)
         times = None
         if self.aggregation.times:
             assert self.query.time_type is not None
             times = event_times([table.column(name) for name in self.aggregation.times], self.query.time_type)
-        return Rows(signs, columns, times, self.state.layout.types, self.state.texts)
+        return Rows(signs, columns, times, self.state.layout.types, self.state.texts), failed
+
+    def _inputs(self, table: pa.Table) -> list[Column]:
+        """Return the inputs of joined rows. Raises an error of Arrow."""
+        return [
+            table.column(one.name) if one.expression is None else evaluated(one.expression, table)
+            for one in self.aggregation.inputs
+        ]
+
+    def _argument_faults(self, table: pa.Table) -> Faults:
+        """Return the joined rows on which an argument fails."""
+        faults, keys = Faults(), {number for _, number in self.aggregation.keys}
+        for number, one in enumerate(self.aggregation.inputs):
+            if one.expression is not None:
+                kind = "group_by" if number in keys else "aggregate"
+                for row, reason in reasons(partial(evaluated, one.expression), table).items():
+                    faults.setdefault(row, Fault(kind, str(one.expression), reason))
+        return dict(sorted(faults.items()))
 
     # Rows of groups
 
@@ -272,15 +313,16 @@ class Groups:
         # Arrow cannot make empty arrays of every type.
         return pa.Table.from_batches([], schema=self.schema)
 
-    def _all(self) -> pa.Table:
-        """Return the rows of all groups, without windows."""
+    def _all(self) -> tuple[Int64s, Int64s]:
+        """Return the keys and cells of all groups, without windows."""
         state = self.state
         slots = state.groups.slots
         if self._always and not len(slots):
-            return self._table(np.zeros((1, state.words), np.int64), np.zeros((1, state.layout.fields), np.int64))
-        return self._table(state.groups.keys[slots], state.groups.cells[slots])
+            return np.zeros((1, state.words), np.int64), np.zeros((1, state.layout.fields), np.int64)
+        return state.groups.keys[slots], state.groups.cells[slots]
 
-    def _table(self, keys: Int64s, cells: Int64s, bounds: tuple[Int64s, Int64s] | None = None) -> pa.Table:
+    def _table(self, keys: Int64s, cells: Int64s, bounds: tuple[Int64s, Int64s] | None) -> tuple[pa.Table, Faults]:
+        """Return the rows of groups, and those of which a sum exceeds its type."""
         arrays: list[Column] = list(self.state.key_columns(keys))
         if bounds is not None:
             assert self.aggregation.group_window is not None
@@ -291,39 +333,49 @@ class Groups:
                 if name is not None:
                     number = pa.int32() if kind.bit_width == 32 else pa.int64()
                     arrays.append(pa.array(ticks, number).view(kind))
-        arrays += self.state.function_columns(cells)
-        return pa.Table.from_arrays(arrays, schema=self.aggregation.schema)
+        functions, faults = self.state.function_columns(cells)
+        return pa.Table.from_arrays([*arrays, *functions], schema=self.aggregation.schema), faults
 
-    def _filtered(self, table: pa.Table) -> pa.Table:
-        """Return the rows that `having` accepts, with the columns that `select` names."""
-        kept = self._accepted(table)
-        return self._selected(table if kept is None else _taken(table, kept))
-
-    def _selected(self, table: pa.Table) -> pa.Table:
+    def _made(self, keys: Int64s, cells: Int64s, bounds: tuple[Int64s, Int64s] | None = None) -> Made:
+        """Return the rows of groups that `having` accepts, with the columns that `select` names."""
+        whole, faults = self._table(keys, cells, bounds)
+        table, kept = whole, np.arange(len(whole))
+        if faults:
+            kept = others(faults, len(whole))
+            table = _taken(whole, kept)
+        if self._having is not None and len(table):
+            accepted, failing = accepted_rows(self._having, table, "having")
+            faults.update((int(kept[row]), fault) for row, fault in failing.items())
+            table, kept = _taken(table, accepted), kept[accepted]
         chosen = self.query.group_outputs
-        return table if chosen is None else chosen.of(table)
+        if chosen is not None:
+            n = len(table)
+            table, failing = chosen.of(table)
+            if failing:
+                faults.update((int(kept[row]), fault) for row, fault in failing.items())
+                kept = kept[others(failing, n)]
+        return Made(table, kept, dict(sorted(faults.items())), whole)
 
-    def _accepted(self, table: pa.Table) -> Int64s | None:
-        """Return the numbers of the rows that `having` accepts, None for all."""
-        if self._having is None or not len(table):
-            return None
-        found, first = [np.zeros(0, np.int64)], 0
-        for batch in table.to_batches():
-            found.append(self._having.accepted(batch) + first)
-            first += len(batch)
-        return np.concatenate(found)
+    def _changes(self, change: Change) -> tuple[pa.Table, tuple[pa.RecordBatch, ...]]:
+        """Return the changelog of a push: rows that have ended, then rows that have begun; and groups that fail now.
 
-    def _changes(self, change: Change) -> pa.Table:
-        """Return the changelog of a push: rows that have ended, then rows that have begun."""
+        A group that failed before the push and still fails has been put out as failed.
+        """
         equal = change.was & change.stays
         equal[equal] = self.state.same(change.old[equal], change.new[equal])
-        parts = []
+        parts, failing = [], set[int]()
+        failed: tuple[pa.RecordBatch, ...] = ()
         for cells, there, sign in ((change.old, change.was, DELETED), (change.new, change.stays, INSERTED)):
             own = np.flatnonzero(there & ~equal)
-            table = self._filtered(self._table(change.keys[own], cells[own]))
-            operations = SIGNS.take(pa.array(np.full(len(table), sign, np.uint8)))
-            parts.append(table.add_column(0, self.schema.field(0), operations))
-        return pa.concat_tables(parts)
+            made = self._made(change.keys[own], cells[own])
+            operations = SIGNS.take(pa.array(np.full(len(made.table), sign, np.uint8)))
+            parts.append(made.table.add_column(0, self.schema.field(0), operations))
+            if sign == DELETED:
+                failing = {int(own[row]) for row in made.faults}
+            else:
+                new = {row: fault for row, fault in made.faults.items() if int(own[row]) not in failing}
+                failed = _failed(made, new)
+        return pa.concat_tables(parts), failed
 
     def _windows(self, progress: Progress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
         """Return the windows that are due, and what `commit` needs."""
@@ -337,13 +389,14 @@ class Groups:
         keys = state.groups.keys[slots]
         due = self.buckets.due(keys, progress.limit, limit)
         own = due if self._owned is None else due.only(self._owned(due.starts))
-        table, ends = self._window_rows(slots, own)
-        kept = self._accepted(table)
-        if kept is not None:
-            table, ends = _taken(table, kept), ends[kept]
-        self._given = WindowsGiven(ends, int(own.ends.max()) if len(own.ends) else -NEVER)
-        table = self._selected(table)
-        return table, GroupsCommit(progress._replace(limit=limit, next=due.next), keys[due.closed])
+        rows = self._window_rows(slots, own)
+        made, ends = self._made(*rows), rows[2][1]
+        failed = tuple((int(ends[row]), *_failed(made, {row: fault})) for row, fault in made.faults.items())
+        self._given = WindowsGiven(ends[made.kept], int(own.ends.max()) if len(own.ends) else -NEVER, failed)
+        done = GroupsCommit(
+            progress._replace(limit=limit, next=due.next), keys[due.closed], tuple(b for _, b in failed)
+        )
+        return made.table, done
 
     def advanced(self, progress: Progress, watermark: int | None) -> Progress:
         """Return the progress with the limit that follows from a watermark, or from the end of the input."""
@@ -355,8 +408,8 @@ class Groups:
             return progress
         return progress._replace(limit=max(progress.limit, watermark - self.window.slack))
 
-    def _window_rows(self, slots: Int64s, due: Due) -> tuple[pa.Table, Int64s]:
-        """Return the rows of windows over the buckets in some slots, in order of their begins, and their ends."""
+    def _window_rows(self, slots: Int64s, due: Due) -> tuple[Int64s, Int64s, tuple[Int64s, Int64s]]:
+        """Return keys, cells and bounds of windows over the buckets in some slots, in order of their begins."""
         state, n = self.state, len(due.starts)
         cells = state.layout.merged(state.groups.cells[slots[due.buckets]], due.windows, n, state.texts)
         for inputs, values in zip(state.layout.values, state.values, strict=True):
@@ -367,8 +420,7 @@ class Groups:
             cells[:, state.layout.distinct[inputs]] = counts
         order = np.argsort(due.starts, kind="stable")
         keys = state.groups.keys[slots[due.rows]][order]
-        ends = due.ends[order]
-        return self._table(keys, cells[order], (due.starts[order], ends)), ends
+        return keys, cells[order], (due.starts[order], due.ends[order])
 
 
 def groups_now(groups: Groups | None) -> pa.Table:
@@ -381,3 +433,8 @@ def groups_now(groups: Groups | None) -> pa.Table:
 def _taken(table: pa.Table, numbers: Int64s) -> pa.Table:
     """Return rows of a table of any types, by ascending numbers."""
     return pa.Table.from_arrays([taken(column, numbers) for column in table.columns], schema=table.schema)
+
+
+def _failed(made: Made, faults: Faults) -> tuple[pa.RecordBatch, ...]:
+    """Return the rows of `FAILED` of some groups, none without faults."""
+    return tuple(failed_batch(faults, dict(zip(made.whole.column_names, made.whole.columns, strict=True))))

@@ -20,6 +20,7 @@ from eddy.aggregates.kernels import add_rows
 from eddy.aggregates.layout import Layout, Rows, Weighted
 from eddy.aggregates.values import ValueChange, Values
 from eddy.aggregates.words import Mask, encode, ordered_floats
+from eddy.filters.faults import Fault, Faults
 from eddy.query.aggregates import Aggregation, Computed
 from stairs.bytes_directory import BytesDirectory
 from stairs.errors import SnapshotError
@@ -272,9 +273,31 @@ class State:
             for k, own in enumerate(self.key_types)
         ]
 
-    def function_columns(self, cells: Int64s) -> list[pa.Array]:
-        """Return the aggregates of some cells. Raises InputError for a sum beyond its range."""
-        return [self._function(one, cells) for one in self.aggregation.functions]
+    def function_columns(self, cells: Int64s) -> tuple[list[pa.Array], Faults]:
+        """Return the aggregates of some cells, and the rows that have none: a sum exceeds its type, and is null."""
+        arrays, faults = [], Faults()
+        for one in self.aggregation.functions:
+            if one.function != "sum":
+                arrays.append(self._function(one, cells))
+                continue
+            assert one.column is not None
+            there = cells[:, self.layout.present[self.layout.inputs_of(one)]] > 0
+            array, beyond = self.layout.sums[one.column].array(cells, there, one.kind)
+            arrays.append(array)
+            for row in np.flatnonzero(beyond).tolist():
+                faults.setdefault(row, self._exceeded(one))
+        return arrays, dict(sorted(faults.items()))
+
+    def _exceeded(self, one: Computed) -> Fault:
+        """Return the fault of a group whose sum exceeds its type."""
+        assert one.column is not None
+        argument = self.aggregation.inputs[one.column]
+        text = argument.name if argument.expression is None else str(argument.expression)
+        remedy = (
+            "; sum a decimal: cast(pyarrow.decimal128(38, 0)), in SQL DECIMAL(38, 0)" if pt.is_integer(one.kind) else ""
+        )
+        what = "has more digits than" if pt.is_decimal(one.kind) else "exceeds the range of"
+        return Fault("aggregate", f"sum({text}) AS {one.name}", f"the sum {what} {one.kind}{remedy}")
 
     def _function(self, one: Computed, cells: Int64s) -> pa.Array:
         layout = self.layout
@@ -287,8 +310,6 @@ class State:
         there = counts > 0
         if one.function == "count":
             return pa.array(counts)
-        if one.function == "sum":
-            return layout.sums[one.column].array(cells, there, one.kind, one.name)
         if one.function == "avg":
             return pa.array(self._means(one, cells, counts, there), mask=~there)
         greatest = one.function in ("max", "last")

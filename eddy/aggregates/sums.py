@@ -15,7 +15,6 @@ import pyarrow.types as pt
 
 from eddy.aggregates.kernels import LIMB, MASK, add_floats, add_rows, carry, to_floats
 from eddy.aggregates.words import Mask, decimal_array, decimal_words, float_values, plain_chunks, raw_words
-from stairs.errors import InputError
 from stairs.plain_types import Column, plain
 
 Int64s = npt.NDArray[np.int64]
@@ -142,28 +141,23 @@ class Sum:
             found[nans | (positive & negative)] = np.nan
         return found
 
-    def array(self, cells: Int64s, valid: Mask, kind: pa.DataType, name: str) -> pa.Array:
-        """Return the sums in a type, null where they are not valid. Raises InputError for one beyond its range."""
+    def array(self, cells: Int64s, valid: Mask, kind: pa.DataType) -> tuple[pa.Array, Mask]:
+        """Return the sums in a type, null where they are not valid or exceed its range, and which of them exceed it."""
         if self.floats:
-            return pa.array(self.floats_of(cells), mask=~valid)
+            return pa.array(self.floats_of(cells), mask=~valid), np.zeros(len(cells), np.bool_)
         limbs = cells[:, self.first : self.first + self.limbs]
         limbs = np.where(valid[:, None], limbs, 0)
         last = limbs[:, -1]
         if pt.is_decimal(kind):
-            return self._decimals(limbs, valid, kind, name)
+            return self._decimals(limbs, valid, kind)
         unsigned = pt.is_unsigned_integer(kind)
         low, high = (0, MASK) if unsigned else (-(1 << 31), (1 << 31) - 1)
         beyond = (last < low) | (last > high)
-        if beyond.any():
-            raise InputError(
-                f"aggregate {name!r}: a sum exceeds the range of {kind}; sum a decimal instead, such as"
-                " pyarrow.compute.field('stream.column').cast(pyarrow.decimal128(38, 0))"
-            )
         words = (last << LIMB) | limbs[:, 0]
-        found = pa.array(words.view(np.uint64) if unsigned else words, mask=~valid)
-        return found.view(kind) if pt.is_duration(kind) else found
+        found = pa.array(words.view(np.uint64) if unsigned else words, mask=~valid | beyond)
+        return (found.view(kind) if pt.is_duration(kind) else found), beyond
 
-    def _decimals(self, limbs: Int64s, valid: Mask, kind: pa.DataType, name: str) -> pa.Array:
+    def _decimals(self, limbs: Int64s, valid: Mask, kind: pa.DataType) -> tuple[pa.Array, Mask]:
         count = kind.bit_width // 64
         words = np.zeros((len(limbs), count), np.int64)
         last = limbs[:, -1]
@@ -173,15 +167,16 @@ class Sum:
         whole[:, :n] = spread[:, :n] & MASK
         for k in range(count):
             words[:, k] = whole[:, 2 * k] | (whole[:, 2 * k + 1] << LIMB)
-        found = decimal_array(words, kind, valid)
-        beyond = self.limbs >= 2 * count and bool(((last >> 31) != (last >> 63)).any())
+        beyond = np.zeros(len(limbs), np.bool_)
+        if self.limbs >= 2 * count:
+            beyond |= (last >> 31) != (last >> 63)
         try:
-            found.validate(full=True)
+            decimal_array(words, kind).validate(full=True)
         except pa.ArrowInvalid:
-            beyond = True
-        if beyond:
-            raise InputError(f"aggregate {name!r}: a sum has more digits than {kind}")
-        return found
+            raw, size, most = words.tobytes(), 8 * count, 10**kind.precision
+            parts = (raw[at : at + size] for at in range(0, len(raw), size))
+            beyond |= [abs(int.from_bytes(one, "little", signed=True)) >= most for one in parts]
+        return decimal_array(words, kind, valid & ~beyond), beyond
 
     def check(self, limbs: Int64s) -> bool:
         """Return whether numbers can be the limbs of this sum: they have the normal form."""

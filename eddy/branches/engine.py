@@ -30,8 +30,9 @@ from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
 from eddy.query.branch_nodes import Path
 from eddy.query.branches import BranchedQuery
+from eddy.results.failed_output import FailedOutput
+from eddy.results.late_output import LateOutput
 from eddy.results.results import PRESENT, Combined, Results
-from eddy.results.side_output import SideOutput
 from eddy.routing.change import follow_router
 from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import CapacityError, InputError
@@ -48,7 +49,7 @@ class BranchedEngine:
     trees   the nodes of the query, from each core on
     shelf   the rows that results may need
     clock, live, finished   the time; per stream the oldest row in its window; whether the input has ended
-    gate, late, output      admission, late rows, results
+    gate, late, failed, output   admission, late rows, failed rows, results
     n_results, n_deleted, pushes, position   counts since the start
     """
 
@@ -73,7 +74,7 @@ class BranchedEngine:
         self.shelf = Shelf(query, self.columns)
         self.trees = [TreeNode(node, self.shelf, self.changelog) for node in query.cores]
         self._check_ends()
-        self.gate, self.late = Gate(query), SideOutput(query)
+        self.gate, self.late, self.failed = Gate(query), LateOutput(query), FailedOutput(query)
         self.output = Results(
             query,
             self.columns,
@@ -130,7 +131,7 @@ class BranchedEngine:
         """Bytes of all state."""
         own = sum(one.nbytes for one in self.joins.values()) + sum(one.nbytes for one in self.trees)
         own += 0 if self.groups is None else self.groups.nbytes
-        return own + self.shelf.nbytes + self.late.rows.nbytes
+        return own + self.shelf.nbytes + self.late.rows.nbytes + self.failed.rows.nbytes
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -196,9 +197,18 @@ class BranchedEngine:
     def _happen(self, arrivals: Arrivals, commit: Commit) -> None:
         self.commit = commit
         self.complete()
-        if commit.late.nbytes or arrivals.late:
-            left = float("inf") if self.max_bytes is None else self.max_bytes - self.nbytes + self.late.rows.nbytes
-            self.late.settle(arrivals.late, left, commit.clock.given is not None)
+        try:
+            if commit.late.nbytes or arrivals.late:
+                self.late.settle(arrivals.late, self._left(), commit.clock.given is not None)
+        finally:
+            if commit.failed.nbytes or commit.new_failed:
+                self.failed.settle(commit.new_failed, self._left() - self.late.rows.nbytes)
+
+    def _left(self) -> float:
+        """Return the bytes that are left for late and failed rows."""
+        if self.max_bytes is None:
+            return float("inf")
+        return self.max_bytes - self.nbytes + self.late.rows.nbytes + self.failed.rows.nbytes
 
     def _computed(self, arrivals: Arrivals, clock: Clock, finished: bool, loading: bool) -> Commit:
         rows, watermark = arrivals.rows, clock.watermark(self.query.graph)
@@ -222,8 +232,14 @@ class BranchedEngine:
             put_out = Found.none(len(rows))
         made = self.output.make(self._combinations(net(put_out) if self.changelog else put_out))
         table, groups = made.table, None
+        # An inner join leaves its failed rows to the query.
+        failed = [batch for one in joins.values() for new in one.new_failed.values() if (batch := new.rows) is not None]
+        joins = {path: one._replace(failed=self.joins[path].failed.rows) for path, one in joins.items()}
+        failed += made.failed
         if self.groups is not None:
             table, groups = self.groups.follow(table, watermark, finished)
+            failed += groups.failed
+        new_failed = self.failed.added(() if loading else failed)
         position = self.position + len(arrivals.order)
         return Commit(
             joins,
@@ -233,10 +249,12 @@ class BranchedEngine:
             self.n_deleted + made.deleted,
             self.pushes + (not loading),
             self.late.rows.with_added(arrivals.late),
+            self.failed.rows.with_added(new_failed),
             None if loading else LastPush(position, table),
             live,
             finished,
             groups,
+            new_failed,
         )
 
     def _join(
@@ -342,7 +360,7 @@ class BranchedEngine:
             commit.position,
         )
         self.n_results, self.n_deleted, self.pushes = commit.results, commit.deleted, commit.pushes
-        self.late.rows, self.last = commit.late, commit.last
+        self.late.rows, self.failed.rows, self.last = commit.late, commit.failed, commit.last
         if self.groups is not None and commit.groups is not None:
             self.groups.commit(commit.groups)
         self._unbound()

@@ -10,6 +10,7 @@ from eddy.branches.options import policy_copy
 from eddy.branches.records import Clock
 from eddy.join_engine import JoinEngine, Options
 from eddy.live.engine_parts import load_engine, options_from, to_parts
+from eddy.results.failed_rows import FAILED
 from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy
 from stairs.graph import FOREVER
@@ -31,6 +32,7 @@ def branched_parts(engine: BranchedEngine) -> Plain:
         "shelf": engine.shelf.to_parts(),
         "nodes": [one.to_parts() for one in engine.nodes],
         "late": engine.late.rows.to_parts(),
+        "failed": engine.failed.rows.to_parts(),
         "counts": [engine.position, engine.n_results, engine.n_deleted],
         "newest": clock.newest,
         "given": [] if clock.given is None else [clock.given],
@@ -64,6 +66,7 @@ def load_branched(engine: BranchedEngine, parts: Parts, policy: str | Policy | N
             deadlines.load_parts(queue)
     n = len(query.streams)
     engine.late.rows = LateRows.from_parts(parts.part("late"), [stream.schema for stream in query.streams])
+    engine.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     engine.position, engine.n_results, engine.n_deleted = parts.integers("counts", 3)
     given = parts.integers("given", low=-FOREVER, high=FOREVER)
     newest = parts.integer("newest", -FOREVER, FOREVER)

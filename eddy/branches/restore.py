@@ -22,7 +22,7 @@ from eddy.snapshot.checked_sections import CheckedSections
 from eddy.snapshot.groups import fill_groups, groups_names
 from eddy.snapshot.header import OUTPUTS, check_groups
 from eddy.snapshot.restore import Choices, fill_engine, restored_options
-from eddy.snapshot.snapshot import Snapshot, payload_schemas
+from eddy.snapshot.snapshot import Snapshot, failed_from, payload_schemas
 from eddy.storage.json_form import boolean, fields, integer, list_of, mapping, one_of, optional
 from eddy.storage.sections import unpack
 from stairs.descriptors import S_BASE, S_NEXT
@@ -51,6 +51,8 @@ _HEADER = fields(
                 "deleted": _COUNT,
                 "late": list_of(_COUNT),
                 "late_dropped": list_of(_COUNT),
+                "failed": _COUNT,
+                "failed_dropped": _COUNT,
             }
         ),
         "streams": list_of(fields({"first": _COUNT, "rows": integer(0, RENUMBER_AT), "live": _COUNT})),
@@ -112,6 +114,8 @@ class BranchedSnapshot:
             for i, stream in enumerate(query.streams)
         ]
         engine.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
+        KIND.require(counts["failed_dropped"] <= counts["failed"], "more failed rows were dropped than there were")
+        engine.failed.rows = failed_from(self._sections, counts)
         engine.clock = Clock(self.header["newest"], self.header["given"])
         engine.live, engine.finished = live, self.header["finished"]
         engine.position, engine.n_results, engine.n_deleted = (counts[k] for k in ("arrivals", "results", "deleted"))
@@ -178,4 +182,5 @@ class BranchedSnapshot:
         wanted |= {f"stream {i} payload" for i, names in enumerate(engine.columns) if rows[i] and names}
         wanted |= {f"ledger {k} {what}" for k in range(len(engine.nodes)) for what in ("entries", "options")}
         wanted |= groups_names(engine.groups)
-        self._sections.check_names(wanted, {f"stream {i} late" for i in range(len(rows) * query.graph.timed)})
+        optional = {"failed", *(f"stream {i} late" for i in range(len(rows) * query.graph.timed))}
+        self._sections.check_names(wanted, optional)

@@ -177,6 +177,8 @@ class BranchedRuntime(Runtime):
             "deleted": engine.n_deleted,
             "late": sum(late.counts),
             "late_dropped": sum(late.dropped),
+            "failed": engine.failed.count,
+            "failed_dropped": engine.failed.dropped,
             "open": sum(len(ledger) for ledger in engine.ledgers),
             "bytes": engine.nbytes,
             "joins": {name: metrics(one) for name, one in self._joins()},

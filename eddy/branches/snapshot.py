@@ -7,13 +7,13 @@ import pyarrow as pa
 from eddy.branches.engine import BranchedEngine
 from eddy.query.text import query_text
 from eddy.snapshot.groups import groups_sections
-from eddy.snapshot.snapshot import batch_bytes, payload_schemas, snapshot_of
+from eddy.snapshot.snapshot import batch_bytes, failed_bytes, payload_schemas, snapshot_of
 from eddy.storage.arrays import number_bytes
 from eddy.storage.sections import FileKind, pack
 from stairs.errors import SnapshotError
 from stairs.plain_types import plain_schema
 
-KIND = FileKind("snapshot of a query with branches", b"eddybrnc", 3, SnapshotError, "Runtime.snapshot()", "restore")
+KIND = FileKind("snapshot of a query with branches", b"eddybrnc", 4, SnapshotError, "Runtime.snapshot()", "restore")
 
 
 def branched_snapshot(engine: BranchedEngine) -> bytes:
@@ -34,6 +34,9 @@ def branched_snapshot(engine: BranchedEngine) -> bytes:
         if late.batches(i):
             own = plain_schema(query.streams[i].schema)
             sections[f"stream {i} late"] = batch_bytes(query, i, own, late.batches(i))
+    failed = engine.failed.rows
+    if failed.batches(0):
+        sections["failed"] = failed_bytes(failed)
     for k, node in enumerate(engine.nodes):
         assert node.ledger is not None
         entries, options = node.ledger.contents()
@@ -58,6 +61,8 @@ def branched_snapshot(engine: BranchedEngine) -> bytes:
             "deleted": engine.n_deleted,
             "late": list(late.counts),
             "late_dropped": list(late.dropped),
+            "failed": failed.counts[0],
+            "failed_dropped": failed.dropped[0],
         },
         "streams": [
             {"first": low, "rows": end - low, "live": live}

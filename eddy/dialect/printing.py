@@ -56,7 +56,15 @@ def table_streams(query: Query) -> list[Stream]:
 def _read(text: str, query: Query) -> Query:
     from eddy.dialect.statement import sql  # it makes queries, which print themselves here
 
-    again = sql(text, table_streams(query), lateness=query.lateness, late=query.late, late_rows=query.late_rows)
+    again = sql(
+        text,
+        table_streams(query),
+        lateness=query.lateness,
+        late=query.late,
+        late_rows=query.late_rows,
+        failed=query.failed,
+        failed_rows=query.failed_rows,
+    )
     assert isinstance(again, Query)
     return again
 

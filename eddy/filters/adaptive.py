@@ -10,13 +10,13 @@ conditions are evaluated on a sample of the slice (`eddy.filters.sampling`); the
 the time of the filter. The filter observes the selectivity of the first condition in any case. When it no longer fits
 the profile, the filter begins a new profile.
 
-The accepted rows are those for which all conditions hold, in whatever order. Therefore a condition must give an answer
-for every row, not only for rows that other conditions accept.
+The accepted rows are those for which all conditions hold, in whatever order. A row *fails* if an expression fails on it
+and no other condition rejects it. A function must give an answer for every row, also for rows that others reject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.conditions import Filter, Mask, Predicate, conditions, mask_of
+from eddy.filters.faults import Fault, Faults
 from eddy.filters.profile import COST_NUMBERS, CallCost, Profile
 from eddy.filters.sampling import Rows, Sampler
 from stairs.errors import InputError, QueryError
@@ -107,12 +108,12 @@ class AdaptiveFilter:
         self._slice_rows = 0.0
         """Moving mean of the rows of a slice."""
         self._rows_in, self._rows_out, self._call_seconds = [0] * n, [0] * n, [0.0] * n
-        rule = " (each is evaluated on any row, also on rows that others reject)" if n > 1 else ""
         self._error_prefixes = []
         """Per condition the beginning of its error messages."""
         for one in self.predicates:
-            alone = n == 1 and isinstance(one.function, pc.Expression)
-            called = place if alone else f"{place}, predicate {one.title!r},"
+            expression = isinstance(one.function, pc.Expression)
+            called = place if expression and n == 1 else f"{place}, predicate {one.title!r},"
+            rule = "" if expression or n == 1 else " (each is evaluated on any row, also on rows that others reject)"
             self._error_prefixes.append(f"{called} failed on these {rows}{rule}")
 
     @property
@@ -138,14 +139,40 @@ class AdaptiveFilter:
     def accepted(self, batch: pa.RecordBatch) -> Rows:
         """Return the numbers of the rows for which all conditions are true (not null), int64, ascending.
 
-        Raises InputError, naming the condition, if one fails or does not return a boolean for each row; the filter
-        keeps what it has learnt by then. Cost: that of the conditions, each on the rows that the conditions before it
-        accept, or on all rows of a slice where narrowing would cost more.
+        Raises InputError as `divided` does, and for a row that fails; the filter keeps what it has learnt by then.
         """
+        rows, failing = self.divided(batch)
+        for row, (k, reason) in failing.items():
+            raise InputError(f"{self._error_prefixes[k]}: {reason} (row {row})")
+        return rows
+
+    def faults(self, failing: Mapping[int, tuple[int, str]], kind: str, first: int = 0) -> Faults:
+        """Return the faults of rows that `divided` found; `first` is added to their numbers."""
+        return {first + row: Fault(kind, self.predicates[k].title, reason) for row, (k, reason) in failing.items()}
+
+    def divided(self, batch: pa.RecordBatch) -> tuple[Rows, dict[int, tuple[int, str]]]:
+        """Return the numbers of the rows for which all conditions are true, and of those that fail, both ascending.
+
+        A row that fails comes with the first of the conditions that fail on it, and the reason.
+
+        Raises InputError, naming the condition, if a function fails or does not return a boolean for each row; the
+        filter keeps what it has learnt by then. Cost: that of the conditions, each on the rows that the conditions
+        before it accept, or on all rows of a slice where narrowing would cost more.
+        """
+        failing: dict[int, tuple[int, str]] = {}
+        rows = self._divided(batch, failing)
+        if failing:
+            there = np.isin(list(failing), rows).tolist()
+            failing = {row: one for (row, one), kept in sorted(zip(failing.items(), there, strict=True)) if kept}
+            rows = rows[~np.isin(rows, list(failing))]
+        return rows, failing
+
+    def _divided(self, batch: pa.RecordBatch, failing: dict[int, tuple[int, str]]) -> Rows:
+        """Return the rows that no condition rejects, and add those to `failing` on which a condition fails."""
         if not self.predicates or not len(batch):
             return np.arange(len(batch), dtype=np.int64)
         if len(self.predicates) == 1:
-            return self._single(batch)
+            return self._single(batch, failing)
         if self._schema is None or not batch.schema.equals(self._schema):
             self._bind(batch.schema)
         found = []
@@ -157,7 +184,7 @@ class AdaptiveFilter:
                 self._learn(part)
                 self._slices += 1
                 sampled = self._clock()
-            found.append(self._conjunction(part) + low)
+            found.append(self._conjunction(part, low, failing) + low)
             ended = self._clock()
             self.seconds += ended - began
             if self.adaptive:
@@ -173,18 +200,22 @@ class AdaptiveFilter:
         self._columns_read = [one.read(schema) or schema.names[:1] for one in self.predicates]
         self._schema = schema
 
-    def _evaluate(self, k: int, batch: pa.RecordBatch, noted: bool = True) -> tuple[Mask, float]:
-        """Return the mask of a condition and the seconds it took; `noted`: record these as its cost."""
-        began = self._clock()
-        mask = mask_of(self.predicates[k], batch, self._error_prefixes[k])
-        seconds = self._clock() - began
-        if noted:
-            self._costs[k].note(len(batch), seconds)
-        return mask, seconds
+    def _evaluate(self, k: int, batch: pa.RecordBatch, noted: bool = True) -> tuple[Mask, dict[int, str], float]:
+        """Return the mask of a condition, the rows on which it fails, and the seconds it took.
 
-    def _single(self, batch: pa.RecordBatch) -> Rows:
-        """Return the rows that the only condition accepts."""
-        mask, seconds = self._evaluate(0, batch)
+        noted   whether to record these as its cost
+        """
+        began = self._clock()
+        mask, failing = mask_of(self.predicates[k], batch, self._error_prefixes[k])
+        seconds = self._clock() - began
+        if noted and not failing:
+            self._costs[k].note(len(batch), seconds)
+        return mask, failing, seconds
+
+    def _single(self, batch: pa.RecordBatch, failing: dict[int, tuple[int, str]]) -> Rows:
+        """Return the rows that the only condition does not reject, and note those on which it fails."""
+        mask, own, seconds = self._evaluate(0, batch)
+        failing.update((row, (0, reason)) for row, reason in own.items())
         rows = np.flatnonzero(mask)
         self._record(0, len(batch), len(rows), seconds)
         self.seconds += seconds
@@ -195,13 +226,19 @@ class AdaptiveFilter:
         self._rows_out[k] += accepted
         self._call_seconds[k] += seconds
 
-    def _conjunction(self, batch: pa.RecordBatch) -> Rows:
-        """Return the rows of a slice that all conditions accept."""
+    def _conjunction(self, batch: pa.RecordBatch, first: int, failing: dict[int, tuple[int, str]]) -> Rows:
+        """Return the rows of a slice that no condition rejects, and note those on which one fails.
+
+        first   added to their numbers there
+        """
         rows: Rows | None = None  # the rows of the slice that are in `batch`; None = all
         alive: Mask | None = None  # the rows of `batch` that all conditions so far accept; None = all
         asked = len(batch)
         for place, k in enumerate(self._order):
-            mask, seconds = self._evaluate(k, batch)
+            mask, own, seconds = self._evaluate(k, batch)
+            for row, reason in own.items():
+                number = first + (row if rows is None else int(rows[row]))
+                failing[number] = min(failing.get(number, (k, reason)), (k, reason))
             alive = mask if alive is None else alive & mask
             accepted = int(np.count_nonzero(alive))
             self._record(k, asked, accepted, seconds)

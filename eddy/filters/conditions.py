@@ -15,11 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters.faults import FAILURES, others, reasons
 from stairs.errors import InputError, QueryError
-from stairs.plain_types import no_rows
-
-FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError)
-"""The errors that Arrow raises for an expression that does not fit its rows."""
+from stairs.plain_types import no_rows, taken
 
 Mask = npt.NDArray[np.bool_]
 
@@ -157,11 +155,53 @@ def no_rows_of(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays([no_rows(kind) for kind in schema.types], schema=schema)
 
 
+_SAMPLES: tuple[tuple[Any, ...], ...] = (
+    (None,),
+    (1, "1", b"1", True, [], {}),
+    (7, "2020-02-02", b"seven", False, [], {}),
+)
+"""Values of rows on which an expression is tried: for each row, one of them that fits the type of a column."""
+
+
+def _sample(kind: pa.DataType, values: tuple[Any, ...]) -> pa.Array:
+    for value in values:
+        try:
+            return pa.array([value], kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            continue
+    return pa.nulls(1, kind)
+
+
+def expression_type(expression: pc.Expression, schema: pa.Schema) -> pa.DataType:
+    """Return the type of an expression on rows of a schema. Raises an error of Arrow if the types do not fit.
+
+    Arrow finds some types that do not fit, regular expressions that are none, and constants without a value only when
+    it evaluates a row. So the expression does not fit if it fails on a row of nulls and on other rows for one reason.
+    """
+    kind = evaluated(expression, no_rows_of(schema)).type
+    fault: Exception | None = None
+    for values in _SAMPLES:
+        try:
+            columns = [_sample(one, values) for one in schema.types]
+        except (pa.ArrowException, TypeError):
+            return kind  # Arrow cannot make values of every type
+        try:
+            evaluated(expression, pa.Table.from_arrays(columns, names=schema.names))
+        except FAILURES as error:
+            if fault is not None and str(error) != str(fault):
+                return kind
+            fault = error
+        else:
+            return kind
+    assert fault is not None
+    raise fault
+
+
 def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) -> None:
     """Raise QueryError unless the expression returns a boolean on rows of the schema."""
     columns = f"the columns are {', '.join(schema.names)}"
     try:
-        kind = evaluated(expression, no_rows_of(schema)).type
+        kind = expression_type(expression, schema)
     except FAILURES as error:
         raise QueryError(f"{what} does not fit: {str(error).splitlines()[0]}; {columns}") from error
     if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
@@ -190,13 +230,13 @@ def _as_mask(accepted: pa.Array | pa.ChunkedArray) -> Mask:
     return np.asarray(filled.cast(pa.uint8())).view(np.bool_)
 
 
-def mask_of(predicate: Predicate, batch: pa.RecordBatch, what: str) -> Mask:
-    """Return bool[rows], whether the predicate is true. Raises InputError; `what` names the predicate."""
+def mask_of(predicate: Predicate, batch: pa.RecordBatch, what: str) -> tuple[Mask, dict[int, str]]:
+    """Return bool[rows], whether the predicate is true, and by row why an expression fails on it; it is true there.
+
+    Raises InputError for a function that fails; `what` names the predicate.
+    """
     if isinstance(predicate.function, pc.Expression):
-        try:
-            return _as_mask(evaluated(predicate.function, pa.Table.from_batches([batch])))
-        except FAILURES as error:
-            raise InputError(f"{what}: {error}") from error
+        return _expression_mask(predicate.function, batch, what)
     given = batch if predicate.columns is None else batch.select(list(predicate.columns))
     try:
         answer = predicate.function(given)
@@ -217,4 +257,22 @@ def mask_of(predicate: Predicate, batch: pa.RecordBatch, what: str) -> Mask:
         )
     if len(mask) != len(batch):
         raise InputError(f"{what}: it returned {len(mask)} values for {len(batch)} rows; return one for each row")
-    return mask
+    return mask, {}
+
+
+def _expression_mask(expression: pc.Expression, batch: pa.RecordBatch, what: str) -> tuple[Mask, dict[int, str]]:
+    rows = pa.Table.from_batches([batch])
+    try:
+        return _as_mask(evaluated(expression, rows)), {}
+    except FAILURES:
+        pass
+    try:
+        failing = reasons(lambda part: evaluated(expression, part), rows)
+        rest = others(failing, len(batch))
+        mask = np.ones(len(batch), np.bool_)
+        if len(rest):
+            mask[rest] = _as_mask(evaluated(expression, pa.Table.from_batches([taken(batch, rest)])))
+    except FAILURES as error:
+        # Not of single rows: no column, or a type that Arrow has no code for.
+        raise InputError(f"{what}: {error}") from error
+    return mask, failing

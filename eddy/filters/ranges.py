@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from eddy.filters.conditions import FAILURES, Predicate
+from eddy.filters.conditions import Predicate
+from eddy.filters.faults import FAILURES
 
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 EXACT = 1 << 53

@@ -59,6 +59,10 @@ class OracleStream:
     keep: Callable[[Row], bool | None] | None = None
 
 
+class NoValueError(Exception):
+    """Raised by `OracleQuery.where` for a result for which it has no value: the result fails."""
+
+
 @dataclass(frozen=True)
 class OracleQuery:
     """A query: each equality names two (stream, column) pairs; a multi-column predicate is several of them."""
@@ -98,6 +102,8 @@ class Oracle:
     """The watermark given with the last push, if pushes give one."""
     standing: set[Result] = field(default_factory=set)
     """Results returned, less those ended since."""
+    failed: int = 0
+    """Results for which `where` had no value."""
     _left: list[int] = field(init=False)
     """Per stream, how many tuples had left their window when the standing results were last searched."""
     _fresh: set[Result] = field(default_factory=set)
@@ -171,7 +177,7 @@ class Oracle:
         other.tuples = {name: list(rows) for name, rows in self.tuples.items()}
         other.newest, other.due, other.given = self.newest, self.due, self.given
         other.standing, other._fresh = set(self.standing), set(self._fresh)
-        other._left, other._nests = list(self._left), self._nests
+        other._left, other._nests, other.failed = list(self._left), self._nests, self.failed
         return other
 
     def gone(self, name: str) -> int:
@@ -215,8 +221,15 @@ class Oracle:
 
     def _results(self, name: str, number: int) -> list[Result]:
         """Return the results with one tuple and tuples that are in their windows now."""
-        found, where = self._combinations(name, number) or (), self.query.where
-        return [result for result in found if where is None or where(self.values(result)) is True]
+        return [result for result in self._combinations(name, number) or () if self._accepts(result)]
+
+    def _accepts(self, result: Result) -> bool:
+        """Return whether `where` accepts a result that has come, and count it if it fails."""
+        try:
+            return self.query.where is None or self.query.where(self.values(result)) is True
+        except NoValueError:
+            self.failed += 1
+            return False
 
     def _combinations(self, name: str, number: int, most: int | None = None) -> list[Result] | None:
         """Return the results before the result filter; None if more than `most` combinations come out of some loop."""

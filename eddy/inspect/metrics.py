@@ -24,9 +24,10 @@ Counts = dict[str, Any]
 def metrics(engine: JoinEngine) -> Counts:
     """Return counts since the start.
 
-    Total:     arrivals, inserts, expired, late, late_dropped (late rows dropped before they were collected), probes,
-               matches, combinations (before `where`), results (after it), deleted (results taken back in a changelog),
-               bytes, and late_bytes (the part of `bytes` that late rows take)
+    Total:     arrivals, inserts, expired, late, late_dropped (late rows dropped before they were collected), failed
+               and failed_dropped (the same of joined rows and groups that fail), probes, matches, combinations (before
+               `where`), results (after it), deleted (results taken back in a changelog), bytes, and late_bytes (the
+               part of `bytes` that late rows take)
     "states"   the same for each SteM, by name, with `rows` (live now), `walked` (arrivals with a match at each of their
                leaf hops) and `marks` (keys of which no row has a result, which probes skip)
     "classes"  keys and bytes of each key directory
@@ -57,6 +58,8 @@ def metrics(engine: JoinEngine) -> Counts:
         "expired": sum(state["expired"] for state in states.values()),
         "late": sum(late.counts),
         "late_dropped": sum(late.dropped),
+        "failed": engine.failed.count,
+        "failed_dropped": engine.failed.dropped,
         "probes": sum(hop["probes"] for hop in hops) + int(strategy.past[:, 0].sum()),
         "matches": sum(hop["matches"] for hop in hops) + int(strategy.past[:, 1].sum()),
         "bytes": engine.nbytes,

@@ -7,6 +7,7 @@ from typing import Any
 from eddy.aggregates.storage import groups_to_parts, load_groups
 from eddy.join_engine import JoinEngine
 from eddy.push.grouped import turn
+from eddy.results.failed_rows import FAILED
 from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy
 from eddy.routing.schedule import Scheduled, schedule_of
@@ -29,6 +30,7 @@ def to_parts(engine: JoinEngine) -> Plain:
         "running": engine.strategy.to_parts(),
         "router": engine.router.to_parts(),
         "late": engine.late.rows.to_parts(),
+        "failed": engine.failed.rows.to_parts(),
         "counts": [engine.n_results, engine.n_deleted],
         "schedule": [
             {"at": one.at, "plan": one.tree.text(names), "store": one.store and list(one.store)}
@@ -75,6 +77,7 @@ def load_engine(engine: JoinEngine, parts: Parts) -> None:
     strategy.load_parts(parts.part("running"))
     router.load_parts(parts.part("router"))
     engine.late.rows = LateRows.from_parts(parts.part("late"), [stream.schema for stream in engine.query.streams])
+    engine.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     engine.n_results, engine.n_deleted = parts.integers("counts", 2)
     schedule = []
     for one in parts.items("schedule"):

@@ -94,8 +94,12 @@ def settle(engine: JoinEngine, prepared: Prepared) -> None:
     engine.commit = commit
     finish(engine, commit)
     engine.strategy.history.note_push(commit.inserted, commit.arrivals, seconds + perf_counter() - began)
-    if commit.late.nbytes or arrivals.late:
-        engine.late.settle(arrivals.late, engine.bound.left, arrivals.watermark is not None)
+    try:
+        if commit.late.nbytes or arrivals.late:
+            engine.late.settle(arrivals.late, engine.bound.left, arrivals.watermark is not None)
+    finally:
+        if commit.failed.nbytes or commit.new_failed:
+            engine.failed.settle(commit.new_failed, engine.bound.left - engine.late.rows.nbytes)
 
 
 def computed(engine: JoinEngine, arrivals: Arrivals) -> CommitRecord:
@@ -128,6 +132,7 @@ def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitR
     began = 0.0 if rings is None else thread_time()
     inserted = deleted = 0
     groups = None
+    failed: tuple[pa.RecordBatch, ...] = ()
     if rings is not None and rings.choice.on and taken:
         changes, found, table, groups = by_rings(engine, arrivals, only_kept)
     else:
@@ -136,7 +141,7 @@ def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitR
         if engine.options.ordered:
             put_in_order(engine.modules, arrivals.order)
         made = engine.output.make(engine.found)
-        table, inserted, deleted = made.table, made.inserted, made.deleted
+        table, inserted, deleted, failed = made.table, made.inserted, made.deleted, made.failed
         found = inserted + deleted
         if engine.groups is not None:
             passed = engine.watermark if arrivals.watermark is None else arrivals.watermark
@@ -144,18 +149,23 @@ def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitR
     if rings is not None:
         rings.choice.note(taken, found, thread_time() - began)
     position = engine.position + taken
+    if groups is not None:
+        failed = (*failed, *groups.failed)
+    new_failed = engine.failed.added(failed)
     return CommitRecord(
         position,
         engine.n_results + inserted,
         engine.n_deleted + deleted,
         schedule_of(engine.schedule[changes:]) if changes else engine.schedule,
         engine.late.rows.with_added(arrivals.late),
+        engine.failed.rows.with_added(new_failed),
         LastPush(position, table),
         engine.pushes + 1,
         taken,
         inserted,
         None,
         groups,
+        new_failed,
     )
 
 
@@ -184,6 +194,7 @@ def load(engine: JoinEngine, batches: Pushed, watermark: int | None) -> None:
         engine.n_deleted,
         engine.schedule,
         engine.late.rows,
+        engine.failed.rows,
         None,
         engine.pushes,
     )

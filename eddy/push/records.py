@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
 from sortedcontainers import SortedKeyList
 
 from eddy.aggregates.groups import GroupsCommit
+from eddy.results.failed_rows import FailedBatch
 from eddy.results.late_rows import LateRows
 from jisc.strategies.base import Savepoint
 
@@ -34,7 +37,8 @@ class CommitRecord(NamedTuple):
     """The engine after a push, or after earlier arrivals were loaded (then `last` is None).
 
     position, results, deleted, pushes   counts since the start
-    schedule, late      transitions to come, late rows
+    schedule, late, failed   transitions to come, late rows, failed rows
+    new_failed          the failed rows of this push, which are in `failed` already
     arrivals, inserted  figures of this push
     savepoint           where its strategy starts again with empty states; None = states are as the push left them
     groups              what commits the groups of a query with aggregates; None = none
@@ -45,9 +49,11 @@ class CommitRecord(NamedTuple):
     deleted: int
     schedule: SortedKeyList
     late: LateRows
+    failed: LateRows
     last: LastPush | None = None
     pushes: int = 0
     arrivals: int = 0
     inserted: int = 0
     savepoint: Savepoint | None = None
     groups: GroupsCommit | None = None
+    new_failed: Mapping[int, FailedBatch] = MappingProxyType({})

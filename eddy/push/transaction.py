@@ -30,7 +30,7 @@ def finish(engine: JoinEngine, commit: CommitRecord) -> None:
     payload.commit()
     modules.figures[M_ARRIVALS] = commit.position
     engine.n_results, engine.n_deleted = commit.results, commit.deleted
-    engine.schedule, engine.late.rows = commit.schedule, commit.late
+    engine.schedule, engine.late.rows, engine.failed.rows = commit.schedule, commit.late, commit.failed
     engine.last, engine.pushes = commit.last, commit.pushes
     if engine.groups is not None and commit.groups is not None:
         engine.groups.commit(commit.groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from eddy.queries.version import Version
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
+from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
@@ -50,6 +52,7 @@ class _Done(NamedTuple):
     late: dict[str, int]
     last: LastPush
     counts: dict[RunningQuery, int]
+    failed: dict[RunningQuery, LateRows]
 
 
 class Engine(Uncopied):
@@ -194,14 +197,15 @@ class Engine(Uncopied):
         shared_bytes  SteMs that several joins share
         joins         of each join: `streams`, `queries`, `plan`, `shared`, `bytes` of SteMs of its own, and the
                       `seconds` of its pushes until results were shared out
-        queries       by name: `state`, `results` so far, and the `filter_seconds` of conditions that are asked for this
-                      query alone
+        queries       by name: `state`, `results` and `failed` rows so far, and the `filter_seconds` of conditions that
+                      are asked for this query alone
         """
         owners = self.joins.owners
         queries = {
             name: {
                 "state": one.state,
                 "results": one.n_results,
+                "failed": one.failed_count,
                 "filter_seconds": sum(owners[own].seconds for own in one.live if own in owners),
             }
             for name, one in self._queries.items()
@@ -228,8 +232,8 @@ class Engine(Uncopied):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all state: SteMs, stored states, groups, and the rows that are kept for later starts."""
-        return self.joins.nbytes
+        """Bytes of all state: SteMs, stored states, groups, failed rows, and rows that are kept for later starts."""
+        return self.joins.nbytes + sum(one.failures.rows.nbytes for one in self._queries.values())
 
     @in_turn
     def explain(self, format: Format = "text") -> str:
@@ -263,8 +267,9 @@ class Engine(Uncopied):
         """Take arrivals in; return the results of each query that runs or ends in this push, by its name.
 
         Arguments and order as in `Runtime.push`, with the streams numbered as in the engine. While a query changes, the
-        results of its versions are in one table; columns that one of them lacks are null. Raises InputError for rows
-        that do not fit the streams, and for a condition of a query that fails. After any exception the push has
+        results of its versions are in one table; columns that one of them lacks are null. Joined rows and groups for
+        which an expression of a query has no value are left out; `RunningQuery.failed` returns them. Raises InputError
+        for rows that do not fit the streams, and for a function of a query that fails. After any exception the push has
         happened in whole or not at all: `position` and `last_push` report which.
         """
         admitted = self.sources.admit(batches, order, max(self.newest))
@@ -276,7 +281,10 @@ class Engine(Uncopied):
         for one in live:
             one.begin(push)
         finds = {family: (own, family.shares(push.first, own)) for family, own in found.items()}
-        results = {one.name: one.results(push, finds, alone) for one in live}
+        made = {one: one.results(push, finds, alone) for one in live}
+        results = {one.name: table for one, (table, _) in made.items()}
+        new_failed = {one: one.failures.added(batches) for one, (_, batches) in made.items()}
+        failed = {one: one.failures.rows.with_added(new) for one, new in new_failed.items()}
         newest = [
             before if times is None or not len(times) else max(before, int(times.max()))
             for before, times in zip(self.newest, push.times, strict=True)
@@ -285,8 +293,12 @@ class Engine(Uncopied):
         for i, rows in admitted.late.items():
             late[self.sources.graph.names[i]] += rows.n_rows
         counts = {one: one.n_results + results[one.name].num_rows for one in live}
-        self._done = _Done(push, prepared, newest, late, LastPush(push.end, results), counts)
+        self._done = _Done(push, prepared, newest, late, LastPush(push.end, results), counts, failed)
         self._finish(self._done)
+        with ExitStack() as after:
+            for one, new in reversed(new_failed.items()):
+                if new or one.failures.rows.nbytes:
+                    after.callback(one.failures.settle, new, float("inf"))
         return results
 
     def _finish(self, done: _Done) -> None:
@@ -294,6 +306,7 @@ class Engine(Uncopied):
         self.joins.settle(done.push, done.prepared)
         for one, count in done.counts.items():
             one.n_results = count
+            one.failures.rows = done.failed[one]
         self.newest, self._late, self._last = done.newest, done.late, done.last
         self._running = {name: one for name, one in self._running.items() if one.live}
         self.joins.forget(max(self.newest) - self.sources.graph.lateness)
@@ -376,6 +389,11 @@ class Engine(Uncopied):
         found = [self.joins.owners[one].grouping for one in query.live]
         tables = [one.now() for one in found if one is not None] or [query.query.output_schema.empty_table()]
         return pa.concat_tables(tables, promote_options="default")
+
+    @in_turn
+    def failed_of(self, query: RunningQuery) -> pa.Table:
+        """Return the failed rows of a query, and store none; see `RunningQuery.failed`."""
+        return query.failures.table()
 
     @in_turn
     def change_plan(self, join: Family | LoneJoin, plan: str) -> None:

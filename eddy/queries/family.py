@@ -316,8 +316,9 @@ class Family:
         filters = self._shared[1]
         assert filters is not None
         rows = dict(zip(running, filters.share(len(found), found.values), strict=True))
+        faults = {}
         for one in running:
             if one.asks_more:
                 own = rows[one]
-                rows[one] = one.accepted(found, np.arange(len(found)) if own is None else own)
-        return Shares(found, rows)
+                rows[one], faults[one] = one.accepted(found, np.arange(len(found)) if own is None else own)
+        return Shares(found, rows, faults)

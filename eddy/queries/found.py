@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eddy.filters.faults import Faults, others
 from eddy.filters.ranges import Codes
 from eddy.ingest.validation import checked_times
 from eddy.queries.sources import POSITION, one_batch
@@ -40,6 +42,11 @@ class Found:
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns of components."""
+        return list(self._columns)
 
     @cached_property
     def first(self) -> Codes:
@@ -83,28 +90,54 @@ class Found:
         return self._ages[name]
 
 
+class Owned(NamedTuple):
+    """The rows that a version gives in a push, a position for each, and rows of `FAILED` of what fails."""
+
+    table: pa.Table
+    places: npt.NDArray[np.int64]
+    failed: tuple[pa.RecordBatch, ...] = ()
+
+
 class Shares:
     """The results of a family, divided among its versions.
 
     The results of versions that need the same columns lie in one block of memory, which lives as long as any of their
     tables does.
+
+    rows     by version the combinations that it accepts, None for all
+    faults   by version those that fail
     """
 
-    def __init__(self, found: Found, rows: Mapping[Owner, npt.NDArray[np.int64] | None]) -> None:
+    def __init__(
+        self,
+        found: Found,
+        rows: Mapping[Owner, npt.NDArray[np.int64] | None],
+        faults: Mapping[Owner, Faults] = MappingProxyType({}),
+    ) -> None:
         self._found = found
         self._rows = dict(rows)
         self._tables: dict[Owner, pa.Table] = {}
+        self._faults = {owner: dict(own) for owner, own in faults.items()}
         together: dict[tuple[str, ...], list[tuple[Owner, npt.NDArray[np.int64]]]] = {}
         for owner, own in rows.items():
             if own is None:
-                self._tables[owner] = owner.output(found.batch(owner.needed, None))
+                self._make(owner, found.batch(owner.needed, None))
             elif len(own):
                 together.setdefault(owner.needed, []).append((owner, own))
         for columns, group in together.items():
             block, begin = found.batch(columns, np.concatenate([own for _, own in group])), 0
             for owner, own in group:
-                self._tables[owner] = owner.output(block.slice(begin, len(own)))
+                self._make(owner, block.slice(begin, len(own)))
                 begin += len(own)
+
+    def _make(self, owner: Owner, batch: pa.RecordBatch) -> None:
+        """Make the results of a version, given the columns that it needs."""
+        self._tables[owner], failing = owner.output(batch)
+        if failing:
+            rows = self.rows(owner)
+            own = self._faults.setdefault(owner, {})
+            own.update((int(rows[row]), fault) for row, fault in failing.items())
+            self._rows[owner] = rows[others(failing, len(rows))]
 
     def table(self, owner: Owner) -> pa.Table:
         """Return the results of a version."""
@@ -116,11 +149,20 @@ class Shares:
         rows = self._rows.get(owner, np.zeros(0, np.int64))
         return np.arange(len(self._found)) if rows is None else rows
 
-    def within_bounds(self, owner: Owner) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    def failed(self, owner: Owner) -> tuple[pa.RecordBatch, ...]:
+        """Return the rows of `FAILED` of a version, within the bounds that it has by now."""
+        faults = self._faults.get(owner)
+        if not faults:
+            return ()
+        within = owner.within_bounds(self._found, np.array(list(faults), np.int64)).tolist()
+        kept = {row: fault for (row, fault), keep in zip(faults.items(), within, strict=True) if keep}
+        return tuple(owner.failed(self._found, dict(sorted(kept.items())))) if kept else ()
+
+    def within_bounds(self, owner: Owner) -> Owned:
         """Return the results within the bounds that a version has by now, and the position of each."""
         rows, table = self.rows(owner), self.table(owner)
         if len(rows):
             keep = owner.within_bounds(self._found, rows)
             if not keep.all():
                 rows, table = rows[keep], table.filter(pa.array(keep))
-        return table, self._found.last[rows]
+        return Owned(table, self._found.last[rows], self.failed(owner))

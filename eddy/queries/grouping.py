@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from eddy.aggregates.groups import Groups, GroupsCommit
 from eddy.queries.drain import DrainByWindows
+from eddy.queries.found import Owned
 from eddy.queries.sources import Push
 from eddy.queries.version import Version
 from stairs.graph import FOREVER
@@ -48,7 +49,7 @@ class Grouping:
         """Bytes of the groups."""
         return self._groups.nbytes
 
-    def follow(self, table: pa.Table, push: Push) -> tuple[pa.Table, Int64s]:
+    def follow(self, table: pa.Table, push: Push) -> Owned:
         """Take the results of a push that the version owns; return the rows of its windows, and the arrival of each.
 
         `settle` or `roll_back` follows. Ends the version if it drains and this is over.
@@ -56,7 +57,7 @@ class Grouping:
         version, groups = self._version, self._groups
         assert version.start is not None
         if version.start > push.end:
-            return version.query.output_schema.empty_table(), np.zeros(0, np.int64)
+            return Owned(version.query.output_schema.empty_table(), np.zeros(0, np.int64))
         after = push.clock_at(version.start) if self._after is None else self._after
         until = FOREVER
         if isinstance(version.drain, DrainByWindows) and version.drain.greatest is not None:
@@ -69,6 +70,7 @@ class Grouping:
         )
         self._open = done, after
         places = self._given_at(push, given.ends)
+        failed, windows = done.failed[: len(done.failed) - len(given.failed)], given.failed
         if version.drain is not None and version.drain.at <= push.end:
             end = done.progress.limit if until == -FOREVER else groups.open_until(until, done.progress.limit)
             if end is not None and end <= done.progress.limit:
@@ -77,8 +79,11 @@ class Grouping:
         if version.stop is not None:
             kept = np.flatnonzero(places < version.stop)
             found, places = found.take(pa.array(kept)), places[kept]
+            at = self._given_at(push, np.array([end for end, _ in windows], np.int64))
+            windows = tuple(one for one, place in zip(windows, at.tolist(), strict=True) if place < version.stop)
         order = np.argsort(places, kind="stable")
-        return found.take(pa.array(order)), places[order]
+        failed = (*failed, *(one for _, one in windows))
+        return Owned(found.take(pa.array(order)), places[order], failed)
 
     def _given_at(self, push: Push, ends: Int64s) -> Int64s:
         """Return the arrivals of a push with which windows of some ends are given."""

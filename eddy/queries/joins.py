@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from eddy.push.push import Prepared
 from eddy.queries.family import Family, family_key
-from eddy.queries.found import Found
+from eddy.queries.found import Found, Owned
 from eddy.queries.grouping import Grouping
 from eddy.queries.kept import Kept, Need
-from eddy.queries.lone_join import Given, LoneJoin, Output, is_alone
+from eddy.queries.lone_join import LoneJoin, Output, is_alone
 from eddy.queries.owner import Owner
 from eddy.queries.sharing import Sharing
 from eddy.queries.sources import Push, Sources
@@ -39,7 +39,7 @@ class Finds(NamedTuple):
 
     found: dict[Family, Found]
     prepared: dict[Family, Prepared]
-    alone: dict[Version, Given]
+    alone: dict[Version, Owned]
 
 
 class Joins:

@@ -30,7 +30,7 @@ class _Chunk(NamedTuple):
         if filter is None:
             return len(self.rows)
         if filter not in self.passing:
-            self.passing[filter] = len(filter.accepted(self.rows))
+            self.passing[filter] = len(filter.divided(self.rows)[0])
         return self.passing[filter]
 
 

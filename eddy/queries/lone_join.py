@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import thread_time
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.branches.records import Commit
@@ -29,12 +28,14 @@ from eddy.log import endless_told
 from eddy.push.push import Prepared, prepare, settle
 from eddy.push.transaction import recover, roll_back
 from eddy.queries.changes import CHANGES, How
+from eddy.queries.found import Owned
 from eddy.queries.kept import Kept, Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.queries.version import Version
 from eddy.query.branches import BranchedQuery
 from eddy.query.computed import Computed
 from eddy.query.query import Query
+from eddy.results.failed_rows import FAILED
 from eddy.runtime import Runtime
 from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER, Window, WindowKind
@@ -49,13 +50,6 @@ CHANGES_ALONE: dict[Output, tuple[How, ...]] = {
 A handover of a changelog would take back results that the new version never gave. A drain of rows without partners, or
 at a result whose place is not known, would need rows of both versions to decide.
 """
-
-
-class Given(NamedTuple):
-    """The rows of a version in a push, and a position for each, that of the first arrival that may cause it."""
-
-    table: pa.Table
-    places: npt.NDArray[np.int64]
 
 
 def is_alone(query: Query, output: Output) -> bool:
@@ -164,7 +158,7 @@ class LoneJoin:
 
     # Pushes
 
-    def prepare(self, push: Push, kept: Sequence[Kept]) -> Given:
+    def prepare(self, push: Push, kept: Sequence[Kept]) -> Owned:
         """Compute what the version gives in a push, which has not happened yet: `settle` or `roll_back` follows.
 
         kept   per stream of the engine the rows before the push
@@ -173,7 +167,7 @@ class LoneJoin:
         start = push.end if version.start is None else max(version.start, push.first)
         stop = push.end if version.stop is None else min(version.stop, push.end)
         if start >= stop:
-            return Given(self.output_schema.empty_table(), np.zeros(0, np.int64))
+            return Owned(self.output_schema.empty_table(), np.zeros(0, np.int64))
         self._open = None
         if not self.begun and version.warm:
             self._load(push, start, kept)
@@ -185,14 +179,19 @@ class LoneJoin:
         runtime, order = self.runtime, np.ascontiguousarray(order[order < 255])
         if isinstance(runtime, BranchedRuntime):
             _, commit = runtime._engine.prepare(batches, order, watermark)
-            self._open, last = commit, commit.last
+            # The query of the engine keeps the failed rows.
+            self._open = commit._replace(failed=runtime._engine.failed.rows, new_failed={})
+            last, failed = commit.last, commit.new_failed
         else:
-            self._open = prepare(runtime._engine, batches, order, watermark)
-            last = self._open.commit.last
+            prepared = prepare(runtime._engine, batches, order, watermark)
+            last, failed = prepared.commit.last, prepared.commit.new_failed
+            commit_alone = prepared.commit._replace(failed=runtime._engine.failed.rows, new_failed={})
+            self._open = prepared._replace(commit=commit_alone)
         assert last is not None
         table = self._owned(last.results)
         self.seconds += thread_time() - began
-        return Given(table, np.full(table.num_rows, start))
+        rows = [self._failed(one.rows) for one in failed.values() if one.rows is not None]
+        return Owned(table, np.full(table.num_rows, start), tuple(rows))
 
     def _rows(self, push: Push, start: int, stop: int) -> dict[str, pa.RecordBatch]:
         """Return the rows of a push from one position to another."""
@@ -230,6 +229,15 @@ class LoneJoin:
             places = [np.asarray(table.column(f"{POSITION}.{name}")) for name in self.names]
             table = table.filter(pa.array(np.minimum.reduce(places) < drain.at))
         return table.select(self.output_schema.names)
+
+    def _failed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the failed rows of a push that the version owns, without the positions of components."""
+        found = []
+        for one in rows.to_pylist():
+            places = [int(value) for name, value in one["row"] if name.endswith(f".{POSITION}")]
+            if self.version.drain is None or not places or min(places) < self.version.drain.at:
+                found.append({**one, "row": [pair for pair in one["row"] if not pair[0].endswith(f".{POSITION}")]})
+        return pa.RecordBatch.from_pylist(found, schema=FAILED)
 
     def settle(self) -> None:
         """Let a prepared push happen. It may be repeated."""

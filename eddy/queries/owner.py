@@ -14,11 +14,13 @@ import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Predicate
+from eddy.filters.faults import Faults
 from eddy.filters.ranges import GREATEST, LEAST, Range, ranges_of
-from eddy.queries.found import AGE, FIRST, LAST, Found
+from eddy.queries.found import AGE, FIRST, LAST, Found, Owned
 from eddy.queries.grouping import Grouping
 from eddy.queries.version import Version
 from eddy.query.windows import Rows
+from eddy.results.failed_rows import failed_batch
 from stairs.graph import WindowKind
 
 if TYPE_CHECKING:
@@ -99,13 +101,16 @@ class Owner:
             keep &= (places >= low) & (places <= high)
         return keep
 
-    def owned(self, shares: Shares, push: Push) -> tuple[pa.Table, Positions]:
+    def owned(self, shares: Shares, push: Push) -> Owned:
         """Return what the version gives of a push: its results, or the windows of its groups; and the arrival of each.
 
         shares   of the results of its family
         """
-        table, places = shares.within_bounds(self)
-        return (table, places) if self.grouping is None else self.grouping.follow(table, push)
+        owned = shares.within_bounds(self)
+        if self.grouping is None:
+            return owned
+        found = self.grouping.follow(owned.table, push)
+        return found._replace(failed=(*owned.failed, *found.failed))
 
     def windows(self) -> list[Range]:
         """Return the greatest ages of its components, where its family has a wider window."""
@@ -127,20 +132,43 @@ class Owner:
         own = [*self._filters.values(), *([] if self._where is None else [self._where])]
         return sum(one.seconds for one in own)
 
-    def accepted(self, found: Found, rows: Positions) -> Positions:
-        """Return the rows for which the conditions hold that are no ranges."""
+    def accepted(self, found: Found, rows: Positions) -> tuple[Positions, Faults]:
+        """Return the rows for which the conditions hold that are no ranges, and the faults of those that fail."""
+        faults = Faults()
         for stream in self.query.streams:
-            if stream.name in self._filters and len(rows):
+            if stream.name in self._filters:
                 columns = self._filtered[stream.name]
-                batch = found.batch([f"{stream.name}.{column}" for column in columns], rows, columns)
-                rows = rows[self._filters[stream.name].accepted(batch)]
-        if self._where is not None and len(rows):
+                names = [f"{stream.name}.{column}" for column in columns]
+                rows = _divided(self._filters[stream.name], "filter", found.batch(names, rows, columns), rows, faults)
+        if self._where is not None:
             columns = list(dict.fromkeys(f"{stream}.{column}" for stream, column in self.query.where_columns))
-            rows = rows[self._where.accepted(found.batch(columns, rows))]
-        return rows
+            rows = _divided(self._where, "where", found.batch(columns, rows), rows, faults)
+        if faults:
+            alive = set(rows.tolist())
+            faults = {row: fault for row, fault in sorted(faults.items()) if row in alive}
+            rows = rows[~np.isin(rows, list(faults))]
+        return rows, faults
 
-    def output(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return the results, given the needed columns of their rows. O(columns), and expressions."""
+    def failed(self, found: Found, faults: Faults) -> list[pa.RecordBatch]:
+        """Return the rows of `FAILED` of combinations, given the faults of each."""
+        read = sorted(self.read.intersection(found.columns))
+        batch = found.batch(read, np.array(list(faults), np.int64))
+        return failed_batch(dict(enumerate(faults.values())), dict(zip(read, batch.columns, strict=True)))
+
+    def output(self, batch: pa.RecordBatch) -> tuple[pa.Table, Faults]:
+        """Return the results, given the needed columns of their rows, and the rows that fail.
+
+        O(columns), and expressions.
+        """
         place = {name: k for k, name in enumerate(self.needed)}
         columns = [batch.column(place[f"{stream}.{column}"]) for stream, column in self.query.select.values()]
-        return pa.Table.from_arrays(self.query.output(columns, len(batch)), schema=self.query.row_schema)
+        made, faults = self.query.output(columns, len(batch))
+        return pa.Table.from_arrays(made, schema=self.query.row_schema), faults
+
+
+def _divided(accepts: AdaptiveFilter, kind: str, batch: pa.RecordBatch, rows: Positions, faults: Faults) -> Positions:
+    """Return those of some rows that a filter does not reject, and note those that fail, unless they failed before."""
+    kept, failing = accepts.divided(batch)
+    for row, fault in accepts.faults(failing, kind).items():
+        faults.setdefault(int(rows[row]), fault)
+    return rows[np.sort(np.concatenate([kept, list(failing)]).astype(np.int64)) if failing else kept]

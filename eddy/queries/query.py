@@ -11,12 +11,13 @@ import pyarrow as pa
 from eddy.log import log_endless
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
-from eddy.queries.found import Found, Shares
+from eddy.queries.found import Found, Owned, Shares
 from eddy.queries.life import Life, Stop, Succession
-from eddy.queries.lone_join import Given, LoneJoin, Output, check_change, check_drain
-from eddy.queries.owner import Positions
+from eddy.queries.lone_join import LoneJoin, Output, check_change, check_drain
 from eddy.queries.version import Version
 from eddy.query.query import Query
+from eddy.results.failed_output import FailedOutput
+from eddy.results.late_rows import LateRows
 from eddy.show.describe import planned
 from eddy.show.html import drawn
 from eddy.uncopied import Uncopied
@@ -40,6 +41,8 @@ class RunningQuery(Life, Uncopied):
         self._held: dict[Version, list[pa.Table]] = {}
         self.n_results = 0
         """The results so far."""
+        self.failures = FailedOutput(version.query)
+        """The failed rows of all versions."""
 
     def __repr__(self) -> str:
         return f"RunningQuery({self.name!r}, {self.state}, {self.n_results:,} results, {self.query!r})"
@@ -111,6 +114,22 @@ class RunningQuery(Life, Uncopied):
         """
         return self._engine.groups_of(self)
 
+    def failed(self) -> pa.Table:
+        """Return the failed rows of all versions kept since the last call, and remove them; see `Runtime.failed`.
+
+        A stream's filter is asked for joined rows here, so these include rows of kind "filter".
+        """
+        return self._engine.failed_of(self)
+
+    def last_failed(self) -> pa.Table | None:
+        """Return the rows that `failed` removed since the last push, None if it removed none."""
+        return self.failures.last_table()
+
+    @property
+    def failed_count(self) -> int:
+        """The number of failed rows since the start, kept or not."""
+        return self.failures.count
+
     @property
     def last_element(self) -> int:
         """The position of the newest control element."""
@@ -128,11 +147,12 @@ class RunningQuery(Life, Uncopied):
         held: Mapping[Version, pa.Table],
         last_element: int,
         n_results: int,
+        failed: LateRows,
     ) -> None:
         """Continue where another one was."""
         self.resume(versions, successions)
         self._held = {version: [table] for version, table in held.items()}
-        self._last_element, self.n_results = last_element, n_results
+        self._last_element, self.n_results, self.failures.rows = last_element, n_results, failed
 
     # Its plan
 
@@ -163,9 +183,9 @@ class RunningQuery(Life, Uncopied):
             one.note(push)
 
     def results(
-        self, push: Push, finds: Mapping[Family, tuple[Found, Shares]], alone: Mapping[Version, Given]
-    ) -> pa.Table:
-        """Return the results of a push.
+        self, push: Push, finds: Mapping[Family, tuple[Found, Shares]], alone: Mapping[Version, Owned]
+    ) -> tuple[pa.Table, list[pa.RecordBatch]]:
+        """Return the results of a push, and rows of `FAILED`.
 
         finds   what the join of each family found, and what each version gets of it
         alone   what versions with joins of their own give
@@ -175,15 +195,18 @@ class RunningQuery(Life, Uncopied):
         if len(giving) == 1 and not self.successions and not self._held:
             (one,) = giving
             if one in alone:
-                return alone[one].table
+                return alone[one].table, list(alone[one].failed)
             owner, shares = owners[one], finds[owners[one].family][1]
-            return shares.table(owner) if owner.grouping is None else owner.owned(shares, push)[0]
-        parts: dict[Version, tuple[pa.Table, Positions]] = {}
+            if owner.grouping is None:
+                return shares.table(owner), list(shares.failed(owner))
+            owned = owner.owned(shares, push)
+            return owned.table, list(owned.failed)
+        parts: dict[Version, Owned] = {}
         for one in reversed(giving):
             parts[one] = alone[one] if one in alone else owners[one].owned(finds[owners[one].family][1], push)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
-            if len(parts[one][1]):
-                self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
+            if len(parts[one].places):
+                self.at_result(one, int(parts[one].places[0]), lambda old: old.note(push))
         while started := self.start_waiting():
             for one in started:
                 one.note(push)
@@ -191,14 +214,16 @@ class RunningQuery(Life, Uncopied):
                 if one.gives_from(push.first):
                     parts[one] = owner.owned(owner.family.shares(push.first, finds[owner.family][0], [owner]), push)
         # A change may have found that the query had ended.
-        return self._merged({one: part for one, part in parts.items() if one.ended is None or one.ended != one.start})
+        parts = {one: part for one, part in parts.items() if one.ended is None or one.ended != one.start}
+        failed = [batch for version in self._versions if version in parts for batch in parts[version].failed]
+        return self._merged(parts), failed
 
     @property
     def may_change(self) -> bool:
         """Whether a push may change its versions or what it holds."""
         return bool(self.successions or self._held) or any(one.stop is not None or one.drain for one in self.live)
 
-    def _merged(self, parts: Mapping[Version, tuple[pa.Table, Positions]]) -> pa.Table:
+    def _merged(self, parts: Mapping[Version, Owned]) -> pa.Table:
         """Return the results of all versions in the order in which they are given out.
 
         That is the order of their last components. Results of a version that is held wait until the old ones have
@@ -209,14 +234,14 @@ class RunningQuery(Life, Uncopied):
             release = self._release(version)
             if release is None:
                 if version in parts:
-                    held[version] = [*held.get(version, []), parts[version][0]]
+                    held[version] = [*held.get(version, []), parts[version].table]
                 continue
             before = 2 * release - 1  # after the results of earlier arrivals, before those of this one
             for table in held.pop(version, []):
                 tables.append(table)
                 keys.append(np.full(table.num_rows, before))
             if version in parts:
-                table, places = parts[version]
+                table, places, _ = parts[version]
                 tables.append(table)
                 keys.append(np.maximum(2 * places, before))
         self._held = held

@@ -24,6 +24,8 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.text import difference
+from eddy.results.failed_rows import FAILED
+from eddy.results.late_rows import LateRows
 from eddy.routing.policies import POLICIES, Policy
 from eddy.runtime import Runtime
 from eddy.snapshot.checked_sections import CheckedSections
@@ -133,7 +135,7 @@ class _Reader:
             for version in one["versions"]
             if version["ended"] is None and (one["output"] == "changelog" or version["query"]["branches"])
         }
-        sections.check_names(wanted, set())
+        sections.check_names(wanted, {f"query {q} failed" for q in range(len(header["queries"]))})
 
     def rows(self) -> None:
         """Restore the rows that are kept, and the figures of the streams."""
@@ -242,8 +244,16 @@ class _Reader:
                 batches = self._batches(f"query {q} held {version.number}", schema, one["held"])
                 held[version] = pa.Table.from_batches(batches, schema)
         changes = [Succession(by_number[old], by_number[new], how, at) for old, new, how, at in links]
-        found.resume_with(versions, changes, held, saved["element"], saved["results"])
+        failed = self._failed(q, saved["failed"])
+        found.resume_with(versions, changes, held, saved["element"], saved["results"], failed)
         return found
+
+    def _failed(self, q: int, counts: Sequence[int]) -> LateRows:
+        """Return the failed rows of a query, given their number and that of dropped ones."""
+        count, dropped = counts
+        _require(dropped <= count, "more failed rows were dropped than there were")
+        batches = self._sections.batches(f"query {q} failed", plain_schema(FAILED), count)
+        return LateRows.restored([batches], [count], [dropped])
 
     def _version(self, name: str, one: Mapping[str, Any], query: Query, links: Sequence[Any]) -> Version:
         engine, where, position = self._engine, f"query {name!r}, version {one['number']}", self._header["position"]

@@ -19,6 +19,7 @@ from eddy.queries.version import Version
 from eddy.query.stream import Stream
 from eddy.query.text import QUERY_FORM, query_text, type_text
 from eddy.snapshot.header import OUTPUTS
+from eddy.snapshot.snapshot import failed_bytes
 from eddy.storage.arrow_bytes import ArrowBytesError, write_batches
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
 from eddy.storage.sections import FileKind, pack
@@ -30,7 +31,7 @@ from stairs.plain_types import plain_schema, to_plain
 if TYPE_CHECKING:
     from eddy.queries.engine import Engine
 
-KIND = FileKind("snapshot of an engine", b"eddyengn", 2, SnapshotError, "Engine.snapshot()", "restore")
+KIND = FileKind("snapshot of an engine", b"eddyengn", 3, SnapshotError, "Engine.snapshot()", "restore")
 OPTIONS: dict[str, Form] = {
     "strategy": one_of(STRATEGIES),
     "policy": text,
@@ -70,6 +71,7 @@ FORM = fields(
                     "output": one_of(OUTPUTS),
                     "results": _COUNT,
                     "element": _COUNT,
+                    "failed": row_of(_COUNT, _COUNT),
                     "versions": list_of(
                         fields(
                             {
@@ -163,6 +165,8 @@ def engine_snapshot(engine: Engine) -> bytes:
                 place = f"query {one.name}, results that wait"
                 batches = held.combine_chunks().to_batches()
                 sections[f"query {q} held {version.number}"] = _bytes(held.schema, batches, place)
+        if one.failures.rows.batches(0):
+            sections[f"query {q} failed"] = failed_bytes(one.failures.rows)
         links = [[link.old.number, link.new.number, link.how, link.at] for link in one.successions]
         queries.append(
             {
@@ -170,6 +174,7 @@ def engine_snapshot(engine: Engine) -> bytes:
                 "output": one.output,
                 "results": one.n_results,
                 "element": one.last_element,
+                "failed": [one.failed_count, one.failures.dropped],
                 "versions": versions,
                 "successions": links,
             }

@@ -11,14 +11,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from eddy.filters.conditions import (
-    FAILURES,
     Filter,
     Predicate,
     columns_read,
     conditions,
-    evaluated,
-    no_rows_of,
+    expression_type,
 )
+from eddy.filters.faults import FAILURES
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
 from eddy.query.key_types import key_type_of
 from eddy.query.stream import PRESENCE, readable_name
@@ -212,7 +211,7 @@ class Aggregation:
         """Return the number of an argument among the inputs; value: it must be of a type that can be a key."""
         if isinstance(argument, pc.Expression):
             try:
-                kind = evaluated(argument, no_rows_of(self._rows)).type
+                kind = expression_type(argument, self._rows)
             except FAILURES as error:
                 raise QueryError(
                     f"{what} does not fit: {str(error).splitlines()[0]}; the columns are {', '.join(self._rows.names)}"

@@ -22,7 +22,7 @@ from eddy.query.arguments import listed
 from eddy.query.branch import Branch, checked_branches
 from eddy.query.branch_nodes import Node, Path
 from eddy.query.event_time import span_of
-from eddy.query.lateness import LATE_ROWS, Late
+from eddy.query.lateness import LATE_ROWS, Failed, Late
 from eddy.query.parser import parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.query import Query
@@ -78,6 +78,8 @@ class BranchedQuery(Query):
         lateness: int | timedelta = 0,
         late: Late = "keep",
         late_rows: int = LATE_ROWS,
+        failed: Failed = "keep",
+        failed_rows: int = LATE_ROWS,
         **groups: Any,
     ) -> None:
         self.branches = checked_branches(branches)
@@ -93,6 +95,8 @@ class BranchedQuery(Query):
             lateness=lateness,
             late=late,
             late_rows=late_rows,
+            failed=failed,
+            failed_rows=failed_rows,
             **groups,
         )
 

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.filters.conditions import FAILURES, columns_read, project
-from stairs.errors import InputError, QueryError
-from stairs.plain_types import Column, no_rows
+from eddy.filters.conditions import columns_read, expression_type, project
+from eddy.filters.faults import FAILURES, Fault, Faults, others, reasons
+from stairs.errors import QueryError
+from stairs.plain_types import Column, taken
+
+_COUNT = "\0count"
+"""A column that gives rows without other columns their number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +48,16 @@ def computed_type(name: str, one: Computed, schema: pa.Schema) -> tuple[pa.DataT
         else:
             read = [column for column in schema.names if column in one.columns]
         own = pa.schema([schema.field(column) for column in read])
-        (values,) = _evaluated({name: one}, _table(own.names, [no_rows(kind) for kind in own.types], 0))
+        kind = expression_type(one.expression, own.append(pa.field(_COUNT, pa.bool_())))
     except FAILURES as error:
         fault = str(error).splitlines()[0]
         raise QueryError(f"select: output column {name!r}, {one.title}, does not fit: {fault}; {columns}") from error
-    return values.type, read
+    return kind, read
 
 
 def _table(names: Sequence[str], columns: Sequence[Column], count: int) -> pa.Table:
     """Return a table of columns. A table without columns has no rows, so it has one more."""
-    return pa.Table.from_arrays([*columns, pa.nulls(count, pa.bool_())], names=[*names, "\0count"])
+    return pa.Table.from_arrays([*columns, pa.nulls(count, pa.bool_())], names=[*names, _COUNT])
 
 
 def _evaluated(chosen: Mapping[str, Computed], rows: pa.Table) -> list[pa.ChunkedArray]:
@@ -61,19 +65,25 @@ def _evaluated(chosen: Mapping[str, Computed], rows: pa.Table) -> list[pa.Chunke
     return list(project({name: one.expression for name, one in chosen.items()}, rows).columns)
 
 
-def compute(chosen: Mapping[str, Computed], columns: Mapping[str, Column], count: int) -> dict[str, pa.ChunkedArray]:
-    """Return output columns by name, given the columns that they read, of `count` rows each. Raises InputError."""
+def compute(
+    chosen: Mapping[str, Computed], columns: Mapping[str, Column], count: int
+) -> tuple[dict[str, Column], Faults]:
+    """Return output columns by name, given the columns that they read, of `count` rows each; and the rows that fail.
+
+    Rows that fail are left out of the columns.
+    """
     rows = _table(list(columns), list(columns.values()), count)
     try:
-        return dict(zip(chosen, _evaluated(chosen, rows), strict=True))
+        return dict(zip(chosen, _evaluated(chosen, rows), strict=True)), {}
     except FAILURES:
         # Only an evaluation by itself tells which expression fails.
+        faults: Faults = {}
         for name, one in chosen.items():
-            try:
-                _evaluated({name: one}, rows)
-            except FAILURES as error:
-                raise InputError(
-                    f"select: output column {name!r}, {one.title}, failed on these results: {error}; keep such values"
-                    " out with where="
-                ) from error
-        raise
+            own = reasons(lambda part, name=name, one=one: _evaluated({name: one}, part), rows)  # type: ignore[misc]
+            for row, reason in own.items():
+                faults.setdefault(row, Fault("select", f"{one.title} AS {name}", reason))
+        if not faults:
+            raise
+    kept = others(faults, count)
+    rest = _table(list(columns), [taken(column, kept) for column in columns.values()], len(kept))
+    return dict(zip(chosen, _evaluated(chosen, rest), strict=True)), dict(sorted(faults.items()))

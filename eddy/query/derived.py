@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.filters.conditions import FAILURES, evaluated
+from eddy.filters.conditions import evaluated
+from eddy.filters.faults import FAILURES, reasons
 from stairs.errors import InputError
 
 
@@ -45,21 +47,13 @@ class Derived(str):
         try:
             column = evaluated(self.expression, rows)
         except FAILURES as error:
-            raise self._refusal(rows, stream, error) from error
+            raise self._refusal(rows, stream) from error
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
-    def _refusal(self, rows: pa.Table, stream: str, error: Exception) -> InputError:
+    def _refusal(self, rows: pa.Table, stream: str) -> InputError:
         """Return the error for rows of which the expression fails on one at least."""
-        while rows.num_rows > 1:
-            half = rows.slice(0, rows.num_rows // 2)
-            try:
-                evaluated(self.expression, half)
-            except FAILURES as own:
-                rows, error = half, own
-            else:
-                rows = rows.slice(rows.num_rows // 2)
-        values = ", ".join(f"{name} = {rows.column(name)[0].as_py()!r}" for name in self.columns)
-        fault = str(error).splitlines()[0]
+        ((row, fault),) = reasons(partial(evaluated, self.expression), rows, most=1).items()
+        values = ", ".join(f"{name} = {rows.column(name)[row].as_py()!r}" for name in self.columns)
         return InputError(
             f"stream {stream}: the key {self} has no value where {values}: {fault}; keep such rows out with a filter of"
             " the stream"

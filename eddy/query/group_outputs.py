@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters.faults import Faults, others
 from eddy.query.computed import Computed, compute, computed_type
 from stairs.errors import QueryError
 from stairs.nearest import nearest
+from stairs.plain_types import Column, taken
 
 
 class GroupOutputs:
@@ -38,17 +40,24 @@ class GroupOutputs:
                 fields.append(groups.field(one).with_name(name))
         self.schema = pa.schema(fields)
 
-    def of(self, table: pa.Table) -> pa.Table:
-        """Return the output of rows of groups. Raises InputError for values that an expression does not fit."""
+    def of(self, table: pa.Table) -> tuple[pa.Table, Faults]:
+        """Return the output of rows of groups, and the rows on which an expression fails, which have none."""
         computed = {name: one for name, one in self.outputs.items() if isinstance(one, Computed)}
         if table.num_rows == 0:
             # Arrow cannot make empty arrays of every type.
-            return pa.Table.from_batches([], schema=self.schema)
-        found = (
-            compute(computed, {name: table.column(name) for name in self._reads}, table.num_rows) if computed else {}
-        )
-        columns = [found[n] if isinstance(one, Computed) else table.column(one) for n, one in self.outputs.items()]
-        return pa.Table.from_arrays(columns, schema=self.schema)
+            return pa.Table.from_batches([], schema=self.schema), {}
+        found: dict[str, Column] = {}
+        faults: Faults = {}
+        if computed:
+            found, faults = compute(computed, {name: table.column(name) for name in self._reads}, table.num_rows)
+        plain = {name: table.column(one) for name, one in self.outputs.items() if not isinstance(one, Computed)}
+        if faults:
+            kept = others(faults, table.num_rows)
+            if not len(kept):
+                return pa.Table.from_batches([], schema=self.schema), faults
+            plain = {name: taken(column, kept) for name, column in plain.items()}
+        columns = [found[name] if name in found else plain[name] for name in self.outputs]
+        return pa.Table.from_arrays(columns, schema=self.schema), faults
 
 
 def _output(name: object, one: Any, groups: pa.Schema) -> str | Computed:

@@ -21,7 +21,16 @@ a function  called with the name of the stream and the late rows, after the push
 """
 
 LATE_ROWS = 100_000
-"""Default bound on the stored late rows of each stream."""
+"""Default bound on the stored late rows of each stream, and on the stored failed rows."""
+
+Failed = Literal["keep", "count"] | Callable[[pa.Table], object]
+"""The treatment of rows and groups for which an expression has no value.
+
+"keep"      stored until `Runtime.failed()` returns them
+"count"     only counted
+a function  called with the failed rows, a table of the columns `eddy.results.failed_rows.FAILED`, after the push has
+            committed
+"""
 
 _UNITS = (
     (86_400 * 10**9, "day"),
@@ -44,15 +53,23 @@ def check_late(late: object, place: str) -> None:
         )
 
 
-def checked_late_rows(late_rows: object) -> int:
-    """Return a bound on stored late rows as an int. Raises QueryError unless it is a whole number of 1 or more."""
-    rows = at_least(1, late_rows)
-    if rows is None:
+def check_failed(failed: object) -> None:
+    """Raise QueryError unless `failed` is a treatment of failed rows."""
+    if not callable(failed) and failed not in ("keep", "count"):
+        raise QueryError(f"failed must be 'keep', 'count' or a function of a table of rows, not {failed!r}")
+
+
+def checked_bound_of_rows(rows: object, option: str) -> int:
+    """Return a bound on stored rows as an int. Raises QueryError unless it is a whole number of 1 or more."""
+    most = at_least(1, rows)
+    if most is None:
+        name = option.removesuffix("_rows")
+        of = " of a stream" if name == "late" else ""
         raise QueryError(
-            f"late_rows, the bound on the stored late rows of a stream, must be 1 or more, not {late_rows!r}; to store"
-            " none, use late='count'"
+            f"{option}, the bound on the stored {name} rows{of}, must be 1 or more, not {rows!r}; to store none, use"
+            f" {name}='count'"
         )
-    return rows
+    return most
 
 
 def _nanoseconds(ticks: int, kind: pa.DataType) -> int | None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.conditions import Condition, Filter, Predicate, conditions
+from eddy.filters.faults import Faults, others
 from eddy.query.aggregates import Aggregate, Aggregation, Argument
 from eddy.query.arguments import Select, check_streams, has_groups, listed, predicate_texts, selected
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
@@ -27,7 +28,7 @@ from eddy.query.join_graph import (
     places_of_values,
     windows_in_numbers,
 )
-from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
+from eddy.query.lateness import LATE_ROWS, Failed, Late, check_failed, check_late, checked_bound_of_rows
 from eddy.query.parser import column_place, parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.stream import PRESENCE, Stream, present, readable_name
@@ -35,7 +36,7 @@ from eddy.query.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.nearest import nearest, no_stream
-from stairs.plain_types import Column
+from stairs.plain_types import Column, taken
 
 if TYPE_CHECKING:
     from eddy.query.branch import Branch
@@ -59,6 +60,10 @@ class Query:
                 them; a function of a stream's name and a table of late rows is called after the push has committed.
                 A stream can override it (docs/guide/semantics.md)
     late_rows   upper bound on the stored late rows of each stream; beyond it the oldest are dropped
+    failed      treatment of joined rows and groups for which an expression has no value, such as a division by zero or
+                a sum that overflows: "keep" stores them until `Runtime.failed()` returns them; "count" only counts
+                them; a function of a table of failed rows is called after the push has committed
+    failed_rows  upper bound on the stored failed rows; beyond it the oldest are dropped
     branches    joins other than inner ones (`Branch`), which hang on the join of `streams`, their *core*; then there
                 may be a single one of `streams`, and the query is a `BranchedQuery`
     group_by    group columns: a list of "stream.column", or {output name: "stream.column" or pyarrow expression}
@@ -109,6 +114,8 @@ class Query:
         lateness: int | timedelta = 0,
         late: Late = "keep",
         late_rows: int = LATE_ROWS,
+        failed: Failed = "keep",
+        failed_rows: int = LATE_ROWS,
         branches: Sequence[Branch] = (),
         group_by: Sequence[str] | Mapping[str, Argument] = (),
         aggregates: Mapping[str, Aggregate] | None = None,
@@ -123,7 +130,10 @@ class Query:
         self.lateness = lateness
         check_late(late, "")
         self.late = late
-        self.late_rows = checked_late_rows(late_rows)
+        self.late_rows = checked_bound_of_rows(late_rows, "late_rows")
+        check_failed(failed)
+        self.failed = failed
+        self.failed_rows = checked_bound_of_rows(failed_rows, "failed_rows")
         check_streams(self.streams, 1 if self._grouped else self._least)
         self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
@@ -385,21 +395,24 @@ class Query:
         """Whether a column of results is the value of an expression."""
         return any(isinstance(one, Computed) for one in self.outputs.values())
 
-    def output(self, columns: Sequence[Column], count: int) -> list[Column]:
-        """Return the columns of results, given those of `select`, of `count` rows each.
+    def output(self, columns: Sequence[Column], count: int) -> tuple[list[Column], Faults]:
+        """Return the columns of results, given those of `select`, of `count` rows each; and the rows that fail.
 
-        Raises InputError for values that an expression does not fit.
+        Rows on which an expression fails are left out of the columns.
 
         Cost: O(columns); with expressions, their evaluation.
         """
         computed = {name: one for name, one in self.outputs.items() if isinstance(one, Computed)}
         if not computed:
-            return list(columns)
+            return list(columns), {}
         by_place = dict(zip(self.select.values(), columns, strict=True))
         named = {readable_name(*place): values for place, values in by_place.items()}
-        found = compute(computed, named, count)
+        found, faults = compute(computed, named, count)
         by_name = dict(zip(self.select, columns, strict=True))
-        return [found[name] if name in computed else by_name[name] for name in self.outputs]
+        if faults:
+            kept = others(faults, count)
+            by_name = {name: taken(column, kept) for name, column in by_name.items()}
+        return [found[name] if name in computed else by_name[name] for name in self.outputs], faults
 
     def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | Computed]:
         if select is None:

@@ -29,6 +29,8 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
         "lateness": query.lateness,
         "late": query.late,
         "late_rows": query.late_rows,
+        "failed": query.failed,
+        "failed_rows": query.failed_rows,
     }
     if isinstance(query, BranchedQuery):
         return Query(query.core_streams, query.on, branches=query.branches, **same)

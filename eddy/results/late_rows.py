@@ -1,4 +1,4 @@
-"""Rows that came too late to join anything: counted, and stored up to a bound until the caller collects them.
+"""Rows of a side output, late or failed ones: counted, and stored up to a bound until the caller collects them.
 
 A `LateRows` is immutable: each change returns a new one. So a push can prepare the next one while it may still fail,
 and commit it by one assignment.
@@ -17,12 +17,11 @@ chunks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from eddy.ingest.arrivals import LateBatch
 from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
 from stairs.errors import StateError
 from stairs.plain_types import declared, plain_schema, to_plain
@@ -97,8 +96,18 @@ class Chunks(NamedTuple):
         )
 
 
+class Added(Protocol):
+    """The rows of one stream in one push: their number, and the rows, None if they are only counted."""
+
+    @property
+    def rows(self) -> pa.RecordBatch | None: ...
+
+    @property
+    def n_rows(self) -> int: ...
+
+
 class LateRows:
-    """The late rows of each stream at one moment.
+    """The late rows of each stream at one moment; failed rows are those of a single one.
 
     stored    per stream, the rows not collected yet
     counts    per stream, the number of late rows since the start
@@ -139,7 +148,7 @@ class LateRows:
         """The number of stored rows of each stream."""
         return tuple(own.rows for own in self.stored)
 
-    def with_added(self, late: Mapping[int, LateBatch]) -> LateRows:
+    def with_added(self, late: Mapping[int, Added]) -> LateRows:
         """Return the state after the late rows of a push. O(streams + chunks + rows of the push), amortised."""
         if not late and self.taken is None:
             return self

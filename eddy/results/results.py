@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,8 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
+from eddy.filters.faults import Faults, others
 from eddy.query.query import Query
 from eddy.query.stream import PRESENCE, readable_name
+from eddy.results.failed_rows import failed_batch
 from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import InputError
 from stairs.plain_types import Column, Rows, taken
@@ -69,11 +71,12 @@ class Combined(NamedTuple):
 
 
 class PushResults(NamedTuple):
-    """The results of a push: the number inserted, the number deleted, and their table."""
+    """The results of a push: the number inserted, the number deleted, their table, and rows of `FAILED`."""
 
     inserted: int
     deleted: int
     table: pa.Table
+    failed: tuple[pa.RecordBatch, ...] = ()
 
 
 class Results:
@@ -98,6 +101,11 @@ class Results:
         if query.conditions:
             self.accepts = AdaptiveFilter(query.conditions, place=query.where_place, rows="results")
         """The filter of results."""
+        self._names: dict[Place, str] = {
+            (i, k): f"{stream.name}.{column}"
+            for i, stream in enumerate(query.streams)
+            for k, column in enumerate(kept[i])
+        }
         places: dict[tuple[str, str], Place] = {
             (stream.name, column): (i, k) for i, stream in enumerate(query.streams) for k, column in enumerate(kept[i])
         }
@@ -131,21 +139,35 @@ class Results:
         return self.count_only and self.accepts is None
 
     def make(self, found: Combinations) -> PushResults:
-        """Return the results among the combinations of a push. Raises InputError, from `where`."""
+        """Return the results among the combinations of a push, and the combinations that fail and were inserted."""
         table = found.rows()
         if table is not None:
             return PushResults(table.num_rows, 0, table)
         keep, count = None, found.size
         signs = found.signs[: 0 if self.counted else count]
         columns = found.columns() if self._where or self._chosen else {}
+        faults: Faults = {}
         if self.accepts is not None:
-            keep = self._accepted(self.accepts, columns, count)
-            count, signs = len(keep), signs[keep] if self.changelog else signs
+            keep, faults = self._accepted(self.accepts, columns, count)
+            count = len(keep)
+        arrays: list[Column] = []
+        if not self.count_only and not self.ids_only:
+            arrays = [columns[place] for place in self._chosen]
+            if keep is not None:
+                arrays = [taken(column, keep) for column in arrays]
+            arrays, failing = self._output(arrays, count)
+            if failing:
+                keep = np.arange(count) if keep is None else keep
+                faults.update((int(keep[row]), fault) for row, fault in failing.items())
+                keep = keep[others(failing, count)]
+                count = len(keep)
+        failed = self._failed(faults, columns, signs) if faults else ()
+        if self.changelog and keep is not None:
+            signs = signs[keep]
         deleted = 0
         if self.changelog:
             deleted = found.deleted if self.counted else int(np.count_nonzero(signs == DELETED))
         inserted = count - deleted
-        arrays: list[Column]
         if self.count_only:
             arrays = [pa.array([inserted, deleted] if self.changelog else [inserted], pa.int64())]
             signs = np.array([INSERTED, DELETED], np.uint8)
@@ -156,24 +178,33 @@ class Results:
             arrays = [
                 pa.array(row, mask=row < 0 if field.nullable else None) for row, field in zip(rows, fields, strict=True)
             ]
-        else:
-            arrays = [columns[place] for place in self._chosen]
-            if keep is not None:
-                arrays = [taken(column, keep) for column in arrays]
-            arrays = self._output(arrays, count)
         if self.changelog:
             arrays.insert(0, SIGNS.take(pa.array(signs)))
-        return PushResults(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema))
+        return PushResults(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema), failed)
 
-    def _accepted(self, accepts: AdaptiveFilter, columns: dict[Place, Column], count: int) -> Rows:
-        """Return the numbers of the results that `where` accepts, ascending."""
+    def _failed(
+        self, faults: Faults, columns: Mapping[Place, Column], signs: npt.NDArray[np.uint8]
+    ) -> tuple[pa.RecordBatch, ...]:
+        """Return the combinations that fail. One that is deleted has failed before."""
+        if self.changelog:
+            faults = {row: fault for row, fault in faults.items() if signs[row] == INSERTED}
+        named = {self._names[place]: one for place, one in columns.items() if place in self._names}
+        return tuple(failed_batch(dict(sorted(faults.items())), named))
+
+    def _accepted(self, accepts: AdaptiveFilter, columns: dict[Place, Column], count: int) -> tuple[Rows, Faults]:
+        """Return the numbers of the results that `where` accepts, ascending, and those that fail."""
         # Without the column of row numbers, a table that has no other column would have no length.
         names = [*(name for name, _ in self._where), "\0row"]
         arrays = [*(columns[place] for _, place in self._where), pa.array(np.arange(count))]
-        if not any(isinstance(column, pa.ChunkedArray) for column in arrays):
-            return accepts.accepted(pa.RecordBatch.from_arrays(arrays, names=names))
-        found, first = [], 0
-        for batch in pa.Table.from_arrays(arrays, names=names).to_batches():
-            found.append(accepts.accepted(batch) + first)
-            first += len(batch)
-        return np.concatenate(found)
+        return accepted_rows(accepts, pa.Table.from_arrays(arrays, names=names), "where")
+
+
+def accepted_rows(accepts: AdaptiveFilter, table: pa.Table, kind: str) -> tuple[Rows, Faults]:
+    """Return the numbers of the rows of a table that a filter accepts, ascending, and the faults of those that fail."""
+    found, faults, first = [np.zeros(0, np.int64)], Faults(), 0
+    for batch in table.to_batches():
+        rows, failing = accepts.divided(batch)
+        found.append(rows + first)
+        faults.update(accepts.faults(failing, kind, first))
+        first += len(batch)
+    return found[-1] if len(found) == 2 else np.concatenate(found), faults

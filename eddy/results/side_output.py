@@ -1,4 +1,4 @@
-"""The side output: late rows after a push has committed, which are logged, passed to a function or stored.
+"""A side output: rows that are no results, which after a push are logged, passed to a function or stored.
 
     rows    the whole state, a `LateRows` that is replaced by one assignment
 
@@ -11,28 +11,34 @@ push, for a caller who was interrupted before the rows reached it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from eddy.ingest.arrivals import LateBatch
-from eddy.query.lateness import lateness_text, span_text
-from eddy.query.query import Query
-from eddy.results.late_rows import Chunks, LateRows
-from stairs.errors import LateRowsError
+from eddy.results.late_rows import Added, Chunks, LateRows
+from stairs.errors import SideOutputError
 
 LOG = logging.getLogger(__name__)
 
 
 class SideOutput:
-    """The side output of one runtime."""
+    """A side output of one runtime.
 
-    def __init__(self, query: Query) -> None:
-        self.query = query
-        self.rows = LateRows.none(len(query.streams))
+    schemas   the columns of its rows, by the name of where they come from
+    choices   what happens to them: "keep", "count" or a function, by the same order
+    most      upper bound on the rows stored for each name
+    """
+
+    noun, option, error = "rows", "", SideOutputError
+    """What the rows are called, the name of the option and of the methods, and what a function that fails raises."""
+
+    def __init__(self, schemas: Mapping[str, pa.Schema], choices: Sequence[Any], most: int) -> None:
+        self.schemas, self.choices, self.most = dict(schemas), tuple(choices), most
+        self.rows = LateRows.none(len(self.schemas))
 
     def take(self) -> dict[str, pa.Table]:
-        """Return the stored rows by name of stream (streams without any are left out), and store none."""
+        """Return the stored rows by name (names without any are left out), and store none."""
         tables = self._tables(self.rows.stored)
         if tables:
             # One assignment. Whoever is interrupted from here on finds the rows in `taken`.
@@ -44,40 +50,47 @@ class SideOutput:
         return None if self.rows.taken is None else self._tables(self.rows.taken)
 
     def _tables(self, rows: tuple[Chunks, ...]) -> dict[str, pa.Table]:
-        return {s.name: own.table(s.schema) for s, own in zip(self.query.streams, rows, strict=True) if own.rows}
+        pairs = zip(self.schemas.items(), rows, strict=True)
+        return {name: own.table(schema) for (name, schema), own in pairs if own.rows}
 
-    def settle(self, late: Mapping[int, LateBatch], left: float, given: bool) -> None:
-        """Handle late rows after a push: log the first of a stream, call the functions, drop what exceeds the bounds.
+    def settle_with(self, added: Mapping[int, Added], left: float, first: Callable[[int], str]) -> None:
+        """Handle rows after a push: log the first of a name, call the functions, drop what exceeds the bounds.
 
-        late   the late rows of the push, which are in `rows` already
+        added  the rows of the push, which are in `rows` already
         left   bytes that stored rows may take
-        given  whether callers pass the watermark with each push
+        first  returns the message about the first row of a name
 
-        Raises LateRowsError if a function raised, after everything else is done.
+        Raises the error of the class if a function raised, after everything else is done.
         """
-        for i, one in late.items():
+        for i, one in added.items():
             if self.rows.counts[i] == one.n_rows:
-                LOG.warning(self._first(i, one, given))
+                LOG.warning(first(i))
         failures = self._hand_over() if any(self.rows.rows) else []
         self.keep_within(left)
         if failures:
-            names = ", ".join(name for name, _ in failures)
-            error = failures[0][1]
-            raise LateRowsError(
-                f"stream {names}: the function for late rows raised {type(error).__name__}: {error}. The push has"
+            names = "".join(self._place(name) for name, _ in failures)
+            error, rows, call = failures[0][1], self.noun, self.option
+            raise self.error(
+                f"{names}the function for {rows} raised {type(error).__name__}: {error}. The push has"
                 " committed: do not push its rows again; its results are in runtime.last_push(). The function gets the"
-                " late rows again after the next push, unless runtime.late() returns them before"
+                f" {rows} again after the next push, unless runtime.{call}() returns them before"
             ) from error
 
+    def _place(self, name: str) -> str:
+        """Return the beginning of a message about rows of a name."""
+        return f"stream {name}: "
+
+    def _pass_on(self, function: Callable[..., object], name: str, table: pa.Table) -> None:
+        function(name, table)
+
     def _hand_over(self) -> list[tuple[str, Exception]]:
-        """Pass rows to the functions that take them; return the exceptions by stream."""
+        """Pass rows to the functions that take them; return the exceptions by name."""
         failures = []
-        for i, choice in enumerate(self.query.late_by_stream):
+        for i, (choice, (name, schema)) in enumerate(zip(self.choices, self.schemas.items(), strict=True)):
             if not callable(choice) or not self.rows.rows[i]:
                 continue
-            name = self.query.streams[i].name
             try:
-                choice(name, self.rows.stored[i].table(self.query.streams[i].schema))
+                self._pass_on(choice, name, self.rows.stored[i].table(schema))
             except Exception as error:
                 failures.append((name, error))
             else:
@@ -86,36 +99,24 @@ class SideOutput:
 
     def keep_within(self, left: float) -> None:
         """Drop the oldest rows beyond the bounds, and log it, once until rows are collected."""
-        before, most = self.rows, self.query.late_rows
+        before, most, call = self.rows, self.most, self.option
         if before.nbytes <= left and all(kept <= most for kept in before.rows):
             return
         self.rows = before.within(most, left)
-        for i, stream in enumerate(self.query.streams):
+        for i, name in enumerate(self.schemas):
             lost = self.rows.dropped[i] - before.dropped[i]
             if lost and before.dropped[i] == before.reported[i]:
-                many = before.rows[i] > most
+                why = f"{call}_rows={most:,} of them" if before.rows[i] > most else "max_bytes allows"
                 LOG.warning(
-                    f"stream {stream.name}: {lost:,} late rows were dropped, the oldest ones, because more than"
-                    f" {f'late_rows={most:,} of them' if many else 'max_bytes allows'} wait for runtime.late(). Call"
-                    " late() more often, raise the limit, set late='count' or pass a function. metrics() counts dropped"
-                    " rows as late_dropped; this message is repeated only after a call of late()"
+                    f"{self._place(name)}{lost:,} {self.noun} were dropped, the oldest ones, because more than {why}"
+                    f" wait for runtime.{call}(). Call {call}() more often, raise the limit, set {call}='count' or pass"
+                    f" a function. metrics() counts dropped rows as {call}_dropped; this message is repeated only after"
+                    f" a call of {call}()"
                 )
 
-    def _first(self, i: int, one: LateBatch, given: bool) -> str:
-        """Return the message about the first late row of a stream."""
-        query, choice = self.query, self.query.late_by_stream[i]
-        assert query.time_type is not None
-        behind = span_text(one.behind, query.time_type)
-        if given:
-            how = f"{behind} older than the watermark passed with an earlier push; a lower watermark would accept it"
-        else:
-            allowed = span_text(query.graph.lateness, query.time_type) if query.graph.lateness else "0"
-            wanted = lateness_text(one.behind, query.time_type)
-            how = (
-                f"{behind} older than the newest event time before it, and lateness is {allowed}; Query(…, {wanted})"
-                " would accept it"
-            )
-        goes = "is stored for runtime.late()" if choice == "keep" else "is only counted"
+    def _goes(self, i: int) -> str:
+        """Return where the rows of a name go."""
+        choice = self.choices[i]
         if callable(choice):
-            goes = f"is passed to {getattr(choice, '__qualname__', type(choice).__qualname__)}"
-        return f"stream {query.streams[i].name}: a row came too late to join anything. It is {how}. It {goes}"
+            return f"is passed to {getattr(choice, '__qualname__', type(choice).__qualname__)}"
+        return f"is stored for runtime.{self.option}()" if choice == "keep" else "is only counted"

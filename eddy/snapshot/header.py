@@ -57,6 +57,8 @@ _HEADER: Form = fields(
                 "deleted": _COUNT,
                 "late": list_of(_COUNT),
                 "late_dropped": list_of(_COUNT),
+                "failed": _COUNT,
+                "failed_dropped": _COUNT,
                 "arrivals": _COUNT,
                 "combinations": _COUNT,
             }
@@ -125,6 +127,7 @@ def _check_counts(header: dict[str, Any], query: Query) -> None:
     _require(whole, f"the query has {graph.n_streams} streams, the snapshot has counters for another number")
     fits = all(lost <= late for lost, late in zip(counts["late_dropped"], counts["late"], strict=True))
     _require(fits, "more late rows were dropped than arrived")
+    _require(counts["failed_dropped"] <= counts["failed"], "more failed rows were dropped than there were")
     for name, window, stream in zip(graph.names, graph.windows, streams, strict=True):
         first, rows = stream["first"], stream["rows"]
         if window.kind == WindowKind.ROWS:

@@ -6,6 +6,7 @@ snapshot can be restored into another plan. Layout of the bytes: docs/internals/
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 from eddy.join_engine import JoinEngine
 from eddy.query.query import Query
 from eddy.query.text import query_text
+from eddy.results.failed_rows import FAILED
 from eddy.results.late_rows import LateRows
 from eddy.snapshot.checked_sections import CheckedSections
 from eddy.snapshot.groups import fill_groups, groups_names, groups_sections
@@ -57,6 +59,9 @@ def snapshot_of(engine: JoinEngine) -> bytes:
         batches = late_rows.batches(i)
         if batches:
             sections[f"stream {i} late"] = batch_bytes(query, i, plain_schema(query.streams[i].schema), batches)
+    failed_rows = engine.failed.rows
+    if failed_rows.batches(0):
+        sections["failed"] = failed_bytes(failed_rows)
     groups = None
     if engine.groups is not None:
         groups, own_sections = groups_sections(engine.groups)
@@ -72,6 +77,8 @@ def snapshot_of(engine: JoinEngine) -> bytes:
             "deleted": engine.n_deleted,
             "late": list(late_rows.counts),
             "late_dropped": list(late_rows.dropped),
+            "failed": failed_rows.counts[0],
+            "failed_dropped": failed_rows.dropped[0],
             "arrivals": windows.arrivals,
             "combinations": windows.combinations,
         },
@@ -147,6 +154,7 @@ class Snapshot:
         fill(modules, windows)
         engine.payload.fill(modules.capacity, firsts, columns)
         engine.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
+        engine.failed.rows = failed_from(sections, counts)
         engine.n_results, engine.n_deleted = counts["results"], counts["deleted"]
         if engine.groups is not None:
             fill_groups(engine.groups, self._header["groups"], sections, engine.watermark, SNAPSHOT)
@@ -160,7 +168,8 @@ class Snapshot:
         wanted |= {f"stream {i} values {k}" for i, n in enumerate(graph.rings) for k in range(n)}
         wanted |= {f"stream {i} payload" for i, names in enumerate(engine.columns) if rows[i] and names}
         wanted |= groups_names(engine.groups)
-        self._sections.check_names(wanted, {f"stream {i} late" for i in range(graph.n_streams * graph.timed)})
+        optional = {"failed", *(f"stream {i} late" for i in range(graph.n_streams * graph.timed))}
+        self._sections.check_names(wanted, optional)
 
 
 def payload_schemas(query: Query, columns: list[list[str]]) -> list[pa.Schema]:
@@ -180,3 +189,14 @@ def batch_bytes(query: Query, i: int, schema: pa.Schema, batches: list[pa.Record
             f"stream {query.streams[i].name}, {problem}: such a value was pushed, and a snapshot of it could not be"
             " restored; filter it out or correct it before it is pushed"
         ) from problem
+
+
+def failed_bytes(rows: LateRows) -> memoryview:
+    """Return failed rows as the bytes of a section."""
+    return write_batches(plain_schema(FAILED), [batch.columns for batch in rows.batches(0)])
+
+
+def failed_from(sections: CheckedSections, counts: Mapping[str, Any]) -> LateRows:
+    """Return the failed rows of a section, given their numbers. Raises the error of the kind of file."""
+    batches = sections.batches("failed", plain_schema(FAILED), counts["failed"])
+    return LateRows.restored([batches], [counts["failed"]], [counts["failed_dropped"]])

@@ -6,7 +6,7 @@ its error message.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import eddy
-from eddy.fuzz.oracle import Oracle
+from eddy.fuzz.oracle import NoValueError, Oracle
 from jisc.strategies import STRATEGIES
 from tests.cases import (
     Arrival,
@@ -98,13 +98,29 @@ SPOILS: tuple[Spoil, ...] = (
 )
 
 
-def fragile(stream: str) -> Condition:
-    """Return a result filter that raises on a result whose value is 0, so that only the data show the error."""
+def fragile(stream: str, kind: str) -> Condition:
+    """Return a result filter for which only the data show an error, for a result whose value is 0.
+
+    kind   "function": it raises, and the push fails; "expression": the result fails alone
+    """
     name = f"{stream}.{VALUE}"
-    return Condition(
-        pc.divide(pc.scalar(12), pc.field(name)) > pc.scalar(2),
-        lambda row: None if row[name] is None else 12 // row[name] > 2,
-    )
+    expression = pc.divide(pc.scalar(12), pc.field(name)) > pc.scalar(2)
+
+    def holds(row: Mapping[str, Any]) -> bool | None:
+        if row[name] == 0:
+            raise ZeroDivisionError if kind == "function" else NoValueError
+        return None if row[name] is None else 12 // row[name] > 2
+
+    return Condition(raising(name) if kind == "function" else expression, holds)
+
+
+def raising(column: str) -> eddy.Predicate:
+    """Return a result filter that raises on a value of 0, and else accepts 12 // value > 2."""
+
+    def quotient(batch: pa.RecordBatch) -> Any:
+        return pc.greater(pc.divide(12, batch[column]), 2)
+
+    return eddy.Predicate(quotient, columns=[column])
 
 
 class PushesGoodAndBad(RuleBasedStateMachine):
@@ -114,11 +130,15 @@ class PushesGoodAndBad(RuleBasedStateMachine):
     oracle: Oracle
     runtime: eddy.Runtime
 
-    @initialize(data=st.data(), breakable=st.booleans(), strategy=st.sampled_from(sorted(STRATEGIES)))
-    def start(self, data: st.DataObject, breakable: bool, strategy: str) -> None:
+    @initialize(
+        data=st.data(),
+        breakable=st.sampled_from(["", "function", "expression"]),
+        strategy=st.sampled_from(sorted(STRATEGIES)),
+    )
+    def start(self, data: st.DataObject, breakable: str, strategy: str) -> None:
         case = data.draw(cases(max_streams=4))
         if breakable:
-            case = replace(case, where=fragile(case.names[0]))
+            case = replace(case, where=fragile(case.names[0], breakable))
         self.case = case
         self.oracle = case.oracle()
         plan = data.draw(st.none() | plans(case, neighbours_by_predicate(case)))
@@ -145,6 +165,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
             return
         assert_same(id_rows(self.case, table), results(outcomes), "ids of a push")
         self.oracle = tried
+        assert self.runtime.failed_count == tried.failed
         for name, rows in late_rows(self.case, one.arrivals, outcomes).items():
             self.late.setdefault(name, []).extend(rows)
 
@@ -282,7 +303,7 @@ def test_without_times_several_streams_need_an_order() -> None:
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_result_filter_that_raises_takes_the_whole_push_back(size: int) -> None:
     fine, bad = rows(*range(size)), rows(*range(size), value=0)
-    runtime = eddy.Runtime(two_streams(where=pc.divide(pc.scalar(12), pc.field("right.v")) > pc.scalar(2)))
+    runtime = eddy.Runtime(two_streams(where=raising("right.v")))
     assert runtime.push({"left": fine}).num_rows == 0
     before = counted(runtime)
     with pytest.raises(eddy.InputError, match="where"):
@@ -308,7 +329,7 @@ def test_a_stream_filter_that_raises_takes_the_whole_push_back() -> None:
 
 
 def test_late_rows_of_a_failed_push_are_not_handed_out() -> None:
-    runtime = eddy.Runtime(two_streams(where=pc.divide(pc.scalar(12), pc.field("right.v")) > pc.scalar(2)))
+    runtime = eddy.Runtime(two_streams(where=raising("right.v")))
     runtime.push({"left": rows(1, time=100_000)})
     late = pa.concat_batches([rows(1, time=0), rows(1, time=100_000, value=0)])
     with pytest.raises(eddy.InputError):

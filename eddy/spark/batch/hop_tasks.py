@@ -18,6 +18,7 @@ from eddy.spark.hops.hops import Hops, key_class
 from eddy.spark.hops.legs import WHOLE, Columns, Legs
 from eddy.spark.hops.windows import BLOCK_ROWS, SortedWindow, together
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, as_spark
+from eddy.spark.partitioning.failed import refuse_failed
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split import Splitter
@@ -136,7 +137,9 @@ class _Partition:
 
     def _made(self, tuples: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the results of combinations, in Spark's types."""
-        for batch in self._legs.results(tuples).to_batches(max_chunksize=OUTPUT_ROWS):
+        found = self._legs.results(tuples)
+        refuse_failed(self._job.query, self._legs.take_failed())
+        for batch in found.to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield as_spark(batch, self._output)
 

@@ -21,6 +21,7 @@ from eddy.aggregates.groups import Groups
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.query.query import Query
 from eddy.query.ungrouped import ungrouped
+from eddy.results.failed_rows import failed_batch
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
 from eddy.spark.columns import check_texts, in_query_order, numbered
 from eddy.spark.environment.session import parallelism
@@ -28,6 +29,7 @@ from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.placing import Placement
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, EngineOptions, as_spark
+from eddy.spark.partitioning.failed import refuse_failed
 from eddy.spark.partitioning.split import conform
 from eddy.spark.types import spark_schema, struct_type
 from stairs.memory.allowance import Allowance
@@ -97,8 +99,10 @@ class GroupPartition:
                 last = rows.column(rows.num_columns - 1)
                 rows = rows.remove_column(rows.num_columns - 1).filter(pc.invert(last))
             _, done = groups.follow(as_rows(self._query, rows), None, False)
+            refuse_failed(self._query, done.failed)
             groups.commit(done)
-        found, _ = groups.follow(as_rows(self._query, None), None, True)
+        found, done = groups.follow(as_rows(self._query, None), None, True)
+        refuse_failed(self._query, done.failed)
         for batch in as_spark(found, schema).to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield batch
@@ -133,12 +137,19 @@ class RowsOfStream:
             rows = conform(batch.rename_columns(plain_schema.names), plain_schema, stream.name)
             if accepts is not None:
                 rows = accepts.filter(rows)
+            names = [f"{stream.name}.{column}" for column in rows.schema.names]
             if where is not None:
                 read = [column for _, column in query.where_columns]
-                named = rows.select(read).rename_columns([f"{stream.name}.{column}" for column in read])
-                rows = rows.take(pa.array(where.accepted(named)))
+                kept, failing = where.divided(
+                    rows.select(read).rename_columns([f"{stream.name}.{one}" for one in read])
+                )
+                faults = where.faults(failing, "where")
+                refuse_failed(query, failed_batch(faults, dict(zip(names, rows.columns, strict=True))))
+                rows = rows.take(pa.array(kept))
             columns = [rows.column(column) for _, column in query.select.values()]
-            found = pa.Table.from_arrays(query.output(columns, rows.num_rows), names=query.output_schema.names)
+            made, faults = query.output(columns, rows.num_rows)
+            refuse_failed(query, failed_batch(faults, dict(zip(names, rows.columns, strict=True))))
+            found = pa.Table.from_arrays(made, names=query.output_schema.names)
             yield from found.cast(schema).to_batches(max_chunksize=OUTPUT_ROWS)
 
 

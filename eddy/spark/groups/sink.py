@@ -128,6 +128,8 @@ class GroupsSink(Sink):
         rows = pa.Table.from_batches([*read_batches(self.paths(batch, files))]) if files else None
         found, commit = groups.follow(as_rows(self._query, rows), self._watermark, False)
         groups.commit(commit)
+        if commit.failed and self._query.failed != "count":
+            self._files.write_failed(batch, commit.failed)
         given: list[str] = []
         if self._inner.writes:
             out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._query.output_schema))

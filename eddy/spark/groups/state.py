@@ -10,11 +10,15 @@ its batch and the results of the join that it took, so a file of another batch o
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from eddy.aggregates.groups import Groups
 from eddy.aggregates.storage import HEADER
@@ -24,7 +28,9 @@ from eddy.snapshot.checked_sections import CheckedSections
 from eddy.snapshot.groups import fill_groups, groups_names, groups_sections
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
-from eddy.spark.streaming.state.durable import make_directories, read_twice, write_twice
+from eddy.spark.streaming.state.durable import make_directories, read_twice, write_twice, write_whole
+from eddy.spark.streaming.state.late_files import FAILED_GROUPS, named_in_footer
+from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.storage.json_form import fields, integer, list_of, mapping, optional, text
 from eddy.storage.sections import FileKind, pack, unpack
 
@@ -97,6 +103,16 @@ class GroupsFiles:
         whole = {"batch": batch, "query": own, "watermark": watermark, **taken, "groups": header}
         path = self.path(batch)
         write_twice(path, path.with_name(path.name + _COPY), pack(whole, sections, GROUPS))
+
+    def write_failed(self, batch: int, failed: Sequence[pa.RecordBatch]) -> None:
+        """Write the groups that fail in a batch: rows of `FAILED`. Another attempt writes the same rows again."""
+        path = self._root / f"{batch_name(batch)}{FAILED_GROUPS}"
+        rows = FailedRows()
+        rows.add(failed)
+        table = rows.table()
+        out = io.BytesIO()
+        pq.write_table(table.cast(named_in_footer(table.schema, path.name)), out)
+        write_whole(path, out.getvalue())
 
     def read(self, batch: int) -> Saved:
         """Return what is written after a batch.

@@ -134,6 +134,7 @@ class Legs:
     def __init__(self, columns: Columns, numbers: KeyNumbers, heads_precede: bool) -> None:
         self.columns, self.numbers = columns, numbers
         self._heads_precede = heads_precede
+        self._failed: list[pa.RecordBatch] = []
         self._results = Results(columns.query, columns.kept, changelog=False, count_only=False, ids_only=False)
 
     def window(self, stream: int, rows: pa.RecordBatch, times: Ints | None) -> SortedWindow:
@@ -175,6 +176,11 @@ class Legs:
                 found = self.columns.joined(block, bound, left, one, right)
                 yield from self.walk(head, (*bound, window.stream), found, later)
 
+    def take_failed(self) -> list[pa.RecordBatch]:
+        """Return the combinations that failed since the last call (`eddy.results.failed_rows.FAILED`)."""
+        found, self._failed = self._failed, []
+        return found
+
     def results(self, tuples: pa.RecordBatch) -> pa.Table:
         """Return the results of combinations of all streams."""
         columns: dict[Place, Column] = {
@@ -186,7 +192,9 @@ class Legs:
         def numbers() -> Ints:
             raise NotImplementedError("a join in hops has no arrival numbers")
 
-        return self._results.make(Combined(len(tuples), lambda: columns, numbers)).table
+        made = self._results.make(Combined(len(tuples), lambda: columns, numbers))
+        self._failed += made.failed
+        return made.table
 
     def dealt(
         self, tuples: pa.RecordBatch, bound: tuple[int, ...], c: int, partitions: int

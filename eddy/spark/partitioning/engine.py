@@ -14,6 +14,7 @@ from eddy.log import endless_told
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.runtime import Runtime
+from eddy.spark.partitioning.failed import refuse_failed
 from eddy.spark.types import spark_schema
 from jisc.strategies import StrategyName
 
@@ -72,6 +73,7 @@ class PartitionEngine:
     """
 
     def __init__(self, query: Query, options: EngineOptions | None = None) -> None:
+        self._query = query
         self._runtime = (options or EngineOptions()).runtime(query, bounded=True)
         self.output_schema = spark_schema(query.output_schema)
 
@@ -85,7 +87,8 @@ class PartitionEngine:
     ) -> Iterator[pa.RecordBatch]:
         """Process arrivals as `Runtime.push` does; yield the results in non-empty batches of at most 65 536 rows.
 
-        Processing begins when the caller requests the first batch. Raises what `Runtime.push` raises.
+        Processing begins when the caller requests the first batch. Raises what `Runtime.push` raises, and
+        SparkJoinError for rows that fail (`eddy.spark.partitioning.failed`).
         """
         yield from self._batches(self._runtime.push(rows, order))
 
@@ -94,6 +97,8 @@ class PartitionEngine:
         yield from self._batches(self._runtime.finish())
 
     def _batches(self, results: pa.Table) -> Iterator[pa.RecordBatch]:
+        if self._runtime.failed_count:
+            refuse_failed(self._query, self._runtime.failed().to_batches())
         for batch in results.to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield as_spark(batch, self.output_schema)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from eddy.query.branches import BranchedQuery
 from eddy.query.computed import Computed
 from eddy.query.derived import given_columns
-from eddy.query.lateness import Late
+from eddy.query.lateness import Failed, Late
 from eddy.query.query import Query
 from eddy.query.stream import Stream, readable_name
 from stairs.plain_types import plain
@@ -31,7 +31,7 @@ def narrowed(
 
     The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of each `where`. It has no
     filters: rows are filtered when they are read, so a column that only the filter reads is not sent further. It has no
-    lateness: its arrivals are in order. Functions for late rows run on the driver, so workers keep such rows.
+    lateness: its arrivals are in order. Functions for late and failed rows run on the driver: workers keep the rows.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     joins = tuple(query.joins.values()) if isinstance(query, BranchedQuery) else (query,)
@@ -55,9 +55,11 @@ def narrowed(
         streams.append(Stream(stream.name, _flat(stream.schema, kept), window, time, late=late))
         inputs.append(_flat(stream.schema, read))
     select = {name: one if isinstance(one, Computed) else readable_name(*one) for name, one in query.outputs.items()}
+    failed: Failed = "count" if query.failed == "count" else "keep"
     if not isinstance(query, BranchedQuery):
-        return Query(streams, query.on, select=select, where=query.where), tuple(inputs)
+        return Query(streams, query.on, select=select, where=query.where, failed=failed), tuple(inputs)
     by_name = {stream.name: stream for stream in streams}
     branches = [one.of_streams(by_name) for one in query.branches]
     core = [by_name[stream.name] for stream in query.core_streams]
-    return Query(core, query.on, select=select, where=query.where, branches=branches), tuple(inputs)
+    narrow = Query(core, query.on, select=select, where=query.where, branches=branches, failed=failed)
+    return narrow, tuple(inputs)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from eddy.query.lateness import Late, span_text
+from eddy.query.lateness import Failed, Late, span_text
 from eddy.query.query import Query
+from eddy.results.failed_rows import FAILED
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.state.late_files import check_late_file
 from eddy.spark.streaming.state.manifest import Manifest
@@ -27,14 +28,17 @@ class LateOutput:
 
     query      as the workers run it
     choices    per stream, what happens to its late rows
+    failed     what happens to failed rows
     directory  directory of the files of late rows
     """
 
-    def __init__(self, query: Query, choices: Sequence[Late], directory: Path) -> None:
+    def __init__(self, query: Query, choices: Sequence[Late], failed: Failed, directory: Path) -> None:
         self._query = query
         self._choices = choices
         self._directory = directory
+        self._on_failed = failed
         self._counts = [0] * len(query.streams)
+        self._failed = 0
 
     @property
     def counts(self) -> dict[str, int]:
@@ -60,10 +64,42 @@ class LateOutput:
                 )
             self._counts[i] += rows
 
+    @property
+    def failed_count(self) -> int:
+        """Failed rows since the start that were kept."""
+        return self._failed
+
+    def count_failed(self, batch: int, rows: int) -> None:
+        """Count the failed rows of a committed batch, and log the first ones."""
+        if rows and not self._failed:
+            LOG.warning(
+                f"batch {batch} has the first failed rows since the start: {rows:,} rows for which an expression of the"
+                " query has no value. They are left out of the results; failed() returns them with the reasons"
+            )
+        self._failed += rows
+
+    def _hand_over_failed(self, batch: int, file: str) -> None:
+        """Pass failed rows to the function that takes them. Raises SparkJoinError if it raises."""
+        if not callable(self._on_failed):
+            return
+        check_late_file(self._directory / file)
+        with pq.ParquetFile(self._directory / file) as reader:
+            rows = reader.read().select(FAILED.names).cast(FAILED)
+        try:
+            self._on_failed(rows)
+        except Exception as problem:
+            raise SparkJoinError(
+                f"the function for failed rows failed in batch {batch}: {type(problem).__name__}: {problem}; the batch"
+                " is committed and its results are published, and the next start of the job calls the function again"
+                " with the same rows"
+            ) from problem
+
     def hand_over(self, manifest: Manifest) -> None:
         """Pass the late rows of a batch to functions, one file per call. Raises SparkJoinError if one raises."""
         for file in manifest.late:
-            assert file.stream is not None
+            if file.stream is None:
+                self._hand_over_failed(manifest.batch, file.file)
+                continue
             choice, stream = self._choices[file.stream], self._query.streams[file.stream]
             if not callable(choice):
                 continue

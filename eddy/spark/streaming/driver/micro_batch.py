@@ -54,7 +54,7 @@ from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.driver.workers import Workers
 from eddy.spark.streaming.state.identity import Change
-from eddy.spark.streaming.state.late_files import check_late_file
+from eddy.spark.streaming.state.late_files import FAILED_GROUPS, check_late_file
 from eddy.spark.streaming.state.manifest import GroupState, Manifest, OutputFile
 from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.spark_files import check_spark_files
@@ -120,7 +120,7 @@ class MicroBatches:
         self._closed = False
         self._at_end = ExitStack()
         self._maintenance = Maintenance(context, settings.keep)
-        self._late = LateOutput(job.query, settings.late, locations.late)
+        self._late = LateOutput(job.query, settings.late, settings.failed, locations.late)
         names = [stream.name for stream in job.query.streams]
         self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
         self._forget = False
@@ -181,6 +181,19 @@ class MicroBatches:
         for path in found:
             check_late_file(path)
         return [str(path) for path in found]
+
+    def failed_files(self) -> list[str]:
+        """Return the files of failed rows of all committed batches, checked as `late_files` are."""
+        found = self._context.checkpoint.late_files(None)
+        found += sorted((self._context.checkpoint.root / "groups").glob(f"*{FAILED_GROUPS}"))
+        for path in found:
+            check_late_file(path)
+        return [str(path) for path in found]
+
+    @property
+    def failed_count(self) -> int:
+        """Kept failed rows since the start, without those of groups."""
+        return self._late.failed_count
 
     @property
     def late_counts(self) -> dict[str, int]:
@@ -299,6 +312,7 @@ class MicroBatches:
         self.key_groups.committed(batch, layout, load, {one["group"]: one for one in groups}, committed_at - joined_at)
         self._measured(plan, reports)
         self._late.count(batch, (report.late_rows for report in reports))
+        self._late.count_failed(batch, sum(file.rows for file in manifest.late if file.stream is None))
         self._publish(manifest)
         seconds = {
             "log": plan.logged_at - began,

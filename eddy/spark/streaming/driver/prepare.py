@@ -124,7 +124,7 @@ def prepare(
     carried = carry_streams(transport, LogRows(job, locations), ordered, checkpoint)
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
     check_streaming(job, "grid" if placement is None else placement, bound)
-    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound, change, placement)
+    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, query.failed, bound, change, placement)
     if not carried.inputs:
         carried = carried._replace(frame=observed(job.query, carried.frame))
     return StreamingJoin(session, job, locations, carried, settings, checkpoint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eddy.query.lateness import Late
+from eddy.query.lateness import Failed, Late
 from eddy.spark.hops.placing import Placement
 from eddy.spark.streaming.driver.rebalancing import Rebalancer
 from eddy.spark.streaming.driver.watermarks import WatermarkRules
@@ -20,6 +20,7 @@ class Settings:
     rebalancer  decides which key groups change partitions
     keep        number of manifests to keep, with the files that they name
     late        per stream, what happens to its late rows
+    failed      what happens to failed rows
     memory      bound on the bytes of the engines of each host, None = none
     change      how the query changes if it is another one than in the checkpoint
     placement   where the join steps run; None: where they ran before, and in the grid in a new checkpoint
@@ -30,6 +31,7 @@ class Settings:
     rebalancer: Rebalancer
     keep: int
     late: tuple[Late, ...]
+    failed: Failed
     memory: int | None = None
     change: How | None = None
     placement: Placement | None = None

@@ -16,6 +16,7 @@ from eddy.show.server import PATHS, PORT, Server
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.streaming.driver.progress import completed
 from eddy.spark.streaming.driver.sheet import join_sheet
+from eddy.spark.streaming.worker.failed_rows import FAILED_OF_QUERY
 from eddy.spark.types import struct_type
 from eddy.uncopied import Uncopied
 from stairs.errors import EddyError, InputError
@@ -286,6 +287,21 @@ class StreamingJoinQuery(Uncopied):
         schema = struct_type(self._batches.query.streams[names.index(stream)].schema)
         files = self._batches.late_files(names.index(stream))
         return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
+
+    def failed(self) -> DataFrame:
+        """Return the rows and groups of all committed batches that failed, as a batch DataFrame.
+
+        Columns: query (in a hub), kind, expression, reason, and row, a map from the names of columns to their values as
+        text (docs/guide/semantics.md). Includes those of earlier starts; they are never deleted. Excludes those that
+        came while the query had failed="count". Raises StreamingStateError for a file that is missing or damaged.
+        """
+        schema, files = struct_type(FAILED_OF_QUERY), self._batches.failed_files()
+        return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
+
+    @property
+    def failed_count(self) -> int:
+        """Number of failed rows since the start that were kept, without groups."""
+        return self._batches.failed_count
 
     @property
     def late_counts(self) -> dict[str, int]:

@@ -209,6 +209,7 @@ class Queries:
                         link.old is version and link.change.at_result and link.change.drains
                         for link in life.successions
                     ),
+                    query=life.name,
                 )
                 for life, version, key in self._running
             )

@@ -185,14 +185,14 @@ class Checkpoint:
         numbers = self.numbers()
         return bool(numbers) and batch < min(numbers)
 
-    def late_files(self, stream: int) -> list[Path]:
-        """Return the files of a stream's late rows, of all committed batches, oldest first."""
+    def late_files(self, stream: int | None) -> list[Path]:
+        """Return the files of a stream's late rows, of failed rows for None, of all committed batches, oldest first."""
         numbers = sorted(self.numbers())
         read = [found for batch in numbers if (found := self._read(batch).value) is not None]
         named = {one.file for manifest in read for one in manifest.late if one.stream == stream}
         # Retention deletes unnamed files before manifests, so a file older than all manifests was named by one.
         gone = [path.name for path in self.late.iterdir() if numbers and (batch_of(path.name) or 0) < numbers[0]]
-        named.update(name for name in gone if name.split("-")[1] == str(stream))
+        named.update(name for name in gone if name.split("-")[1] == ("failed" if stream is None else str(stream)))
         return [self.late / name for name in sorted(named)]
 
     # Spark's own checkpoint

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 from eddy.spark.errors import StreamingStateError
 
 _NAME = b"eddy.file"
+FAILED_GROUPS = "-failed.parquet"
+"""The end of the name of a file of groups that failed in a batch, in the directory of groups."""
 
 
 def named_in_footer(schema: pa.Schema, name: str) -> pa.Schema:

@@ -105,12 +105,12 @@ class GroupState:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A file of results or late rows.
+    """A file of results, of late rows or of failed rows.
 
     file    path, with /, relative to the staging directory or to the directory of late rows
     rows    number of rows
     bytes   size
-    stream  stream of late rows; None for results
+    stream  stream of late rows; None for results and failed rows
     """
 
     file: str
@@ -130,7 +130,7 @@ class Manifest:
     dealt          key groups in fragments, ascending
     groups         the state of each key group that has one
     results        result files of this batch
-    late           files of late rows of this batch
+    late           files of late and of failed rows of this batch
     extra          further state of the driver as JSON
     """
 

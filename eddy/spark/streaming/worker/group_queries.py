@@ -31,14 +31,16 @@ Rows = Mapping[str, pa.RecordBatch | None]
 class Part(NamedTuple):
     """Results of a version in one push.
 
-    key   of the version
-    rows  the number of each among the combinations that were found
+    key     of the version
+    rows    the number of each among the combinations that were found
+    failed  the rows that fail (`eddy.results.failed_rows.FAILED`)
     """
 
     key: str
     results: pa.Table
     found: Found
     rows: npt.NDArray[np.int64]
+    failed: tuple[pa.RecordBatch, ...] = ()
 
     @property
     def first(self) -> npt.NDArray[np.int64]:
@@ -118,9 +120,9 @@ class GroupQueries:
             found = family.push_rows(placed, watermark)
             shares = family.shares(batch, found)
             for owner in family.owners:
-                own = shares.rows(owner)
-                if len(own):
-                    yield Part(keys[owner], shares.table(owner), found, own)
+                own, failed = shares.rows(owner), shares.failed(owner)
+                if len(own) or failed:
+                    yield Part(keys[owner], shares.table(owner), found, own, failed)
 
     # Spilled to files, while all else stays
 

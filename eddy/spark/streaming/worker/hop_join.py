@@ -29,6 +29,7 @@ from eddy.spark.partitioning.split import PIECE_ROWS
 from eddy.spark.partitioning.split_tree import own_rows
 from eddy.spark.streaming.state.segments import Segment, SegmentReader
 from eddy.spark.streaming.worker.engines import Engines
+from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.streaming.worker.late_rows import LateRows
 from eddy.spark.streaming.worker.node import BROKEN, Copy, Node
 from eddy.spark.streaming.worker.output_files import ResultFile
@@ -61,6 +62,7 @@ class HopJoin:
         self._reader = SegmentReader(engines.locations.log, [stream.schema for stream in self._job.query.streams])
         self._reader.know(known)
         self._late = LateRows(self._job.query, task.late_below)
+        self._failed = FailedRows()
         self._sampler = Sampler(self._job.query, task.steps)
         self._results = ResultFile(task.staging, number, spark_schema(self._job.query.output_schema))
         self._nodes: dict[int, Node] = {}
@@ -89,6 +91,7 @@ class HopJoin:
             self._reader.close()
             report.results = self._results.close()
         report.late, report.late_rows = self._late.write(self._engines.locations, self._task.batch), self._late.counts
+        report.late += self._failed.write(self._engines.locations.late, self._task.batch)
         for node, figures in self._figures.items():
             figures["state_bytes"] = self._nodes[node].nbytes
         report.groups, report.shipped = list(self._figures.values()), self._peers.sent
@@ -252,6 +255,9 @@ class HopJoin:
                     if last:
                         found = node.legs.results(tuples)
                         self._results.write(found)
+                        failed = node.legs.take_failed()
+                        if self._job.query.failed != "count":
+                            self._failed.add(failed)
                         self._figures[at]["results"] += found.num_rows
                         continue
                     waiting[head].append(tuples)

@@ -29,6 +29,7 @@ from eddy.spark.partitioning.merge import Merger, interleave
 from eddy.spark.partitioning.split_tree import SplitTree, own_rows
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engines, Holding, Lent, Start, engines_of
+from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.streaming.worker.hop_join import HopJoin
 from eddy.spark.streaming.worker.hot_keys import hot_keys
 from eddy.spark.streaming.worker.input_reader import Part, logged_inputs
@@ -158,7 +159,7 @@ class PartitionJoin:
         self._state.reader.know(known)
         self._results = ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
         """Results of the one query of a join."""
-        self._late = LateRows(job.query, task.late_below)
+        self._late, self._failed = LateRows(job.query, task.late_below), FailedRows()
         self._sampler = Sampler(job.query, task.steps)
         self._timed = job.query.graph.timed
 
@@ -174,6 +175,7 @@ class PartitionJoin:
             report.results = self._results.close()
         report.samples, report.cpu_s = self._sampler.samples(), process_time() - began
         report.late, report.late_rows = self._late.write(self._locations, self._task.batch), self._late.counts
+        report.late += self._failed.write(self._locations.late, self._task.batch)
         return report
 
     def _given(self, watermark: int | None) -> int | None:
@@ -265,6 +267,7 @@ class PartitionJoin:
         order = None if self._job.arrival == "time" or not pushed else interleave(self._job, pushed)
         found = engine.push(pushed, order, watermark=watermark)
         self._results.write(found)
+        self._failed.add(engine.failed().to_batches())
         return found.num_rows
 
     def _due(self, engine: Engine) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,16 +51,21 @@ class ResultFile:
 
 def write_late(directory: Path, batch: int, stream: int, rows: list[pa.RecordBatch]) -> OutputFile:
     """Write late rows of one stream to a new file and make it durable."""
-    name = f"{batch_name(batch)}-{stream}-{uuid.uuid4().hex}.parquet"
+    return replace(write_set_aside(directory, batch, str(stream), rows), stream=stream)
+
+
+def write_set_aside(directory: Path, batch: int, what: str, rows: list[pa.RecordBatch]) -> OutputFile:
+    """Write rows that are no results to a new file in the directory of late rows, and make it durable."""
+    name = f"{batch_name(batch)}-{what}-{uuid.uuid4().hex}.parquet"
     table = pa.Table.from_batches(rows)
     table = as_spark(table, spark_schema(table.schema))
     table = table.cast(named_in_footer(table.schema, name))
     with open(directory / name, "xb", opener=private_opener) as file:
         pq.write_table(table, file)
-    return _durable(directory, name, table.num_rows, stream)
+    return _durable(directory, name, table.num_rows)
 
 
-def _durable(directory: Path, name: str, rows: int, stream: int | None = None) -> OutputFile:
+def _durable(directory: Path, name: str, rows: int) -> OutputFile:
     """Make a file survive a power cut; return its entry for the manifest."""
     descriptor = os.open(directory / name, os.O_RDONLY)
     try:
@@ -68,4 +74,4 @@ def _durable(directory: Path, name: str, rows: int, stream: int | None = None) -
     finally:
         os.close(descriptor)
     sync_directory(directory)
-    return OutputFile(file=name, rows=rows, bytes=size, stream=stream)
+    return OutputFile(file=name, rows=rows, bytes=size)

@@ -55,6 +55,7 @@ class QueriesJoin(PartitionJoin):
         super().__init__(engines, task, known)
         assert task.versions is not None
         self._versions = [(version, engines.queries[version.key]) for version in task.versions]
+        self._names = {version.key: version.query for version, query in self._versions if query.failed != "count"}
         self._files = {
             version.key: _VersionFiles(version, task.partition, spark_schema(query.output_schema))
             for version, query in self._versions
@@ -93,6 +94,8 @@ class QueriesJoin(PartitionJoin):
         assert isinstance(engine, GroupQueries)
         count = 0
         for part in engine.push(pushed, self._task.batch, watermark):
+            if part.failed and part.key in self._names:
+                self._failed.add(part.failed, self._names[part.key])
             self._files[part.key].write(part, self._task.batch)
             count += part.results.num_rows
         return count

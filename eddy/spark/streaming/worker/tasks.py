@@ -51,6 +51,7 @@ class VersionTask:
     drain    the micro-batch before which a result must have a component; None without a drain
     staging  directory of result files; None: results are only counted
     splits   whether results of rows of this micro-batch alone go to files of their own
+    query    the name of its query
     """
 
     key: str
@@ -60,6 +61,7 @@ class VersionTask:
     drain: int | None
     staging: Path | None
     splits: bool
+    query: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ class PartitionReport:
     """Report on one partition.
 
     results    result files that it wrote
-    late       files of late rows that it wrote
+    late       files of late and of failed rows that it wrote
     late_rows  late rows per stream, copies counted once
     groups     a row of metrics for each of its key groups, or of the nodes that its task has
     shipped    bytes that its task sent to others

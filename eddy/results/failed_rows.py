@@ -1,0 +1,72 @@
+"""Rows and groups without a result because an expression fails on them, as rows of a table.
+
+The table has the same columns for all queries, so it outlives a change of the query: the values of a row are texts, by
+the name of their column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from eddy.filters.faults import FAILURES, Faults
+from stairs.plain_types import Column, taken, to_plain
+
+FAILED = pa.schema(
+    [
+        pa.field("kind", pa.string(), False),
+        pa.field("expression", pa.string(), False),
+        pa.field("reason", pa.string(), False),
+        pa.field("row", pa.map_(pa.string(), pa.string()), False),
+    ]
+)
+"""The columns of failed rows.
+
+kind         what failed: "filter" or "where" (a condition), "select", "group_by" or "aggregate" (an expression over a
+             joined row), or "aggregate" (a sum), "having", "select" over a group
+expression   its text
+reason       why: the message of Arrow, or the type that a sum exceeds
+row          by name of a column the values of the joined row, or of the group and the bounds of its window, as text
+"""
+
+
+class FailedBatch(NamedTuple):
+    """The failed rows of one push: the rows, None if they are only counted; their number; the first one by column."""
+
+    rows: pa.RecordBatch | None
+    n_rows: int
+    first: dict[str, Any]
+
+
+def failed_batch(faults: Faults, columns: Mapping[str, Column]) -> list[pa.RecordBatch]:
+    """Return a batch of the rows of columns that have faults, none without faults. O(faults * columns)."""
+    if not faults:
+        return []
+    numbers = np.array(list(faults), np.int64)
+    texts = {name: _texts(taken(column, numbers)) for name, column in columns.items()}
+    rows = [list(zip(texts, values, strict=True)) for values in zip(*texts.values(), strict=True)] if texts else []
+    found = faults.values()
+    arrays = [
+        pa.array([one.kind for one in found], pa.string()),
+        pa.array([one.expression for one in found], pa.string()),
+        pa.array([one.reason for one in found], pa.string()),
+        pa.array(rows or [[]] * len(faults), FAILED.field("row").type),
+    ]
+    return [pa.RecordBatch.from_arrays(arrays, schema=FAILED)]
+
+
+def _texts(column: Column) -> list[str | None]:
+    """Return the values of a column as text."""
+    try:
+        values: list[str | None] = column.cast(pa.string()).to_pylist()
+        return values
+    except (*FAILURES, UnicodeDecodeError):
+        pass
+    plain = to_plain(column if isinstance(column, pa.Array) else column.combine_chunks())
+    if pt.is_string(plain.type) or pt.is_large_string(plain.type):
+        plain = plain.cast(pa.large_binary())  # it is no UTF-8
+    return [str(value) if value.is_valid else None for value in plain]

@@ -1,0 +1,41 @@
+"""The side output of late rows, and the messages about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eddy.ingest.arrivals import LateBatch
+from eddy.query.lateness import lateness_text, span_text
+from eddy.query.query import Query
+from eddy.results.side_output import SideOutput
+from stairs.errors import LateRowsError
+
+
+class LateOutput(SideOutput):
+    """The side output of the late rows of one runtime, by stream."""
+
+    noun, option, error = "late rows", "late", LateRowsError
+
+    def __init__(self, query: Query) -> None:
+        super().__init__({one.name: one.schema for one in query.streams}, query.late_by_stream, query.late_rows)
+        self.query = query
+
+    def settle(self, late: Mapping[int, LateBatch], left: float, given: bool) -> None:
+        """Handle late rows after a push, see `settle_with`; given: callers pass the watermark with each push."""
+        self.settle_with(late, left, lambda i: self._first(i, late[i], given))
+
+    def _first(self, i: int, one: LateBatch, given: bool) -> str:
+        """Return the message about the first late row of a stream."""
+        query = self.query
+        assert query.time_type is not None
+        behind = span_text(one.behind, query.time_type)
+        if given:
+            how = f"{behind} older than the watermark passed with an earlier push; a lower watermark would accept it"
+        else:
+            allowed = span_text(query.graph.lateness, query.time_type) if query.graph.lateness else "0"
+            wanted = lateness_text(one.behind, query.time_type)
+            how = (
+                f"{behind} older than the newest event time before it, and lateness is {allowed}; Query(…, {wanted})"
+                " would accept it"
+            )
+        return f"stream {query.streams[i].name}: a row came too late to join anything. It is {how}. It {self._goes(i)}"

@@ -1,0 +1,41 @@
+"""Rows that fail in a micro-batch, as a task finds them, for their file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+
+from eddy.results.failed_rows import FAILED
+from eddy.spark.partitioning.engine import as_spark
+from eddy.spark.streaming.state.manifest import OutputFile
+from eddy.spark.streaming.worker.output_files import write_set_aside
+from eddy.spark.types import spark_schema
+
+FAILED_OF_QUERY = pa.schema([pa.field("query", pa.string()), *FAILED])
+"""The columns of failed rows: those of a runtime, and in a hub the name of the query."""
+FAILED_NAME = "failed"
+"""What stands in the name of a file in the place of a stream."""
+
+
+class FailedRows:
+    """The failed rows of a micro-batch."""
+
+    def __init__(self) -> None:
+        self._rows: list[pa.RecordBatch] = []
+
+    def add(self, rows: Iterable[pa.RecordBatch], query: str | None = None) -> None:
+        """Take failed rows."""
+        for batch in rows:
+            if batch.num_rows:
+                names = pa.array([query] * batch.num_rows, pa.string())
+                self._rows.append(pa.RecordBatch.from_arrays([names, *batch.columns], schema=FAILED_OF_QUERY))
+
+    def table(self) -> pa.Table:
+        """Return them in Spark's types."""
+        return as_spark(pa.Table.from_batches(self._rows, FAILED_OF_QUERY), spark_schema(FAILED_OF_QUERY))
+
+    def write(self, directory: Path, batch: int) -> list[OutputFile]:
+        """Write a file, none without failed rows."""
+        return [write_set_aside(directory, batch, FAILED_NAME, self._rows)] if self._rows else []
