@@ -84,7 +84,7 @@ class _Window:
         if self.filter is None or not len(places):
             return places
         assert batch is not None
-        return places[self.filter.accepted(batch.select(self.stream.schema.names))]
+        return places[self.filter.divided(batch.select(self.stream.schema.names))[0]]
 
 
 class Drain:

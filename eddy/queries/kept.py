@@ -99,7 +99,7 @@ class Kept:
         """Return the position of the newest row that a filter lets through, None without any."""
         for chunk in reversed(self._chunks):
             if chunk.count(filter):
-                last = -1 if filter is None else int(filter.accepted(chunk.rows)[-1])
+                last = -1 if filter is None else int(filter.divided(chunk.rows)[0][-1])
                 return int(chunk.rows.column(POSITION)[last].as_py())
         return None
 

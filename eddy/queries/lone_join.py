@@ -15,6 +15,7 @@ Each push of the engine is one of the runtime, cut at these bounds, with the wat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from time import thread_time
 from typing import Any, Literal
@@ -128,7 +129,9 @@ class LoneJoin:
         """Return the query of the runtime: with the lateness of the engine, or with the positions of components."""
         query, lateness = self.version.query, self._sources.graph.lateness
         if isinstance(query, BranchedQuery):
-            return query.with_lateness(lateness) if query.graph.timed else query
+            own = query.with_lateness(lateness) if query.graph.timed else copy(query)
+            own.failed = "keep"  # the query of the engine counts failed rows, stores them or passes them on
+            return own
         placed = [replace(one, schema=one.schema.append(pa.field(POSITION, pa.int64()))) for one in query.streams]
         select = {
             name: one.expression if isinstance(one, Computed) else ".".join(one) for name, one in query.outputs.items()
@@ -179,7 +182,6 @@ class LoneJoin:
         runtime, order = self.runtime, np.ascontiguousarray(order[order < 255])
         if isinstance(runtime, BranchedRuntime):
             _, commit = runtime._engine.prepare(batches, order, watermark)
-            # The query of the engine keeps the failed rows.
             self._open = commit._replace(failed=runtime._engine.failed.rows, new_failed={})
             last, failed = commit.last, commit.new_failed
         else:

@@ -136,11 +136,11 @@ class Owner:
         """Return the rows for which the conditions hold that are no ranges, and the faults of those that fail."""
         faults = Faults()
         for stream in self.query.streams:
-            if stream.name in self._filters:
+            if stream.name in self._filters and len(rows):
                 columns = self._filtered[stream.name]
                 names = [f"{stream.name}.{column}" for column in columns]
                 rows = _divided(self._filters[stream.name], "filter", found.batch(names, rows, columns), rows, faults)
-        if self._where is not None:
+        if self._where is not None and len(rows):
             columns = list(dict.fromkeys(f"{stream}.{column}" for stream, column in self.query.where_columns))
             rows = _divided(self._where, "where", found.batch(columns, rows), rows, faults)
         if faults:

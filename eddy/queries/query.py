@@ -42,7 +42,7 @@ class RunningQuery(Life, Uncopied):
         self.n_results = 0
         """The results so far."""
         self.failures = FailedOutput(version.query)
-        """The failed rows of all versions."""
+        """The failed rows of all versions, which are treated as the newest query says."""
 
     def __repr__(self) -> str:
         return f"RunningQuery({self.name!r}, {self.state}, {self.n_results:,} results, {self.query!r})"
@@ -88,6 +88,7 @@ class RunningQuery(Life, Uncopied):
         for version in self.live:
             check_change(self.name, version.query, query, how, self.output)
         self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
+        self.failures.follow(query)
         log_endless(f"query {self.name!r}", query.endless)
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:

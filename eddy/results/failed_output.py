@@ -20,6 +20,10 @@ class FailedOutput(SideOutput):
     def __init__(self, query: Query) -> None:
         super().__init__({"failed": FAILED}, [query.failed], query.failed_rows)
 
+    def follow(self, query: Query) -> None:
+        """Treat failed rows as another query says, from the next push on."""
+        self.choices, self.most = (query.failed,), query.failed_rows
+
     @property
     def count(self) -> int:
         """The number of failed rows since the start."""

@@ -391,6 +391,58 @@ def test_filters_of_queries_of_an_engine_fail_for_their_query_alone() -> None:
     assert set(engine["bad"].failed()["kind"].to_pylist()) == {"filter"}
 
 
+FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "append": ({}, {}),
+    "changelog": ({}, {"output": "changelog"}),
+    "branch": ({"branches": True}, {}),
+    "groups": ({"group_by": ["R.k"], "aggregates": {"n": agg.count()}, "group_window": Tumbling(4)}, {}),
+}
+
+
+def share(form: str, failed: Any, **more: Any) -> Query:
+    """Return a query that fails where S.x is 0."""
+    own, odd = dict(FORMS[form][0]), R / S > -9
+    if own.pop("branches", False):
+        core, other = streams()
+        return Query([core], branches=[Branch([other], ["R.k = S.k"], "left", where=odd)], failed=failed, **more)
+    return Query(streams(), ["R.k = S.k"], where=odd, failed=failed, **own, **more)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_query_of_an_engine_treats_failed_rows_as_its_newest_version_says(form: str) -> None:
+    engine, got = Engine([Stream(name, ROWS, time="t") for name in "RS"]), list[int]()
+    query = engine.start("q", share(form, "count"), **FORMS[form][1])
+
+    def push(t: int, n: int) -> None:
+        rows = [{"k": k, "x": 0, "t": t, "s": ""} for k in range(n)]
+        pushed(engine, {"R": rows, "S": rows})
+
+    push(0, 3)
+    assert (query.failed_count, query.failed().num_rows) == (3, 0)
+    query.change(share(form, lambda rows: got.append(rows.num_rows)), "immediate")
+    push(20, 2)
+    assert (query.failed_count, got) == (5, [2])
+    query.change(share(form, "keep", failed_rows=3), "immediate")
+    push(40, 4)
+    assert (query.failed_count, query.failed().num_rows, got) == (9, 3, [2])
+
+
+def test_rows_that_fail_in_a_filter_are_no_hindrance_to_a_drain() -> None:
+    engine = Engine([Stream(name, ROWS, time="t") for name in "RS"])
+    counted = [Stream(name, ROWS, window=eddy.Rows(2), time="t") for name in "RS"]
+    engine.start("all", Query(counted, ["R.k = S.k"]))
+    bad, good = ({"k": 1, "x": x, "t": 1, "s": ""} for x in (0, 1))
+    pushed(engine, {"R": [good, bad], "S": [good]})
+    inverse = pc.scalar(1) / pc.field("x") > 0
+    odd = [Stream(name, ROWS, window=eddy.Rows(2), time="t", filter=inverse) for name in "RS"]
+    query = engine.start("odd", Query(odd, ["R.k = S.k"]))
+    query.stop("drain")
+    with pytest.raises(eddy.InputError, match="stream R: its filter failed on these rows: divide by zero"):
+        pushed(engine, {"R": [bad], "S": []})
+    pushed(engine, {"R": [good, good], "S": [good, good]})
+    assert query.state == "stopped"
+
+
 # Conditions, functions, the side output
 
 

@@ -131,8 +131,8 @@ def traced(call: Callable[[], T], seen: Seen) -> T | None:
         sys.settrace(None)
 
 
-def make_case() -> Case:
-    """Return a query with all kinds of keys, windows and payload, and with a filter that can raise."""
+def make_case(kind: str) -> Case:
+    """Return a query with all kinds of keys, windows and payload, and with a filter that can fail, see `fragile`."""
     kinds = {KEY: pa.string(), NUMBER: pa.int64(), TIME: pa.int64(), VALUE: pa.int64(), TEXT: pa.string()}
     own = {"R": (KEY,), "S": (KEY, NUMBER), "T": (KEY, NUMBER), "U": (NUMBER,)}
     windows = {"R": ("rows", 4), "S": ("range", 5), "T": ("rows", 5), "U": ("range", 7)}
@@ -142,15 +142,15 @@ def make_case() -> Case:
     )
     pairs = [("R", "S", KEY), ("S", "T", KEY), ("T", "U", NUMBER)]
     predicates = tuple((((a, c), (b, c)),) for a, b, c in pairs)
-    return Case(streams, predicates, None, fragile("R"), lateness=1)
+    return Case(streams, predicates, None, fragile("R", kind), lateness=1)
 
 
 class Play:
     """A runtime, its oracle, and random pushes."""
 
-    def __init__(self, seed: int = 0, **options: Any) -> None:
+    def __init__(self, seed: int = 0, kind: str = "function", **options: Any) -> None:
         self.random = random.Random(seed)
-        self.case = make_case()
+        self.case = make_case(kind)
         self.oracle: Oracle = self.case.oracle()
         self.runtime = eddy.Runtime(self.case.query(), PLANS[0], **options)
         self.output = self.runtime.output
@@ -214,6 +214,7 @@ class Play:
             assert last.position == runtime.position == sum(map(len, tried.tuples.values()))
             assert table is None or table is last.results
             assert_changes(last.results, changes(self.case, outcomes, tried, self.output, "rows"), "rows")
+            assert runtime.failed_count == tried.failed
             self.oracle = tried
             return tries
 
@@ -227,8 +228,8 @@ def test_an_exception_at_each_line(strategy: str) -> None:
     """A changelog runs almost all lines of append mode, which interrupts the rest."""
     options = {"store": ["R S"], "policy": "lottery", "decide_every": 7} if strategy == "eddy" else {}
     seen = Seen() if strategy == "eddy" else Seen(WITHOUT_STRATEGY)
-    for output in ("changelog", "append"):
-        play, quiet = Play(strategy=strategy, output=output, renumber_at=40, **options), 0
+    for output, kind in (("changelog", "function"), ("append", "expression")):
+        play, quiet = Play(kind=kind, strategy=strategy, output=output, renumber_at=40, **options), 0
         while quiet < 12:
             play.plan_ahead()
             if strategy == "eddy":

@@ -14,6 +14,7 @@ from eddy.log import endless_told
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.runtime import Runtime
+from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.failed import refuse_failed
 from eddy.spark.types import spark_schema
 from jisc.strategies import StrategyName
@@ -99,6 +100,12 @@ class PartitionEngine:
     def _batches(self, results: pa.Table) -> Iterator[pa.RecordBatch]:
         if self._runtime.failed_count:
             refuse_failed(self._query, self._runtime.failed().to_batches())
+            if self._query.failed != "count":
+                # `max_bytes` left no room for a single one.
+                raise SparkJoinError(
+                    f"expressions of the query have no value for {self._runtime.failed_count:,} rows, and max_bytes"
+                    " leaves no room to tell which: raise it to see the reason"
+                )
         for batch in results.to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield as_spark(batch, self.output_schema)

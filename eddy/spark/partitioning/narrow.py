@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +33,8 @@ def narrowed(
 
     The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of each `where`. It has no
     filters: rows are filtered when they are read, so a column that only the filter reads is not sent further. It has no
-    lateness: its arrivals are in order. Functions for late and failed rows run on the driver: workers keep the rows.
+    lateness: its arrivals are in order. Functions for late and failed rows run on the driver: workers keep the rows, as
+    many as there are, until they have written them.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     joins = tuple(query.joins.values()) if isinstance(query, BranchedQuery) else (query,)
@@ -56,10 +59,10 @@ def narrowed(
         inputs.append(_flat(stream.schema, read))
     select = {name: one if isinstance(one, Computed) else readable_name(*one) for name, one in query.outputs.items()}
     failed: Failed = "count" if query.failed == "count" else "keep"
+    more: dict[str, Any] = {"select": select, "where": query.where, "failed": failed, "failed_rows": sys.maxsize}
     if not isinstance(query, BranchedQuery):
-        return Query(streams, query.on, select=select, where=query.where, failed=failed), tuple(inputs)
+        return Query(streams, query.on, **more), tuple(inputs)
     by_name = {stream.name: stream for stream in streams}
     branches = [one.of_streams(by_name) for one in query.branches]
     core = [by_name[stream.name] for stream in query.core_streams]
-    narrow = Query(core, query.on, select=select, where=query.where, branches=branches, failed=failed)
-    return narrow, tuple(inputs)
+    return Query(core, query.on, branches=branches, **more), tuple(inputs)
