@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters.conditions import Predicate
 from eddy.fuzz.branch_oracle import BranchOracle, OracleBranch
 from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream
 from eddy.query.branch import Branch
@@ -186,7 +187,7 @@ class Shape:
             self.predicates(),
             branches=below(-1),
             select=[f"{NAMES[i]}.n" for i in self.shown],
-            where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0 if self.breakable else None,
+            where=Predicate(quotient, columns=["R.v"]) if self.breakable else None,
             lateness=self.lateness,
         )
 
@@ -194,6 +195,11 @@ class Shape:
         """Return the columns of a row."""
         more = ({"t": row.time} if self.timed else {}) | ({"x": row.value} if self.valued else {})
         return {**row.keys, **more, "v": v, "n": row.number}
+
+
+def quotient(rows: pa.RecordBatch) -> pa.Array:
+    """Return whether 1 / R.v is positive. Raises an error for 0, which is one of the push: this is a function."""
+    return pc.greater(pc.divide(1, rows.column("R.v")), 0)
 
 
 def oracle_window(window: Window | None) -> tuple[Literal["rows", "range", "unbounded", "derived"], int]:

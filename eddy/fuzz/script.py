@@ -8,7 +8,21 @@ from collections.abc import Collection, Iterable
 from eddy.fuzz import chaos
 from eddy.fuzz import compare as comparison
 from eddy.fuzz.branch_oracle import BranchOracle
-from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Reload, Row, Shape, Step, Transition
+from eddy.fuzz.case import (
+    CHAOS,
+    NAMES,
+    BadPush,
+    Case,
+    Demote,
+    Limit,
+    Push,
+    Reload,
+    Row,
+    Shape,
+    Step,
+    Transition,
+    quotient,
+)
 from eddy.fuzz.play import Model, branch_groups, expected, must_fail
 
 COMPARE = inspect.getsource(comparison.compare) + "\n\n" + inspect.getsource(comparison.compare_rows)
@@ -138,6 +152,7 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
     text += _REFUSED if any(line.startswith("transition_in_vain") for line in lines) else ""
     text += _NO_ROOM if any(line.startswith("refused(") for line in lines) else ""
     text += _DEMOTE if Demote in kinds else ""
+    text += "\n\n" + inspect.getsource(quotient) if case.shape.breakable else ""
     text += "\n\n" + inspect.getsource(chaos.Chaos) if case.chaotic else ""
     return text + "\n\n" + _setup(case) + "\n".join(lines) + "\n"
 
@@ -155,7 +170,7 @@ def _setup(case: Case) -> str:
         lines += ["    branches=[", *_branches(shape, -1, "        "), "    ],"]
     lines.append(f"    select={[f'{NAMES[i]}.n' for i in shape.shown]!r},")
     if shape.breakable:
-        lines.append('    where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0,')
+        lines.append('    where=eddy.Predicate(quotient, columns=["R.v"]),')
     if shape.lateness:
         lines.append(f"    lateness={shape.lateness},")
     given = [f"policy={_policy(case.policy, case.seed)}", *(f"{n}={value!r}" for n, value in case.options().items())]
