@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from eddy import agg
 from eddy.filters import ranges
+from eddy.filters.conditions import Predicate
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
 from eddy.queries.grouped_filters import GroupedFilters
@@ -45,8 +46,7 @@ def warmup() -> None:
     Gate(query).admit({"R": batch.slice(20, 80), "S": batch.slice(20, 80)}, None, rows, None)
     Runtime.restore(runtime.snapshot(), query)
     key_hash(query, 0, "R", batch)
-    # The first result divides by zero, so the push is undone.
-    failing = Query(streams, ["R.k = S.k", "R.s = S.s"], where=pc.divide(pc.scalar(1), pc.field("R.k")) > 0)
+    failing = Query(streams, ["R.k = S.k", "R.s = S.s"], where=_FAILS)
     with contextlib.suppress(InputError):
         Runtime(failing).push({"R": batch, "S": batch})
     # A given order and row numbers have kernels of their own.
@@ -76,6 +76,14 @@ def warmup() -> None:
             stair.make_room(0)
 
 
+def _quotient(rows: pa.RecordBatch) -> pa.Array:
+    return pc.greater(pc.divide(1, rows.column("R.k")), 0)
+
+
+_FAILS = Predicate(_quotient, columns=["R.k"])
+"""A condition that raises for the first result, so that its push is undone."""
+
+
 def _warm_grouped_filters() -> None:
     filters = GroupedFilters([[ranges.Range("x", 0, 1)], [ranges.Range("x", 1, 2)]])
     for ask in (filters.share, filters.wanted):
@@ -101,11 +109,10 @@ def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:
     """Compile or load the kernels of queries with branches."""
     branches = [Branch([one], [f"R.k = {one.name}.k"], "left") for one in streams[1:]]
     rows = {one.name: batch.slice(0, 80) for one in streams[:2]}
-    fails = pc.divide(pc.scalar(1), pc.field("R.k")) > 0
-    kinds: list[tuple[Literal["append", "changelog"], list[Branch], pc.Expression | None]] = [
+    kinds: list[tuple[Literal["append", "changelog"], list[Branch], Predicate | None]] = [
         ("append", branches, None),
         ("changelog", branches, None),
-        ("append", branches[:1], fails),
+        ("append", branches[:1], _FAILS),
     ]
     for output, own, where in kinds:
         query = Query(streams[:1], branches=own, where=where)

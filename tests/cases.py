@@ -34,6 +34,15 @@ class Condition:
     holds: Callable[[Mapping[str, Any]], bool | None]
 
 
+def raising(column: str, dividend: int = 1, low: int = 0) -> eddy.Predicate:
+    """Return a result filter that accepts dividend // value > low, and raises on a value of 0: the push fails."""
+
+    def quotient(rows: pa.RecordBatch) -> pa.Array:
+        return pc.greater(pc.divide(dividend, rows[column]), low)
+
+    return eddy.Predicate(quotient, columns=[column])
+
+
 @dataclass(frozen=True)
 class StreamCase:
     """One stream. `size` is a number of rows, or a span in plain event time (ns for timestamps)."""

@@ -29,6 +29,7 @@ from eddy.spark.hops import windows
 from eddy.spark.partitioning import split
 from eddy.spark.partitioning.job import make_job
 from jisc.strategies import STRATEGIES
+from tests.cases import raising
 
 ROWS = 200
 SCHEMA = pa.schema(
@@ -198,7 +199,7 @@ def use_all() -> None:
     use_runtime(query(["R.k = S.k"], False), count_only=True)
     use_runtime(query(["R.k = S.k"], True), ids_only=True, renumber_at=1000)
     # Division by zero: fails when the first result comes, after the walk.
-    failing = eddy.Runtime(query(["R.k = S.k"], False, pc.divide(pc.scalar(1), pc.field("R.v")) >= 0))
+    failing = eddy.Runtime(query(["R.k = S.k"], False, raising("R.v")))
     with contextlib.suppress(eddy.InputError):
         failing.push({name: batch(-50, ROWS) for name in "RS"}, orders(2 * ROWS)[0])
     for predicates in keys:

@@ -6,13 +6,12 @@ import random
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.graphs import SHAPES, edges
 from eddy.routing.policies import POLICIES, Decision, View
-from tests.cases import Case, Condition, StreamCase
+from tests.cases import Case, Condition, StreamCase, raising
 from tests.draws import TIME, VALUE, comparisons, connected
 
 OWN_POLICIES = ("chaos", "trouble")
@@ -76,7 +75,7 @@ def queries(draw: st.DrawFn) -> Case:
         size = 0 if kind in ("unbounded", "derived") else draw(st.integers(1, 6 if n < 5 else 4))
         streams.append(StreamCase(names[i], pa.schema(fields), kind, size, TIME if timed else None))
     # A result filter that fails on a value of 0, which good pushes do not have: see `fail_late`.
-    where = Condition(pc.divide(pc.scalar(1), pc.field("R.v")) > 0, lambda row: 1 // row["R.v"] > 0)
+    where = Condition(raising("R.v"), lambda row: 1 // row["R.v"] > 0)
     return Case(
         tuple(streams),
         tuple(predicates),

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import eddy
 from stairs.bands import Sizes
 from stairs.descriptors import B_COUNT, B_UPTO, H_MATCHES
 from stairs.kernels.bands import RUNS
+from tests.cases import raising
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("k", "x", "y", "t", "v", "n")])
 NEVER, ALWAYS = Sizes(least=1 << 60), Sizes(0, 3, 20)
@@ -40,9 +40,8 @@ def runtime_of(case: str, sizes: Sizes, lateness: int, **options: Any) -> eddy.R
     names = [name for name in "RSTU" if any(f"{name}." in one for one in on)]
     timed = window is None or isinstance(window, eddy.Range)
     streams = [eddy.Stream(name, SCHEMA, window, "t" if timed else None) for name in names]
-    where = pc.divide(pc.scalar(1), pc.field("R.v")) > 0
     query = eddy.Query(
-        streams, on, select=[f"{name}.n" for name in names], where=where, lateness=lateness if timed else 0
+        streams, on, select=[f"{name}.n" for name in names], where=raising("R.v"), lateness=lateness if timed else 0
     )
     return fitted(eddy.Runtime(query, strategy="mjoin", **options), sizes)
 

@@ -31,6 +31,7 @@ from tests.cases import (
     feed,
     id_rows,
     late_rows,
+    raising,
     results,
     text_rows,
 )
@@ -111,16 +112,7 @@ def fragile(stream: str, kind: str) -> Condition:
             raise ZeroDivisionError if kind == "function" else NoValueError
         return None if row[name] is None else 12 // row[name] > 2
 
-    return Condition(raising(name) if kind == "function" else expression, holds)
-
-
-def raising(column: str) -> eddy.Predicate:
-    """Return a result filter that raises on a value of 0, and else accepts 12 // value > 2."""
-
-    def quotient(batch: pa.RecordBatch) -> Any:
-        return pc.greater(pc.divide(12, batch[column]), 2)
-
-    return eddy.Predicate(quotient, columns=[column])
+    return Condition(raising(name, 12, 2) if kind == "function" else expression, holds)
 
 
 class PushesGoodAndBad(RuleBasedStateMachine):
@@ -303,7 +295,7 @@ def test_without_times_several_streams_need_an_order() -> None:
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_result_filter_that_raises_takes_the_whole_push_back(size: int) -> None:
     fine, bad = rows(*range(size)), rows(*range(size), value=0)
-    runtime = eddy.Runtime(two_streams(where=raising("right.v")))
+    runtime = eddy.Runtime(two_streams(where=raising("right.v", 12, 2)))
     assert runtime.push({"left": fine}).num_rows == 0
     before = counted(runtime)
     with pytest.raises(eddy.InputError, match="where"):
@@ -329,7 +321,7 @@ def test_a_stream_filter_that_raises_takes_the_whole_push_back() -> None:
 
 
 def test_late_rows_of_a_failed_push_are_not_handed_out() -> None:
-    runtime = eddy.Runtime(two_streams(where=raising("right.v")))
+    runtime = eddy.Runtime(two_streams(where=raising("right.v", 12, 2)))
     runtime.push({"left": rows(1, time=100_000)})
     late = pa.concat_batches([rows(1, time=0), rows(1, time=100_000, value=0)])
     with pytest.raises(eddy.InputError):
