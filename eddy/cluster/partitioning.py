@@ -19,10 +19,11 @@ from eddy.ingest.keys import key_hash
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_times
 from eddy.query.derived import Derived
-from eddy.query.places import check_counts_late, check_joined_rows
+from eddy.query.places import check_counts_late, check_failed_plainly, check_joined_rows
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Rows
+from eddy.results.failed_rows import ENDS_AT_FAILED
 from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER
 
@@ -41,6 +42,7 @@ class Partitioned:
     def __init__(self, query: Query, groups: int) -> None:
         check_joined_rows(query, "a cluster")
         check_counts_late(query, "a cluster")
+        check_failed_plainly(query, f"a cluster {ENDS_AT_FAILED}")
         for stream in query.streams:
             if isinstance(stream.window, Rows):
                 raise QueryError(
@@ -73,7 +75,7 @@ class Partitioned:
         """Per stream the column of results that has the positions of its components."""
         select = {name: f"{stream}.{column}" for name, (stream, column) in query.select.items()}
         select |= {name: f"{stream}.{POSITION}" for name, stream in zip(self.hidden, names, strict=True)}
-        self.inner = Query(streams, query.on, select=select, where=query.where)
+        self.inner = Query(streams, query.on, select=select, where=query.where, failed=query.failed)
         """The query that an engine runs."""
         self._filters = [
             AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter") if stream.conditions else None

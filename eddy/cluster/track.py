@@ -27,9 +27,11 @@ from eddy.cluster.partitioning import Partitioned
 from eddy.cluster.positions import ENDLESS, Positions
 from eddy.cluster.split import POSITION, newest
 from eddy.cluster.work import Work, counters
+from eddy.results.failed_rows import ENDS_AT_FAILED, failed_text
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
+from stairs.errors import InputError
 from stairs.graph import FOREVER
 
 
@@ -122,6 +124,8 @@ class Track:
         self.inbox = [[] for _ in self.inbox]
         before = counters(self.runtime)
         results = self.runtime.push(batches, watermark=self.watermark)
+        if self.runtime.failed_count and self.query.query.failed != "count":
+            raise InputError(f"{failed_text(self.runtime.failed())}. A cluster {ENDS_AT_FAILED}")
         work = counters(self.runtime) - before
         results = self._own(results)
         n_rows = sum(map(len, batches.values()))

@@ -179,14 +179,17 @@ def expression_type(expression: pc.Expression, schema: pa.Schema) -> pa.DataType
     it evaluates a row. So the expression does not fit if it fails on a row of nulls and on other rows for one reason.
     """
     kind = evaluated(expression, no_rows_of(schema)).type
+    read = set(columns_read(expression, schema))
+    kinds = [one if k in read else pa.bool_() for k, one in enumerate(schema.types)]
     fault: Exception | None = None
     for values in _SAMPLES:
+        rows = pa.Table.from_arrays([_sample(one, values) for one in kinds], names=schema.names)
         try:
-            columns = [_sample(one, values) for one in schema.types]
-        except (pa.ArrowException, TypeError):
+            rows.validate(full=True)
+        except pa.ArrowException:
             return kind  # Arrow cannot make values of every type
         try:
-            evaluated(expression, pa.Table.from_arrays(columns, names=schema.names))
+            evaluated(expression, rows)
         except FAILURES as error:
             if fault is not None and str(error) != str(fault):
                 return kind

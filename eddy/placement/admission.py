@@ -15,10 +15,11 @@ import pyarrow as pa
 from eddy.ingest.gate import Gate
 from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints, Tuples
-from eddy.query.places import check_counts_late, check_joined_rows
+from eddy.query.places import check_counts_late, check_failed_plainly, check_joined_rows
 from eddy.query.query import Query
+from eddy.results.failed_rows import ENDS_AT_FAILED, failed_text
 from eddy.results.results import Combined, Place, Results
-from stairs.errors import QueryError
+from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER, WindowKind
 from stairs.plain_types import Column, taken
 
@@ -27,6 +28,7 @@ def checked_query(query: Query) -> Query:
     """Return a query that can run on several nodes. Raises QueryError for one that cannot."""
     check_joined_rows(query, "a placement on nodes")
     check_counts_late(query, "a placement on nodes")
+    check_failed_plainly(query, f"a placement on nodes {ENDS_AT_FAILED}")
     if query.comparisons:
         raise QueryError(
             f"{query.comparisons[0]} is no equality; joins are placed on nodes by their keys. Write it as `where`,"
@@ -117,7 +119,10 @@ class Admission:
         def numbers() -> Ints:
             return np.stack([found[i] for i in range(len(self._kept))])
 
-        return self._results.make(Combined(n, columns, numbers)).table
+        made = self._results.make(Combined(n, columns, numbers))
+        if made.failed and self.query.failed != "count":
+            raise InputError(f"{failed_text(made.failed[0])}. A placement on nodes {ENDS_AT_FAILED}")
+        return made.table
 
     def _live(self, i: int) -> tuple[int, pa.RecordBatch]:
         """Return the number of the first row that is kept, and all kept rows of a stream as one batch."""

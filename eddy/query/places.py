@@ -32,3 +32,11 @@ def check_counts_late(query: Query, place: str) -> None:
         if stream.late not in (None, "count"):
             what = "'keep'" if stream.late == "keep" else "a function"
             raise QueryError(f"stream {stream.name}: late is {what}: {remedy}")
+
+
+def check_failed_plainly(query: Query, remedy: str) -> None:
+    """Raise QueryError if a query asks for more than to keep or to count its failed rows."""
+    if query.failed_rows != LATE_ROWS:
+        raise QueryError(f"failed_rows={query.failed_rows}: {remedy}")
+    if callable(query.failed):
+        raise QueryError(f"failed is a function: {remedy}")

@@ -34,6 +34,13 @@ row          by name of a column the values of the joined row, or of the group a
 """
 
 
+ENDS_AT_FAILED = (
+    "ends at a row for which an expression has no value: keep such rows out, leave them out of the results with"
+    " Query(…, failed='count'), or use a Runtime"
+)
+"""What a simulation does with failed rows."""
+
+
 class FailedBatch(NamedTuple):
     """The failed rows of one push: the rows, None if they are only counted; their number; the first one by column."""
 
@@ -57,6 +64,13 @@ def failed_batch(faults: Faults, columns: Mapping[str, Column]) -> list[pa.Recor
         pa.array(rows or [[]] * len(faults), FAILED.field("row").type),
     ]
     return [pa.RecordBatch.from_arrays(arrays, schema=FAILED)]
+
+
+def failed_text(failed: pa.RecordBatch | pa.Table) -> str:
+    """Return a text about the first of some failed rows."""
+    one = failed.slice(0, 1).to_pylist()[0]
+    row = ", ".join(f"{name} = {value}" for name, value in one["row"])
+    return f"{one['kind']} {one['expression']} has no value for a row: {one['reason']}. The row has {row}"
 
 
 def _texts(column: Column) -> list[str | None]:

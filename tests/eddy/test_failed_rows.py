@@ -391,7 +391,7 @@ def test_filters_of_queries_of_an_engine_fail_for_their_query_alone() -> None:
     assert set(engine["bad"].failed()["kind"].to_pylist()) == {"filter"}
 
 
-FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+TREATED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "append": ({}, {}),
     "changelog": ({}, {"output": "changelog"}),
     "branch": ({"branches": True}, {}),
@@ -401,17 +401,17 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def share(form: str, failed: Any, **more: Any) -> Query:
     """Return a query that fails where S.x is 0."""
-    own, odd = dict(FORMS[form][0]), R / S > -9
+    own, odd = dict(TREATED[form][0]), R / S > -9
     if own.pop("branches", False):
         core, other = streams()
         return Query([core], branches=[Branch([other], ["R.k = S.k"], "left", where=odd)], failed=failed, **more)
     return Query(streams(), ["R.k = S.k"], where=odd, failed=failed, **own, **more)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", TREATED)
 def test_a_query_of_an_engine_treats_failed_rows_as_its_newest_version_says(form: str) -> None:
     engine, got = Engine([Stream(name, ROWS, time="t") for name in "RS"]), list[int]()
-    query = engine.start("q", share(form, "count"), **FORMS[form][1])
+    query = engine.start("q", share(form, "count"), **TREATED[form][1])
 
     def push(t: int, n: int) -> None:
         rows = [{"k": k, "x": 0, "t": t, "s": ""} for k in range(n)]

@@ -86,6 +86,11 @@ OPTIONS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
         ({"late": print}, "engine hub placement cluster", "late is a function: .* only counts late rows"),
     ],
     "late_rows": [({"late_rows": 5}, "engine hub placement cluster", "late_rows=5: .* only counts")],
+    "failed": [
+        ({"failed": "count"}, EVERYWHERE, ""),
+        ({"failed": print}, "hub placement cluster", "failed is a function: .* (ends at|a hub keeps)"),
+    ],
+    "failed_rows": [({"failed_rows": 5}, "hub placement cluster", "failed_rows=5: .* (ends at|a hub keeps)")],
     "branches": [
         (
             {
@@ -156,7 +161,7 @@ def test_an_option_has_an_effect_or_is_refused(
     if found is not None and place != "cluster" and option not in ("lateness", "branches"):
         # Rows are late by the time of their own stream in a cluster; an engine gives watermarks to rows that wait.
         assert Counter(found) == Counter(by_runtime(one))
-    if found is not None and option not in ("streams", "late", "stream's late"):
+    if found is not None and option not in ("streams", "late", "stream's late", "failed", "failed_rows"):
         assert Counter(found) != Counter(PLACES[place](query()) or ())
 
 

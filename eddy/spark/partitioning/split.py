@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.keys import key_hash
+from eddy.results.failed_rows import failed_batch
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.kernels import find_cells, group_rows, keep_branch, refine_cells
@@ -66,11 +67,15 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordB
 class Splitter:
     """Splits the rows of one stream. Call `add` for each batch and `finish` at the end; both return pieces.
 
-    tree  splits of cells; None for none. They are applied to streams without copies; other streams have one piece for a
-          cell and all its groups
+    tree    splits of cells; None for none. They are applied to streams without copies; other streams have one piece for
+            a cell and all its groups
+    failed  takes the rows for which the filter has no value (`eddy.results.failed_rows.FAILED`), which are left out;
+            None: such a row is an error
     """
 
-    def __init__(self, job: Job, stream: int, tree: SplitTree | None = None) -> None:
+    def __init__(
+        self, job: Job, stream: int, tree: SplitTree | None = None, failed: list[pa.RecordBatch] | None = None
+    ) -> None:
         self._job = job
         self._stream = stream
         self._name = job.query.streams[stream].name
@@ -79,6 +84,7 @@ class Splitter:
         conditions = job.filters[stream]
         place = f"stream {self._name}: its filter"
         self._filter = AdaptiveFilter(conditions, place=place) if conditions else None
+        self._failed = failed
         shares = job.shares
         self._tree = tree if tree is not None and tree.splits and tree.refines(shares, stream) else None
         self.splits = 0 if self._tree is None else len(self._tree.splits)
@@ -117,10 +123,17 @@ class Splitter:
         run = pa.concat_batches(self._run)
         self._run, self._run_rows, self._run_bytes = [], 0, 0
         if self._filter is not None:
-            run = self._filter.filter(run)
+            run = self._filter.filter(run) if self._failed is None else self._filtered(self._filter, run, self._failed)
             if not run.num_rows:
                 return []
         return self._cut(run.select(self._kept))
+
+    def _filtered(self, accepts: AdaptiveFilter, run: pa.RecordBatch, failed: list[pa.RecordBatch]) -> pa.RecordBatch:
+        """Return the rows that the filter accepts, and add those that fail to `failed`."""
+        rows, failing = accepts.divided(run)
+        named = {f"{self._name}.{column}": run.column(column) for column in run.schema.names}
+        failed += failed_batch(accepts.faults(failing, "filter"), named)
+        return run if len(rows) == len(run) else run.take(pa.array(rows))
 
     def _cut(self, run: pa.RecordBatch) -> list[Piece]:
         positions = self._job.positions(run, self._stream)

@@ -52,6 +52,28 @@ def test_a_job_leaves_rows_that_fail_out_and_goes_on(spark: SparkSession, tmp_pa
     assert running.failed().count() == 3
 
 
+@pytest.mark.parametrize("transport", ["files", "spark"])
+def test_a_row_for_which_a_filter_has_no_value_does_not_stop_a_job(
+    spark: SparkSession, tmp_path: Path, transport: str
+) -> None:
+    inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
+    inverse = pc.scalar(60) / pc.field("x") > 0
+    streams = [eddy.Stream(name, ROWS, window=eddy.Range(8), time="t", filter=inverse) for name in "RS"]
+    for number in range(2):
+        add(inputs, 20 * number)
+        query = eddy.Query(streams, ["R.k = S.k"], select=["R.k"])
+        frames = inputs.frames(spark)
+        if transport == "spark":
+            frames = {name: frame.where("k >= 0") for name, frame in frames.items()}
+        running = run(query, frames, tmp_path / "state", tmp_path / "out")
+        assert sorted(row["R.k"] for row in published(tmp_path / "out").to_pylist()) == sorted([2, 3] * (number + 1))
+    failed = [row.asDict() for row in running.failed().collect()]
+    assert {(one["kind"], one["reason"]) for one in failed} == {("filter", "divide by zero")}
+    rows = [{name: value for name, value in one["row"].items() if name.endswith(("k", "t"))} for one in failed]
+    wanted = [{"R.k": "0", "R.t": t} for t in ("0", "20")] + [{"S.k": "1", "S.t": t} for t in ("0", "20")]
+    assert sorted(rows, key=str) == sorted(wanted, key=str)
+
+
 def test_a_window_that_fails_is_left_out_and_the_job_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
     query = eddy.Query(

@@ -514,7 +514,7 @@ class MicroBatches:
             dealt=layout.tree.dealt,
             groups=groups,
             results=results,
-            late=tuple(file for report in reports for file in report.late),
+            late=(*plan.logged.failed, *(file for report in reports for file in report.late)),
             extra={
                 "partitions": layout.partition_map.n,
                 "load": load.to_json(),

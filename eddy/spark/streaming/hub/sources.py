@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from eddy.queries.sources import Sources, window_of
 from eddy.query.branches import BranchedQuery
+from eddy.query.places import check_failed_plainly
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows, Unbounded
@@ -92,6 +93,7 @@ class HubStreams:
                 " (eddy.spark.join)"
             )
         self.sources.check(query)
+        check_failed_plainly(query, f"query {name!r}: a hub keeps failed rows for Hub.failed(), or counts them")
         for stream in query.streams:
             if isinstance(stream.window, Rows):
                 raise QueryError(

@@ -44,7 +44,7 @@ def logged_inputs(engines: Engines, tree: SplitTree, batch: int, parts: Sequence
         reports, rows = [], {}
         for stream, own in groupby(parts, key=lambda part: part.stream):
             read = chain.from_iterable(_read(engines, part) for part in own)
-            report, written = log_rows(engines.job, tree, writer, stream, read)
+            report, written = log_rows(engines.job, engines.locations, batch, tree, writer, stream, read)
             reports.append(report)
             rows.update(written)
         logged = Logged(tuple(reports), rows)

@@ -20,7 +20,9 @@ from eddy.spark.partitioning.split import Piece, Splitter
 from eddy.spark.partitioning.split_tree import Split, SplitTree
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment, SegmentWriter
+from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.transports.base import RowTask
 
 SPLITS = "eddy.splits"
@@ -33,9 +35,10 @@ REPORT = pa.schema(
         ("first", pa.int64()),
         ("last", pa.int64()),
         ("segments", pa.string()),
+        ("failed", pa.string()),
     ]
 )
-"""A `StreamReport` as Spark carries it, its segments as JSON."""
+"""A `StreamReport` as Spark carries it, its segments and files as JSON."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class StreamReport:
     last      greatest event time
     segments  their locations; a copy for another key group is another name for the same bytes
     bytes     size of the segments, each counted once
+    failed    files of the rows for which the filter of the stream has no value
     """
 
     stream: int
@@ -55,6 +59,7 @@ class StreamReport:
     last: int | None
     segments: tuple[Segment, ...]
     bytes: int
+    failed: tuple[OutputFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,12 +70,14 @@ class LogReport:
     bytes     size of all segments
     greatest  per stream, greatest event time; None without rows or event times
     segments  all of them
+    failed    files of the rows for which a filter has no value
     """
 
     rows: tuple[int, ...]
     bytes: int
     greatest: tuple[int | None, ...]
     segments: tuple[Segment, ...]
+    failed: tuple[OutputFile, ...] = ()
 
     @classmethod
     def of(cls, reports: Iterable[StreamReport], streams: int) -> LogReport:
@@ -78,23 +85,27 @@ class LogReport:
         rows: list[int] = [0] * streams
         greatest: list[int | None] = [None] * streams
         segments: list[Segment] = []
+        failed: list[OutputFile] = []
         size = 0
         for one in reports:
             rows[one.stream] += one.rows
             so_far, last = greatest[one.stream], one.last
             greatest[one.stream] = last if so_far is None or (last is not None and last > so_far) else so_far
             segments += one.segments
+            failed += one.failed
             size += one.bytes
-        return cls(tuple(rows), size, tuple(greatest), tuple(segments))
+        return cls(tuple(rows), size, tuple(greatest), tuple(segments), tuple(failed))
 
 
 def reports_of(table: pa.Table) -> list[StreamReport]:
     """Return the reports that Spark carried."""
     rows = table.to_pylist()
-    return [
-        StreamReport(**{**one, "segments": tuple(Segment(**own) for own in json.loads(one["segments"]))})
-        for one in rows
-    ]
+    found = []
+    for one in rows:
+        segments = tuple(Segment(**own) for own in json.loads(one["segments"]))
+        failed = tuple(OutputFile(**own) for own in json.loads(one["failed"]))
+        found.append(StreamReport(**{**one, "segments": segments, "failed": failed}))
+    return found
 
 
 def log_writer(locations: Locations, batch: int, what: str) -> SegmentWriter:
@@ -103,13 +114,21 @@ def log_writer(locations: Locations, batch: int, what: str) -> SegmentWriter:
 
 
 def log_rows(
-    job: Job, tree: SplitTree, writer: SegmentWriter, stream: int, batches: Iterable[pa.RecordBatch]
+    job: Job,
+    locations: Locations,
+    batch: int,
+    tree: SplitTree,
+    writer: SegmentWriter,
+    stream: int,
+    batches: Iterable[pa.RecordBatch],
 ) -> tuple[StreamReport, dict[Segment, pa.RecordBatch]]:
     """Write rows of one stream; return the report, valid once the writer has finished, and the rows of each segment.
 
-    tree  splits of key groups, which the rows of streams without copies follow
+    batch  the number of the micro-batch
+    tree   splits of key groups, which the rows of streams without copies follow
     """
-    splitter = Splitter(job, stream, tree)
+    failing: list[pa.RecordBatch] = []
+    splitter = Splitter(job, stream, tree, failing)
     written: dict[Segment, pa.RecordBatch] = {}
 
     def write(pieces: Sequence[Piece]) -> None:
@@ -117,10 +136,13 @@ def log_rows(
             segment = writer.add(one.cell, stream, one.tuples, one.first, one.last, splitter.splits)
             written[segment] = one.tuples
 
-    for batch in batches:
-        write(splitter.add(batch))
+    for rows in batches:
+        write(splitter.add(rows))
     write(splitter.finish())
     first, last = splitter.span or (None, None)
+    failed = FailedRows()
+    if job.query.failed != "count":
+        failed.add(failing)
     report = StreamReport(
         stream=stream,
         rows=sum(one.rows for one in written),
@@ -128,6 +150,7 @@ def log_rows(
         last=last,
         segments=tuple(replace(one, group=one.group + offset) for one in written for offset in splitter.offsets),
         bytes=sum(one.length for one in written),
+        failed=tuple(failed.write(locations.late, batch)),
     )
     return report, written
 
@@ -136,19 +159,20 @@ class LogRows(RowTask):
     """Writes the rows of one stream to the log; yields a report once they are durable, nothing without rows."""
 
     verb = "log"
-    columns = "stream int, rows bigint, bytes bigint, first bigint, last bigint, segments string"
+    columns = "stream int, rows bigint, bytes bigint, first bigint, last bigint, segments string, failed string"
 
     def __init__(self, job: Job, locations: Locations) -> None:
         super().__init__(job)
         self._locations = locations
 
     def __call__(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with log_writer(self._locations, _batch_number(), str(stream)) as writer:
-            found, _ = log_rows(self.job, _splits(self.job), writer, stream, batches)
+        number = _batch_number()
+        with log_writer(self._locations, number, str(stream)) as writer:
+            found, _ = log_rows(self.job, self._locations, number, _splits(self.job), writer, stream, batches)
             writer.finish()
-        if found.segments or found.last is not None:
-            segments = json.dumps([asdict(one) for one in found.segments])
-            yield pa.RecordBatch.from_pylist([{**asdict(found), "segments": segments}], schema=REPORT)
+        if found.segments or found.failed or found.last is not None:
+            texts = {name: json.dumps(own) for name, own in asdict(found).items() if name in ("segments", "failed")}
+            yield pa.RecordBatch.from_pylist([{**asdict(found), **texts}], schema=REPORT)
 
 
 def splits_text(tree: SplitTree) -> str | None:
