@@ -8,12 +8,14 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # One more than two cores: tests with Spark wait much of the time. A fourth process gained nothing.
 WORKERS ?= 3
 
-.PHONY: help demo test docs bench guard lint kernels dist wheel setup clean
+.PHONY: help demo test oldest newest docs bench guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and resumes"
 	@echo "make test    lint, types and the test suite"
+	@echo "make oldest  a few tests on the first Python and with the lower bounds of all dependencies"
+	@echo "make newest  the same on the last Python and with the newest of everything"
 	@echo "make docs    the documentation as a site in build/docs"
 	@echo "make bench   measure the benchmarks and write bench/report; about ten minutes"
 	@echo "make guard   measure a few ratios and compare them with that report"
@@ -29,7 +31,7 @@ $(STAMP): pyproject.toml
 	  echo "eddy needs Python 3.11 or newer and '$(PYTHON)' is not it: install one, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "setting up $(VENV) (once; about a minute)"
 	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing: on Debian and Ubuntu install python3-venv" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,bench]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,java,bench]'
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -55,6 +57,10 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 kernels lint $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+# Each in an environment of its own that is installed afresh.
+oldest newest: $(STAMP)
+	$(BIN)/python -m release.versions $@
 
 $(DOCS_STAMP): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'

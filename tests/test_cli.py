@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from eddy import cli, command
 
+pytestmark = pytest.mark.versions
+
 RUNNER = CliRunner()
 
 

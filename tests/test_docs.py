@@ -42,7 +42,13 @@ def modules() -> list[str]:
     return [name for name in names if not name.endswith("__main__")]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+WITH_ALL_VERSIONS = [
+    pytest.param(one, marks=pytest.mark.versions) if one.name in ("README.md", "aggregates.md") else one
+    for one in DOCUMENTS
+]
+
+
+@pytest.mark.parametrize("document", WITH_ALL_VERSIONS, ids=named)
 def test_blocks_run_one_after_the_other(document: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}

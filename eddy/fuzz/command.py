@@ -74,11 +74,8 @@ def fuzz(
     console = Console()
     chosen = known(strategy, tuple(STRATEGIES), "strategy")
     policies = known(policy, (CHAOS, *POLICIES), "policy")
-    if find_spec("hypothesis") is None:
-        console.print("eddy fuzz draws its cases with Hypothesis: pip install 'eddy-join[fuzz]'", markup=False)
-        raise typer.Exit(1)
-    if queries is Queries.SQL and find_spec("duckdb") is None:
-        console.print("eddy fuzz --queries sql compares with DuckDB: pip install duckdb", markup=False)
+    if any(find_spec(package) is None for package in ("hypothesis", "duckdb")):
+        console.print("eddy fuzz needs Hypothesis and DuckDB: pip install 'eddy-join[fuzz]'", markup=False)
         raise typer.Exit(1)
     from eddy.fuzz.hunt import KINDS, Hunt
 

@@ -25,32 +25,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core import config, types
+from numba.core import config
 from numpy import uint64 as u64
 
+from stairs.kernels.arguments import Bundle, bundled
 from stairs.kernels.compiled import cache_directory
+from stairs.kernels.pipeline import KernelCompiler
 from stairs.progress import show_progress
 
 __all__ = ["Bundle", "bundled", "inlined", "jit", "step", "u64"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T", bound=type)
-
-TESTED = numba.version_info.short == (0, 68)
-"""Whether this is a version of numba for which `pipeline` and `arguments` were tested; else kernels compile slower."""
-COMPILER: dict[str, Any] = {}
-if TESTED:
-    from stairs.kernels.arguments import Bundle, bundled
-    from stairs.kernels.pipeline import KernelCompiler
-
-    COMPILER["pipeline_class"] = KernelCompiler
-else:
-    Bundle = types.NamedTuple  # type: ignore[misc,attr-defined]
-
-    def bundled(cls: T) -> T:
-        """Return the class as it is."""
-        return cls
-
 
 _COMPILING = _thread.allocate_lock()
 """Held by a thread that compiles on behalf of the main thread."""
@@ -202,13 +187,13 @@ def _compile(function: F, part: bool, **options: bool) -> F:
     try:
         decorate = numba.njit(
             _nrt=False,
-            cache=not (part and TESTED),
+            cache=not part,
             nogil=True,
             boundscheck=False,
             error_model="numpy",
             no_cpython_wrapper=part,
             no_cfunc_wrapper=True,
-            **COMPILER,
+            pipeline_class=KernelCompiler,
             **options,
         )
         return _shielded(_known_by_directory(decorate(function)))

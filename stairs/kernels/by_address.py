@@ -51,7 +51,8 @@ def kinds_of(cls: type) -> list[Kind]:
     found = []
     for hint in get_type_hints(cls).values():
         shape, dtype = map(_resolved, get_args(_resolved(hint)))
-        axes = [one for one in get_args(shape) if one is not Ellipsis]
+        # The shape of `NDArray` is `tuple[Any, ...]`, and `Any` before numpy 2.2.
+        axes = [one for one in get_args(shape) if one is not Ellipsis] or [Any]
         found.append(Kind(np.dtype(get_args(dtype)[0]), len(axes)))
     return found
 

@@ -7,8 +7,8 @@ and optimised and emitted within the kernels that use it. That halves the time.
 Three smaller savings, a fifth of the rest together: passes for closures, array expressions and the like are left out;
 the types of operations on numbers are looked up once per process; and options compare by what was set.
 
-numba documents compilers with passes of one's own; libraries and typing contexts are internal to it. So `accelerate`
-uses this module only with a version of numba for which it was tested (`TESTED`), and else numba's usual compiler.
+numba documents compilers with passes of one's own; libraries and typing contexts are internal to it. So
+pyproject.toml admits only versions of numba for which this was tested.
 """
 
 from __future__ import annotations

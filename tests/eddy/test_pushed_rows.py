@@ -16,6 +16,8 @@ import pytest
 
 import eddy
 
+pytestmark = pytest.mark.versions
+
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64()), ("t", pa.timestamp("us"))])
 DAY = datetime(2026, 1, 2)
 ROWS: list[dict[str, Any]] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def run_ids(case: Case, pushes: Iterable[Push], plan: str | None) -> list[tuple[
     return [result for one in pushes for result in id_rows(case, push(runtime, case, one))]
 
 
+@pytest.mark.versions
 @given(st.data())
 def test_each_push_gives_the_results_and_the_late_rows_of_the_oracle(data: st.DataObject) -> None:
     case = data.draw(CASES)

@@ -93,6 +93,7 @@ def test_a_restored_runtime_gives_what_the_oracle_gives(data: st.DataObject) -> 
     event(f"restores: {'none' if not restores else 'some'}")
 
 
+@pytest.mark.versions
 @pytest.mark.slow
 @given(st.data())
 def test_the_same_plan_gives_the_very_same_tables(data: st.DataObject) -> None:
@@ -255,6 +256,7 @@ print(hashlib.sha256(filled().snapshot()).hexdigest())
 """
 
 
+@pytest.mark.versions
 def test_another_process_writes_the_same_bytes() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PRINT],

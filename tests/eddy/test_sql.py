@@ -15,6 +15,8 @@ from eddy.dialect.printing import table_streams
 from eddy.query.text import query_text
 from tests.eddy.sql_streams import SCHEMA, STREAMS, TIMED, a_and_b
 
+pytestmark = pytest.mark.versions
+
 
 def same(text: str, wanted: Query, streams: list[Stream] = STREAMS) -> None:
     """Check that a statement gives a query, and that the query prints itself as a statement that gives it again."""

@@ -21,6 +21,8 @@ import eddy
 from tests.cases import assert_same, text_rows
 from tests.key_types import behind, holds, to_arrow, to_plain, to_text
 
+pytestmark = pytest.mark.versions
+
 TEXT = ("a", "a string past any inline length")
 LISTS = ([1, None], [])
 STRUCTS = ({"v": "a"}, {"v": None})

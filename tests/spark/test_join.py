@@ -59,6 +59,7 @@ def nanoseconds(k: int) -> int:
     return int(START.timestamp()) * 10**9 + k * 10**9
 
 
+@pytest.mark.versions
 def test_a_key_of_strings_and_instants_with_filters(spark: SparkSession, tmp_path: Path) -> None:
     """One class, windows from intervals, a comparison, nulls in the key, filters, a projection."""
     chance = random.Random(1)
@@ -141,6 +142,7 @@ def two(schema: pa.Schema, other: pa.Schema | None = None, **more: Any) -> eddy.
     return eddy.Query([eddy.Stream("R", schema), eddy.Stream("S", other or schema)], ["R.k = S.k"], **more)
 
 
+@pytest.mark.versions
 def test_types_come_out_as_spark_has_them(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema(
         [

@@ -16,10 +16,12 @@ import pytest
 from numba.core import config
 from numba.core.event import Event, EventStatus
 
-from stairs.kernels.accelerate import TESTED, Collector
+from stairs.kernels.accelerate import Collector
 from stairs.kernels.pipeline import KernelCompiler
 from stairs.progress import Progress
 from tests.documents import ROOT
+
+pytestmark = pytest.mark.versions
 
 PROGRAM = """
 import numpy as np
@@ -54,13 +56,9 @@ def test_copies_of_the_same_sources_share_compiled_kernels_and_an_edit_starts_an
     assert run(other, cache, EDDY_PROGRESS="0") == ("0 1", "")
 
 
-UNTESTED = """
-import numba
-numba.version_info = numba.version_info._replace(short=(0, 0))
-"""
 SEARCH = """
 import numpy as np
-from stairs.kernels import accelerate, byte_strings
+from stairs.kernels import byte_strings
 arena = byte_strings.BytesArena(
     np.zeros(9, np.uint8), np.zeros(2, np.int64), np.full(2, -1, np.int32), np.zeros(2, np.int64),
     np.zeros(2, np.int32), np.full(4, -1, np.int32), np.zeros(2, np.int32), np.zeros(2, np.int32),
@@ -69,20 +67,15 @@ arena = byte_strings.BytesArena(
 byte_strings.settle(arena, np.zeros(1, np.int64))
 assert arena.users[0] == 1
 cached = [hasattr(one._cache, "_cache_file") for one in (byte_strings.settle, byte_strings.hash_bytes)]
-print(accelerate.TESTED, "pipeline_class" in accelerate.COMPILER, *cached, len(byte_strings.settle.signatures))
+print(*cached, len(byte_strings.settle.signatures))
 """
 
 
-@pytest.mark.parametrize(
-    ("before", "found"),
-    [("", "True True True False 1"), (UNTESTED, "False False True True 1")],
-    ids=["tested", "other"],
-)
-def test_kernels_compile_with_any_version_of_numba(before: str, found: str, tmp_path: Path) -> None:
-    assert run(ROOT, tmp_path, program=before + SEARCH)[0] == found
+def test_kernels_are_cached_and_their_steps_are_not(tmp_path: Path) -> None:
+    assert run(ROOT, tmp_path, program=SEARCH)[0] == "True False 1"
 
 
-@pytest.mark.skipif(bool(config.DISABLE_JIT) or not TESTED, reason="nothing is compiled, or in numba's own way")
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_a_step_is_compiled_once_whatever_constants_it_gets() -> None:
     compiled = numba.njit(pipeline_class=KernelCompiler, no_cfunc_wrapper=True, no_cpython_wrapper=True, _nrt=False)
     called = numba.njit(pipeline_class=KernelCompiler, no_cfunc_wrapper=True, _nrt=False)

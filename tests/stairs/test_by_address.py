@@ -14,6 +14,8 @@ from stairs.kernels.by_address import Description, Descriptions, kinds_of, opene
 from stairs.memory.arena import Batch, Chunk, Cubes, Input
 from stairs.memory.scratch import Scratch
 
+pytestmark = pytest.mark.versions
+
 
 @jit
 def add_up(chunk_at: int, input_at: int, order: np.ndarray) -> int:
@@ -53,6 +55,8 @@ def test_annotations_may_be_aliases() -> None:
     array = np.ndarray[tuple[Any, ...], np.dtype[scalar]]  # type: ignore[valid-type]
     alias = TypeAliasType("alias", array, type_params=(scalar,))  # type: ignore[misc]
     words = TypeAliasType("words", alias[np.int32])
-    fields = [("plain", npt.NDArray[np.uint8]), ("generic", alias[np.int64]), ("of_alias", words), ("cube", Cubes)]
-    found = kinds_of(NamedTuple("Aliased", fields))  # type: ignore[misc]
-    assert [(kind.dtype.name, kind.axes) for kind in found] == [("uint8", 1), ("int64", 1), ("int32", 1), ("int64", 3)]
+    shapeless = np.ndarray[Any, np.dtype[np.int16]]
+    fields = [("plain", npt.NDArray[np.uint8]), ("old", shapeless), ("new", alias[np.int64]), ("of_alias", words)]
+    found = kinds_of(NamedTuple("Aliased", [*fields, ("cube", Cubes)]))  # type: ignore[misc]
+    assert [kind.axes for kind in found] == [1, 1, 1, 1, 3]
+    assert [kind.dtype.name for kind in found] == ["uint8", "int16", "int64", "int32", "int64"]

@@ -171,5 +171,5 @@ def java_home() -> Path:
             return found.home if found.has_vector else shim_home(found.java)
     raise SparkJoinError(
         f"Spark needs Java {OLDEST_JAVA} or newer, and none was found ({'; '.join(refused) or 'no candidates'});"
-        " install one, or run `pip install 'eddy-join[spark]'`, which includes a runtime"
+        " install one, or run `pip install 'eddy-join[java]'`, which is a runtime"
     )

@@ -126,6 +126,7 @@ def test_writers_share_a_table(tmp_path: Path) -> None:
     assert keys(table) == [0, 1, 2, 3]
 
 
+@pytest.mark.versions
 def test_columns_of_every_type_and_partitions(tmp_path: Path) -> None:
     schema = pa.schema(
         [

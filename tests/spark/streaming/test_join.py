@@ -63,6 +63,7 @@ def check(
     return expected
 
 
+@pytest.mark.versions
 def test_one_key_with_filters_and_a_result_filter(spark: SparkSession, tmp_path: Path) -> None:
     """Strings, nulls and bools as payload; nulls in the key; a filter that is an expression and one that is a function.
 

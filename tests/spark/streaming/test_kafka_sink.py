@@ -49,6 +49,7 @@ def values(messages: list[Message]) -> list[dict[str, Any]]:
     return [json.loads(message.value() or b"") for message in sorted(messages, key=place)]
 
 
+@pytest.mark.versions
 def test_every_row_is_a_message_that_names_its_batch(tmp_path: Path, kafka: MockKafka) -> None:
     topic = kafka.topic("pairs", partitions=3)
     sink = ready(KafkaSink(kafka.servers, topic, key="S.v", settings={"linger.ms": 0}), tmp_path)

