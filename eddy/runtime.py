@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -545,3 +546,7 @@ class Runtime(Uncopied):
     def check(self) -> None:
         """Raise StateError unless all invariants of all state modules hold. O(state), for tests."""
         self._engine.check()
+
+
+# What `help` shows: the parameters of the constructor, to which `__new__` leaves them.
+Runtime.__new__.__signature__ = inspect.signature(Runtime.__init__)  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from itertools import takewhile
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 import eddy
+import eddy.cluster
+import eddy.placement
 import eddy.spark
 from eddy.routing.policies import POLICIES
 from eddy.spark.streaming.sinks import FORMATS
@@ -94,6 +97,23 @@ def test_every_public_name_is_in_the_reference_with_an_example(package: Any, nam
     assert re.search(rf"^\.\. auto\w+:: {package.__name__}\.{name}$", section, re.MULTILINE)
     examples = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     assert any(re.search(rf"\b{name}\b", example) for example in examples)
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [(package, name) for package in (eddy, eddy.spark, eddy.cluster, eddy.placement) for name in package.__all__],
+)
+def test_every_public_signature_shows_its_parameters(package: Any, name: str) -> None:
+    """A name of underscores, as in `*_`, hides parameters."""
+    found = getattr(package, name)
+    shown = [found] if callable(found) else []
+    if inspect.isclass(found):
+        if issubclass(found, BaseException):
+            return
+        shown += [found.__new__] if "__new__" in vars(found) else []
+        shown += [one for word, one in inspect.getmembers(found, inspect.isroutine) if not word.startswith("_")]
+    for one in shown:
+        assert all(parameter.strip("_") for parameter in inspect.signature(one).parameters), one
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=named)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
+import zipfile
+from pathlib import Path
 
 import eddy
 from eddy.branches import snapshot
@@ -11,6 +15,7 @@ from eddy.spark.groups.state import GROUPS
 from eddy.spark.streaming.inputs import file_log, offsets
 from eddy.spark.streaming.state import identity, manifest, segments
 from eddy.storage import sections
+from release.sources import copy_sources
 from tests.documents import ROOT
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -42,3 +47,15 @@ def test_the_upgrade_notes_name_the_formats_of_this_version() -> None:
     notes = (ROOT / "docs/guide/production.md").read_text().partition("## Upgrades")[2]
     row = "| " + " | ".join(map(str, [VERSION, *formats])) + " |"
     assert row in notes, f"the table of formats lacks the row {row}"
+
+
+def test_a_type_checker_finds_an_editable_install(tmp_path: Path) -> None:
+    """It reads paths in the files of site-packages, and runs no code that stands there."""
+    copy = tmp_path / "copy"
+    copy_sources(copy)
+    code = "import sys; from setuptools.build_meta import build_editable; build_editable(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=copy, check=True, capture_output=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".pth")]
+        assert wheel.read(name).decode().split() == [str(copy)]
+    assert (copy / "eddy" / "py.typed").exists()

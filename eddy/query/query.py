@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -449,3 +450,7 @@ class Query:
         found = conditions(given if self.on_conditions else self.where, schema, self.where_place, declared=True)
         read = {name for one in found for name in one.read(schema)}
         return found, tuple(pair for pair, name in zip(pairs, schema.names, strict=True) if name in read)
+
+
+# What `help` shows: the parameters of the constructor, to which `__new__` leaves them.
+Query.__new__.__signature__ = inspect.signature(Query.__init__)  # type: ignore[attr-defined]

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from jisc.plan.box import smallest_box
 from jisc.plan.states import StateId, states_of, streams_of
@@ -177,7 +178,7 @@ class ParallelTrack(StoredStrategy):
     def _begin(self, tree: Tree, box: int, trees: list[Tree], marks: Int64s) -> None:
         """Begin the track of a box. If memory is short, the tracks of `trees` are as before, with empty states."""
         following = self.modules.streams[:, S_NEXT]
-        within = (box >> np.arange(len(following)) & 1).astype(np.bool_)
+        within = _streams_of(box, len(following))
         try:
             self.store.set_marks(np.concatenate([self.store.marks, np.where(within, following, NO_MARK)[None]]))
             self._open_track(tree, twice=self._box is not None)
@@ -206,7 +207,7 @@ class ParallelTrack(StoredStrategy):
             return True
         if track.passed.max() == NO_MARK:
             # The youngest component of an old composite came before now.
-            within = track.box >> np.arange(len(streams)) & 1
+            within = _streams_of(track.box, len(streams))
             track.passed = np.where(within, streams[:, S_NEXT] + streams[:, S_BASE], NO_MARK)
         return bool((streams[:, S_LO] + streams[:, S_BASE] >= track.passed).all())
 
@@ -260,6 +261,11 @@ class ParallelTrack(StoredStrategy):
             self._open_track(tree, bool(row[-1]))
             self.tracks[-1].passed = row[m:-1]
         self._compile(trees[-1])
+
+
+def _streams_of(box: int, n: int) -> npt.NDArray[np.bool_]:
+    """Return which of n streams are in a box, whose number may have more bits than an integer of numpy."""
+    return np.array([box >> stream & 1 for stream in range(n)], np.bool_)
 
 
 def _within(state: StateId, box: int) -> bool:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
+from jisc.strategies import STRATEGIES, StrategyName
 from stairs.stems import RENUMBER_AT
 from tests.cases import Arrival, Case, Push, StreamCase, assert_same, feed, id_rows, late_rows, results, text_rows
 
@@ -85,6 +86,30 @@ def test_a_result_larger_than_any_room_made_for_it() -> None:
     assert set(table.column("T.n").to_pylist()) == {100, 101, 102}
     # Pushes of single rows give the results in the order of the arrivals.
     assert table.column("T.n").to_pylist() == [n for n in (100, 101, 102) for _ in range(300 * 300)]
+
+
+@pytest.mark.parametrize("n", [63, 64, 65, 128])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_many_streams_with_a_transition(strategy: StrategyName, n: int) -> None:
+    """Sets of streams are numbers with a bit for each stream, and words have 64."""
+    schema = pa.schema([("k", pa.int64())])
+    streams = tuple(StreamCase(f"s{i}", schema, "rows", 2) for i in range(n))
+    case = Case(streams, tuple(((("s0", "k"), (f"s{i}", "k")),) for i in range(1, n)))
+    plans = [" ".join(f"s{i}" for i in order) for order in (range(n), [n - 1, *range(1, n - 1), 0])]
+    rng = random.Random(n)
+    arrivals = [(i, {"k": key}) for key in range(3) for i in rng.sample(range(n), n)]
+    purge: Literal["paper", "exact"] = "paper" if STRATEGIES[strategy].purges else "exact"
+    runtime = eddy.Runtime(case.query(), plans[0], strategy=strategy, policy="fixed", purge=purge, ids_only=True)
+    oracle, total = case.oracle(), 0
+    for part in range(6):
+        if part == 2 and strategy != "symmetric-hash":
+            runtime.transition(plans[1])
+        one = Push(tuple(arrivals[part * n // 2 : (part + 1) * n // 2]))
+        expected = results(feed(case, oracle, one.arrivals))
+        assert_same(id_rows(case, runtime.push(one.batches(case), one.order())), expected, "ids of a push")
+        total += len(expected)
+    runtime.check()
+    assert total == 3
 
 
 def test_many_streams_on_one_key() -> None:

@@ -63,7 +63,7 @@ def test_an_old_java_home_gives_way_to_the_path(machine: Path, monkeypatch: pyte
 def test_nothing_found_says_what_was_tried(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(machine / "old", "11")
     monkeypatch.setenv("JAVA_HOME", str(machine / "old"))
-    with pytest.raises(SparkJoinError, match=r"JAVA_HOME \(.*old.*\) is Java 11.*eddy-join\[spark\]"):
+    with pytest.raises(SparkJoinError, match=r"JAVA_HOME \(.*old.*\) is Java 11.*eddy-join\[java\]"):
         java.java_home()
     monkeypatch.setenv("JAVA_HOME", str(machine / "absent"))
     with pytest.raises(SparkJoinError, match="does not run"):
