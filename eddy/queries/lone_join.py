@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from eddy.branches.records import Commit
 from eddy.branches.runtime import BranchedRuntime
+from eddy.filters.adaptive import AdaptiveFilter
 from eddy.log import endless_told
 from eddy.push.push import Prepared, prepare, settle
 from eddy.push.transaction import recover, roll_back
@@ -106,6 +107,10 @@ class LoneJoin:
             )
         if version.warm:
             self._check_warm()
+        self._counting = [
+            AdaptiveFilter(one.conditions, place=f"stream {one.name}: its filter") if one.conditions else None
+            for one in query.streams
+        ]
         self.query = self._made_query()
         self.runtime = self._made()
         self.begun = False
@@ -152,11 +157,17 @@ class LoneJoin:
     # Rows that are kept
 
     def needs(self, name: str) -> list[Need]:
-        """Return which rows of a stream must be kept, so that another version may start warm: none for a changelog."""
-        if name not in self.names or self.output == "changelog":
+        """Return which rows of a stream must be kept, so that another version may start warm.
+
+        A changelog cannot; of windows of rows it needs the rows in them, by which a drain finds its end.
+        """
+        if name not in self.names:
             return []
         k = self.names.index(name)
-        window, span = self.query.graph.windows[k], self.query.spans[k]
+        window = self.query.graph.windows[k]
+        if self.output == "changelog":
+            return [Need(window, self._counting[k])] if window.kind == WindowKind.ROWS else []
+        span = self.query.spans[k]
         return [Need(window if span is None else Window(WindowKind.RANGE, span))]
 
     # Pushes

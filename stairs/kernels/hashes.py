@@ -24,16 +24,12 @@ and no keys make look-ups slow for more than a moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import config
-from numba.extending import intrinsic
 
 from stairs.kernels.accelerate import inlined, u64
+from stairs.kernels.bits import folded_product
 from stairs.kernels.memory import peek8, peek32, peek64
 
 SPACED, MIXED = 8, 32
@@ -42,30 +38,6 @@ at most, so under mixing factors it happens only if somebody knows them."""
 SPARE, MOST_SPARE = 256, 4096
 """Slots beyond them that one pass over rows may pass: the first number, and 1 for 64 slots of the table up to the
 second one. That takes a few microseconds."""
-
-
-def _folded_plain(left: Any, right: Any) -> Any:
-    """Return the folded product in plain Python."""
-    product = int(left) * int(right)
-    return u64((product ^ (product >> 64)) & 0xFFFFFFFFFFFFFFFF)
-
-
-def _folded() -> Callable[[Any, Any], Any]:
-    """Return the function that multiplies two words to 128 bits and returns the lower half XOR the upper one."""
-
-    @intrinsic
-    def folded_product(typing_context: Any, left: Any, right: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            word, wide = ir.IntType(64), ir.IntType(128)
-            product = builder.mul(*(builder.zext(one, wide) for one in arguments))
-            return builder.xor(builder.trunc(product, word), builder.trunc(builder.lshr(product, wide(64)), word))
-
-        return types.uint64(types.uint64, types.uint64), generate
-
-    return folded_product
-
-
-folded_product: Callable[[Any, Any], Any] = _folded_plain if config.DISABLE_JIT else _folded()
 
 
 @inlined

@@ -15,7 +15,8 @@ from eddy.aggregates.kernels import hash_of
 from stairs import seeds
 from stairs.bytes_directory import BytesDirectory
 from stairs.descriptors import C_CROWDED, C_FACTOR, C_MAY_PASS, C_SHIFT, C_TABLE
-from stairs.kernels.hashes import MIXED, MOST_SPARE, SPACED, SPARE, _folded_plain, folded_product
+from stairs.kernels.bits import folded_plain, folded_product
+from stairs.kernels.hashes import MIXED, MOST_SPARE, SPACED, SPARE
 from stairs.kernels.keys import home_of, passed
 from stairs.memory.segments import Segments
 from stairs.modules import Modules
@@ -269,4 +270,4 @@ def test_folded_product(left: int) -> None:
         product = left * right
         expected = (product ^ product >> 64) % WORD
         assert multiply(np.uint64(left), np.uint64(right)) == expected
-        assert _folded_plain(left, right) == expected
+        assert folded_plain(left, right) == expected
