@@ -190,7 +190,7 @@ DEFECTS = (
             ),
         ),
         "mjoin",
-        seed=1,
+        seed=2,
     ),
     Defect(
         "a push that fails leaves the plan it changed to",

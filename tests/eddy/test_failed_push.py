@@ -54,7 +54,7 @@ def wrong_type(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches
     name = next(iter(batches))
     table = batches[name]
     at = table.schema.get_field_index(VALUE)
-    return {**batches, name: table.set_column(at, VALUE, pa.array(["x"] * table.num_rows))}, order
+    return {**batches, name: table.set_column(at, VALUE, pa.array(["x"] * table.num_rows, pa.string()))}, order
 
 
 def no_batch(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
