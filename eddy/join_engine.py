@@ -18,7 +18,7 @@ from eddy.aggregates.rings import Rings, rings_of
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.gate import Gate
 from eddy.ingest.loader import Loader, sources_of
-from eddy.push.bound import Bound
+from eddy.push.bound import Bound, checked_bound
 from eddy.push.records import CommitRecord, LastPush, UndoRecord
 from eddy.query.numbers import at_least, whole
 from eddy.query.query import Query
@@ -76,6 +76,7 @@ class Options:
 class JoinEngine:
     """One running join. Raises PlanError and InputError for options that do not fit the query.
 
+    least_bytes        `nbytes` without any row
     modules, payload   SteMs and key directories; columns of live tuples
     strategy, router   how the plan runs; which plan to run
     schedule           transitions to come; replaced, never modified
@@ -128,7 +129,10 @@ class JoinEngine:
         if self.groups is not None:
             self.rings = rings_of(self.groups, self.modules, self.payload, self.columns)
             self.groups.rings = self.rings
-        self.bound = Bound(options.max_bytes, self.modules, self.payload, self.groups)
+        fixed = self.modules.nbytes - self.modules.state_bytes
+        self.least_bytes = fixed + self.modules.allowance.used
+        self._fixed_bytes = fixed
+        self.set_bound(checked_bound(options.max_bytes, self.least_bytes))
         self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.gate = Gate(query)
         self.loader = Loader(sources_of(query, self.columns), self.modules, self.payload)
@@ -179,8 +183,22 @@ class JoinEngine:
         return filters_by_place(self.query, self.gate, self.output)
 
     def set_bound(self, max_bytes: int | None) -> None:
-        """Bound the bytes of the engine. Raises InputError if `max_bytes` is not a number of bytes or None."""
-        self.bound = Bound(max_bytes, self.modules, self.payload, self.groups)
+        """Bound the bytes of the engine. Raises InputError for a value that `checked_bound` refuses."""
+        bound = checked_bound(max_bytes, 1)
+        self.bound = Bound(bound, self.modules, self.payload, self.groups, self._fixed_bytes)
+
+    def give_room_back(self) -> None:
+        """Give the room of the last push back if the bound is exceeded with it, between two pushes."""
+        most = self.bound.max_bytes
+        if most is not None and self.nbytes > most:
+            self.modules.release_scratch()
+
+    def keep_within(self) -> None:
+        """Keep to the bound after a push that did not happen: its room goes, and late and failed rows for its memory."""
+        self.give_room_back()
+        if self.bound.max_bytes is not None:
+            self.late.keep_within(self.bound.left)
+            self.failed.keep_within(self.bound.left - self.late.rows.nbytes)
 
     def present_options(self) -> dict[str, Any]:
         """Return the options that make this engine again as it is now, as JSON values."""

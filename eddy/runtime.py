@@ -21,7 +21,7 @@ from eddy.push.push import end, load, push
 from eddy.push.records import LastPush
 from eddy.push.transaction import recover
 from eddy.push.trim import spare_bytes, trim
-from eddy.push.turn import Turn, in_logged_turn, in_turn
+from eddy.push.turn import Turn, in_logged_turn, in_turn, settled
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
@@ -51,8 +51,9 @@ class Runtime(Uncopied):
     store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]; under
                 "moving-state" None stores all of them, and joins around a state that is left out are one, with more
                 than two inputs
-    max_bytes   bound on the bytes of windows, keys, payload, stored states, groups and late rows together. To keep it,
-                late rows are dropped, then ring values and stored states
+    max_bytes   bound on `nbytes` between two pushes. To keep it, late rows are dropped, then ring values and stored
+                states; the room of the last push is given back; then a push is refused. During a push, its input and
+                its results come on top. Less than the empty state takes is refused
     decide_every  arrivals between two decisions of the policy; None = as often as it is worth its time
     background  keys to promote after each push in each incomplete state, in addition to those probed ("jisc", "eddy")
     output      "append": each result once; "changelog": an additional first column `op` is "+I" when the result
@@ -72,7 +73,8 @@ class Runtime(Uncopied):
     A query with branches has an inner join for its core and one for each branch, each with a plan of its own. `plan` is
     then the plan of one of them, or several separated by ";", as in "R S; (R S) T", and so is the attribute;
     `transition` changes the plan of the join whose streams it names, between two pushes; `history` and `stats` have a
-    column `join`; `max_bytes` bounds the inner joins, given what the rest takes.
+    column `join`; `max_bytes` bounds the inner joins, given what the rest takes: a push may exceed it by the rows and
+    the ledgers that it adds for branches, and then the next one is refused.
 
     One call at a time: a call from a second thread, or from a function that the runtime calls, raises StateError and
     changes nothing. `snapshot` and `restore` make copies. Raises PlanError for a plan that does not fit the query, and
@@ -141,11 +143,17 @@ class Runtime(Uncopied):
 
     def _settle(self) -> None:
         """End what an exception interrupted. It may be repeated."""
-        engine = self._engine
-        if engine.undo is not None or engine.commit is not None:
-            recover(engine)
+        if self._unsettled:
+            recover(self._engine)
+            self._engine.keep_within()
 
     @property
+    def _unsettled(self) -> bool:
+        """Whether a call is at work, or an exception interrupted one."""
+        return self._engine.undo is not None or self._engine.commit is not None
+
+    @property
+    @settled
     def plan(self) -> str:
         """The plan that runs, as text; while several run, the newest."""
         return self._engine.strategy.tree.text(self.query.graph.names)
@@ -161,11 +169,13 @@ class Runtime(Uncopied):
         return self._engine.router.policy.name
 
     @property
+    @settled
     def position(self) -> int:
         """The number of arrivals so far; filtered and late rows do not count."""
         return self._engine.position
 
     @property
+    @settled
     def pushes(self) -> int:
         """The number of pushes that happened in this object."""
         return self._engine.pushes
@@ -184,6 +194,7 @@ class Runtime(Uncopied):
         self._engine.set_bound(max_bytes)
 
     @property
+    @settled
     def stairs(self) -> list[Stair]:
         """The stored states, for inspection and tests."""
         return self._engine.strategy.stairs
@@ -221,11 +232,13 @@ class Runtime(Uncopied):
         return [(one.at, one.tree.text(self.query.graph.names)) for one in self._engine.schedule]
 
     @property
+    @settled
     def changes(self) -> int:
         """The number of changes of plan and of stored states; `history` has a row for each."""
         return self._engine.strategy.history.count
 
     @property
+    @settled
     def reason(self) -> str | None:
         """The reason of the newest change, None if there was none."""
         newest = self._engine.strategy.history.newest
@@ -429,11 +442,13 @@ class Runtime(Uncopied):
         return self._engine.failed.count
 
     @property
+    @settled
     def late_counts(self) -> dict[str, int]:
         """The number of late rows of each stream since the start, kept or not."""
         return dict(zip(self.query.graph.names, self._engine.late.rows.counts, strict=True))
 
     @property
+    @settled
     def watermark(self) -> int | None:
         """The watermark: older rows are late. In ticks of the common time type, or None before the first.
 
@@ -450,11 +465,13 @@ class Runtime(Uncopied):
         return None
 
     @property
+    @settled
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, STAIRs, key directories, payload, late rows kept and the room for results."""
         return self._engine.nbytes
 
     @property
+    @settled
     def spare_bytes(self) -> int:
         """Bytes that `trim` gives back at most: a part of `nbytes`."""
         return spare_bytes(self._engine)

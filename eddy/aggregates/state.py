@@ -77,6 +77,9 @@ class State:
         values = [Values(len(inputs)) for inputs in layout.values]
         # In one attribute: parts of different states never meet, whatever comes between two statements.
         self.stored = Stored(layout, Directory(self.words, layout.fields), values)
+        for one in values:
+            # Now, so that a push or the end of the input without rows needs no more memory.
+            one.make_room(self.groups.capacity, 0)
 
     @property
     def layout(self) -> Layout:

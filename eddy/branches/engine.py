@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from eddy.branches.options import checked_bound, plans_in, policy_copy, stores_in
+from eddy.branches.options import plans_in, policy_copy, stores_in
 from eddy.branches.records import Clock, Commit
 from eddy.branches.rows import Found, Int64s, joined, net, rows_of
 from eddy.branches.shelf import Shelf
@@ -25,6 +25,7 @@ from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.gate import Gate
 from eddy.ingest.watermark import as_ticks, late_before
 from eddy.join_engine import JoinEngine, Options, filters_by_place, groups_of
+from eddy.push.bound import checked_bound
 from eddy.push.push import NO_LOAD, computed
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
@@ -85,7 +86,7 @@ class BranchedEngine:
         self.groups = groups_of(query, options, bounded, Allowance())
         self.clock, self.live, self.finished = Clock(), [0] * len(query.streams), False
         self.n_results = self.n_deleted = self.pushes = self.position = 0
-        self.max_bytes = checked_bound(options.max_bytes)
+        self.max_bytes = checked_bound(options.max_bytes, self.nbytes)
         self.undo: tuple[int, ...] | None = None
         self.commit: Commit | None = None
         self.last: LastPush | None = None
@@ -197,6 +198,7 @@ class BranchedEngine:
     def _happen(self, arrivals: Arrivals, commit: Commit) -> None:
         self.commit = commit
         self.complete()
+        self.give_room_back()
         try:
             if commit.late.nbytes or arrivals.late:
                 self.late.settle(arrivals.late, self._left(), commit.clock.given is not None)
@@ -316,12 +318,18 @@ class BranchedEngine:
         if self.max_bytes is None:
             return
         rest = self.nbytes - engine.nbytes
-        if rest >= self.max_bytes:
+        if rest + engine.least_bytes > self.max_bytes:
             raise CapacityError(
                 f"ledgers, rows kept for branches and the other inner joins take {rest:,} bytes, max_bytes is"
                 f" {self.max_bytes:,}: narrow the windows, select fewer columns, or raise max_bytes"
             )
         engine.set_bound(self.max_bytes - rest)
+
+    def give_room_back(self) -> None:
+        """Give the room of the last push back if the bound is exceeded with it, between two pushes."""
+        if self.max_bytes is not None and self.nbytes > self.max_bytes:
+            for engine in self.joins.values():
+                engine.modules.release_scratch()
 
     def _unbound(self) -> None:
         """Leave the inner joins without a bound: the next push gives them another one."""

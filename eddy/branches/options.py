@@ -9,17 +9,8 @@ from typing import Any
 
 from eddy.query.branch_nodes import Path
 from eddy.query.branches import BranchedQuery
-from eddy.query.numbers import at_least
 from jisc.plan.tree import names_in, read_plan
 from stairs.errors import InputError, PlanError
-
-
-def checked_bound(max_bytes: Any) -> int | None:
-    """Return a bound on bytes, None = none. Raises InputError for anything else."""
-    found = None if max_bytes is None else at_least(1, max_bytes)
-    if found is None and max_bytes is not None:
-        raise InputError(f"max_bytes is a number of bytes, 1 or more, not {max_bytes!r}")
-    return found
 
 
 def plans_in(query: BranchedQuery, text: Any) -> dict[Path, str]:

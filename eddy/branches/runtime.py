@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.branches.engine import BranchedEngine
-from eddy.branches.options import checked_bound, join_of
+from eddy.branches.options import join_of
 from eddy.branches.parts import branched_parts
 from eddy.branches.snapshot import branched_snapshot
 from eddy.filters.adaptive import AdaptiveFilter
@@ -18,8 +18,9 @@ from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
 from eddy.join_engine import JoinEngine, Options
 from eddy.log import log_endless
+from eddy.push.bound import checked_bound
 from eddy.push.trim import spare_bytes, trim
-from eddy.push.turn import Turn, in_logged_turn, in_turn
+from eddy.push.turn import Turn, in_logged_turn, in_turn, settled
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
@@ -50,7 +51,15 @@ class BranchedRuntime(Runtime):
             log_endless("the query", query.endless)
 
     def _settle(self) -> None:
+        unsettled = self._unsettled
         self._engine.recover()
+        if unsettled:
+            self._engine.give_room_back()
+
+    @property
+    def _unsettled(self) -> bool:
+        joins = self._engine.joins.values()
+        return super()._unsettled or any(one.undo is not None or one.commit is not None for one in joins)
 
     def _joins(self) -> list[tuple[str, JoinEngine]]:
         """Return the inner joins by the names of their streams."""
@@ -58,6 +67,7 @@ class BranchedRuntime(Runtime):
         return [(" ".join(names[i] for i in path), engine) for path, engine in self._engine.joins.items()]
 
     @property
+    @settled
     def plan(self) -> str:
         """The plans of the inner joins, separated by ";"."""
         return "; ".join(one.strategy.tree.text(one.query.graph.names) for one in self._engine.joins.values())
@@ -80,9 +90,10 @@ class BranchedRuntime(Runtime):
     @max_bytes.setter
     @in_turn
     def max_bytes(self, max_bytes: int | None) -> None:
-        self._engine.max_bytes = checked_bound(max_bytes)
+        self._engine.max_bytes = checked_bound(max_bytes, 1)
 
     @property
+    @settled
     def stairs(self) -> list[Stair]:
         """The stored states of all inner joins."""
         return [stair for engine in self._engine.joins.values() for stair in engine.strategy.stairs]
@@ -104,11 +115,13 @@ class BranchedRuntime(Runtime):
         return []
 
     @property
+    @settled
     def changes(self) -> int:
         """The number of changes of plan and of stored states in all inner joins."""
         return sum(engine.strategy.history.count for engine in self._engine.joins.values())
 
     @property
+    @settled
     def reason(self) -> str | None:
         """The reason of the newest change of each inner join, None if there was none."""
         newest = [engine.strategy.history.newest for engine in self._engine.joins.values()]
@@ -141,6 +154,7 @@ class BranchedRuntime(Runtime):
         self._engine.load(batches, watermark)
 
     @property
+    @settled
     def due(self) -> int | None:
         """The event time that the watermark must pass before a waiting row can be decided, None if none waits."""
         return self._engine.due
@@ -156,6 +170,7 @@ class BranchedRuntime(Runtime):
         return branched_parts(self._engine)
 
     @property
+    @settled
     def spare_bytes(self) -> int:
         """Bytes that `trim` gives back at most."""
         return sum(spare_bytes(engine) for engine in self._engine.joins.values())

@@ -159,7 +159,7 @@ class Game:
         self.model.oracle = oracle
         compare(table, wanted.groups)
         if not self.case.shape.branches:
-            used = engine.modules.allowance.used + engine.late.rows.nbytes
+            used = engine.nbytes
             assert most is None or used <= most, f"{used} bytes, not {most} at most"
         got = {name: found["n"].to_pylist() for name, found in self.runtime.late().items()}
         dropped = sum(engine.late.rows.dropped) - dropped

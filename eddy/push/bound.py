@@ -8,6 +8,9 @@ kept as Arrow arrays is counted at the end of the push.
 Late rows may take what all of these leave (`left`). They never cause a push to fail: after the commit, the oldest late
 rows are dropped until the rest fits. During the push they may exceed the bound.
 
+The room for the input and the results of a push may exceed the bound during the push. After it, and after one that was
+refused, the room is given back if all that `nbytes` counts would exceed the bound otherwise (`JoinEngine.keep_within`).
+
 Records, times, key directories, payload, bands, groups, stored states and late rows count. Bands (`stairs.bands`) are
 given up first, since scans can do without them. The input and the results of a push do not count, nor does the sample
 of the router, whose size is constant.
@@ -24,25 +27,48 @@ from stairs.modules import Modules
 from stairs.payload import Payload
 
 
-class Bound:
-    """A bound of `max_bytes` bytes, None = no bound. Raises InputError for any other value."""
+def checked_bound(max_bytes: object, least: int) -> int | None:
+    """Return a bound as an int, None for none. Raises InputError for a value that is none, or below `least`.
 
-    def __init__(self, max_bytes: int | None, modules: Modules, payload: Payload, groups: Groups | None = None) -> None:
-        self.max_bytes = None if max_bytes is None else at_least(1, max_bytes)
-        if self.max_bytes is None and max_bytes is not None:
-            raise InputError(f"max_bytes is a number of bytes, 1 or more, not {max_bytes!r}")
+    least   bytes of the state without any row
+    """
+    bound = None if max_bytes is None else at_least(1, max_bytes)
+    if bound is None and max_bytes is not None:
+        raise InputError(f"max_bytes is a number of bytes, 1 or more, not {max_bytes!r}")
+    if bound is not None and bound < least:
+        raise InputError(f"max_bytes={bound:,}: without any row the state of this query takes {least:,} bytes already")
+    return bound
+
+
+class Bound:
+    """A bound of `max_bytes` bytes, None = no bound.
+
+    fixed   bytes that always count, and that no push changes
+
+    `max_bytes` has been checked.
+    """
+
+    def __init__(
+        self, max_bytes: int | None, modules: Modules, payload: Payload, groups: Groups | None = None, fixed: int = 0
+    ) -> None:
+        self.max_bytes, self._fixed = max_bytes, fixed
         self.modules, self.payload, self._groups = modules, payload, groups
-        modules.allowance.limit = float("inf") if self.max_bytes is None else float(self.max_bytes)
+        modules.allowance.limit = float("inf") if max_bytes is None else float(max_bytes - fixed)
 
     def base(self) -> int:
-        """Return the bytes of windows, bands, keys, payload and groups, which do not depend on the stored states."""
+        """Return the bytes of all but the stored states and late rows."""
         groups = 0 if self._groups is None else self._groups.nbytes
-        return self.modules.state_bytes + self.payload.nbytes + groups
+        return self._fixed + self.modules.state_bytes + self.payload.nbytes + groups
+
+    @property
+    def used(self) -> int:
+        """Bytes of all that counts but late rows. O(parts)."""
+        return self._fixed + self.modules.allowance.used
 
     @property
     def left(self) -> float:
         """Bytes that are left for late rows. O(parts)."""
-        return float("inf") if self.max_bytes is None else self.max_bytes - self.modules.allowance.used
+        return float("inf") if self.max_bytes is None else self.max_bytes - self.used
 
     def room(self, rows: Sequence[int]) -> float:
         """Return the bytes that states may take during a push of rows[i] rows of stream i. O(streams).

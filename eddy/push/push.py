@@ -94,6 +94,7 @@ def settle(engine: JoinEngine, prepared: Prepared) -> None:
     engine.commit = commit
     finish(engine, commit)
     engine.strategy.history.note_push(commit.inserted, commit.arrivals, seconds + perf_counter() - began)
+    engine.give_room_back()
     try:
         if commit.late.nbytes or arrivals.late:
             engine.late.settle(arrivals.late, engine.bound.left, arrivals.watermark is not None)
@@ -123,6 +124,7 @@ def computed(engine: JoinEngine, arrivals: Arrivals) -> CommitRecord:
             elif changed and not only_kept:
                 only_kept = True
             elif not engine.modules.bands.drop() and not drop_state(engine):
+                engine.keep_within()
                 raise
             begin(engine)
 

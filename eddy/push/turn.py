@@ -54,13 +54,20 @@ class Turn:
         if self._ended:
             raise StateError(f"{call}: {self._ended}")
         self._wait_for_reader()
+        if not self._claim(frame):
+            raise StateError(_refusal(call, self._what, _thread_of(self._held.get(_HOLDER))))
+
+    def _claim(self, frame: FrameType) -> bool:
+        """Give the turn to a frame unless another one has it that still runs; return whether that happened."""
+        if self._held.setdefault(_HOLDER, frame) is frame:
+            return True
+        if self._ended:
+            return False
         with _SEARCH:
             holder = self._held.get(_HOLDER)
-            thread = None if holder is None else _thread_of(holder)
-            if holder is not None and thread is None and self._held.get(_HOLDER) is holder:
+            if holder is not None and _thread_of(holder) is None and self._held.get(_HOLDER) is holder:
                 del self._held[_HOLDER]
-            if self._held.setdefault(_HOLDER, frame) is not frame:
-                raise StateError(_refusal(call, self._what, thread))
+            return self._held.setdefault(_HOLDER, frame) is frame
 
     def answer(self) -> None:
         """Call what was asked for, at the end of a call."""
@@ -78,7 +85,7 @@ class Turn:
         try:
             # First, so that whoever meets this frame as the holder knows that it only reads.
             self._reader = frame = sys._getframe()
-            if self._held.setdefault(_HOLDER, frame) is not frame:
+            if not self._claim(frame):
                 return False
             try:
                 act()
@@ -111,8 +118,8 @@ class Turn:
         self._held.pop(_HOLDER, None)
 
 
-def _thread_of(frame: FrameType) -> int | None:
-    """Return the thread that runs a frame, None if none does. O(threads * depth of their stacks)."""
+def _thread_of(frame: FrameType | None) -> int | None:
+    """Return the thread that runs a frame, None if none does, and for None. O(threads * depth of their stacks)."""
     for thread, top in sys._current_frames().items():
         at: FrameType | None = top
         while at is not None:
@@ -140,6 +147,9 @@ class Settled(Protocol):
     _turn: Turn
 
     def _settle(self) -> None: ...
+
+    @property
+    def _unsettled(self) -> bool: ...
 
 
 R = TypeVar("R", bound="Runtime")
@@ -189,3 +199,15 @@ def _turned(method: Callable[Concatenate[Any, P], T], *, logged: bool) -> Callab
         return result
 
     return call
+
+
+def settled(figure: Callable[[S], T]) -> Callable[[S], T]:
+    """Read a figure on consistent state: end first what exceptions interrupted, unless a call is at work."""
+
+    @wraps(figure)
+    def read(self: S) -> T:
+        if self._unsettled:
+            self._turn.read(self._settle)
+        return figure(self)
+
+    return read

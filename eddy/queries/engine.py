@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from eddy.log import log_endless, refusals
 from eddy.push.push import Prepared
-from eddy.push.turn import Turn, in_turn
+from eddy.push.turn import Turn, in_turn, settled
 from eddy.queries.family import Family
 from eddy.queries.history import Event, History
 from eddy.queries.joins import Joins
@@ -110,8 +110,12 @@ class Engine(Uncopied):
         self._last: LastPush | None = None
         self._undo: Savepoint | None = None
         self._done: _Done | None = None
-        self.position = 0
-        """The number of arrivals so far."""
+        self._position = 0
+
+    @property
+    def _unsettled(self) -> bool:
+        """Whether a call is at work, or an exception interrupted one."""
+        return self._done is not None or self._undo is not None
 
     def _settle(self) -> None:
         """End what an exception interrupted: complete a push that has happened, take anything else back."""
@@ -126,6 +130,12 @@ class Engine(Uncopied):
         """Note what everything is now; while `_undo` is set, an exception leads back to here."""
         versions = [part for life in lives for version in life.versions for part in version.parts]
         self._undo = Savepoint([self, self._history, *self.joins.parts, *lives, *versions])
+
+    @property
+    @settled
+    def position(self) -> int:
+        """The number of arrivals so far."""
+        return self._position
 
     # Queries
 
@@ -173,6 +183,7 @@ class Engine(Uncopied):
         self._undo = None
 
     @property
+    @settled
     def queries(self) -> dict[str, RunningQuery]:
         """The queries by name, the newest of each name, stopped ones included."""
         return dict(self._queries)
@@ -182,6 +193,7 @@ class Engine(Uncopied):
             raise InputError(f"there is no query {name!r}; there are {', '.join(self._queries) or 'none'}")
         return self._queries[name]
 
+    @settled
     def history(self) -> pa.Table:
         """Return the control elements of all queries in the order in which they were given.
 
@@ -189,6 +201,7 @@ class Engine(Uncopied):
         """
         return self._history.table()
 
+    @settled
     def metrics(self) -> dict[str, Any]:
         """Return figures of the engine as JSON values.
 
@@ -220,17 +233,20 @@ class Engine(Uncopied):
         }
 
     @property
+    @settled
     def late_counts(self) -> dict[str, int]:
         """The number of late rows of each stream."""
         return dict(self._late)
 
     @property
+    @settled
     def watermark(self) -> int | None:
         """The watermark in ticks: older rows are late. None before the first row, and without event times."""
         greatest = max(self.newest)
         return None if greatest == -FOREVER else greatest - self.sources.graph.lateness
 
     @property
+    @settled
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, stored states, groups, failed rows, and rows that are kept for later starts."""
         return self.joins.nbytes + sum(one.failures.rows.nbytes for one in self._queries.values())
@@ -273,11 +289,11 @@ class Engine(Uncopied):
         happened in whole or not at all: `position` and `last_push` report which.
         """
         admitted = self.sources.admit(batches, order, max(self.newest))
-        push = placed(admitted, self.position, max(self.newest))
+        push = placed(admitted, self._position, max(self.newest))
         live = [one for one in self._running.values() if one.live]
         self._begin(*(one for one in live if one.may_change))
         found, prepared, alone = self.joins.prepare(push, self.newest)
-        self.position = push.end
+        self._position = push.end
         for one in live:
             one.begin(push)
         finds = {family: (own, family.shares(push.first, own)) for family, own in found.items()}
@@ -370,7 +386,7 @@ class Engine(Uncopied):
 
     def resume_at(self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event]) -> None:
         """Continue at a position, given the greatest event times, the numbers of late rows and the history before."""
-        self.position, self.newest, self._late = position, newest, late
+        self._position, self.newest, self._late = position, newest, late
         self._history.resume(history)
 
     def resume(self, queries: Sequence[RunningQuery]) -> None:

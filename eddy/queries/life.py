@@ -28,7 +28,8 @@ class Host(Protocol):
     position  the position of the next arrival
     """
 
-    position: int
+    @property
+    def position(self) -> int: ...
 
     def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         """Return a version of a query that owns results from a position on. Raises QueryError if it does not fit."""

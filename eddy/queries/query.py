@@ -12,7 +12,7 @@ from eddy.log import log_endless
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
 from eddy.queries.found import Found, Owned, Shares
-from eddy.queries.life import Life, Stop, Succession
+from eddy.queries.life import Life, State, Stop, Succession
 from eddy.queries.lone_join import LoneJoin, Output, check_change, check_drain
 from eddy.queries.version import Version
 from eddy.query.query import Query
@@ -107,6 +107,12 @@ class RunningQuery(Life, Uncopied):
     def _reached(self) -> int:
         # Results that are held are given out with the next push.
         return -1 if self._held else self._engine.position
+
+    @property
+    def state(self) -> State:
+        """Where the query is in its life; see `eddy.queries.life`."""
+        self._engine.position  # noqa: B018  # it ends what an exception interrupted
+        return super().state
 
     def groups(self) -> pa.Table:
         """Return the open windows of a query with aggregates as they are now, oldest version first: early results.

@@ -73,7 +73,7 @@ class Pair:
         if self.runtime.position < 200:
             self.runtime.check()
         limit = self.runtime._engine.bound.max_bytes
-        assert self.used == self.runtime._engine.modules.allowance.used
+        assert self.used == self.runtime._engine.bound.used
         assert limit is None or self.used <= limit
 
     def refused(self, rows: list[Arrival]) -> str:
@@ -306,3 +306,42 @@ def test_what_a_bound_counts() -> None:
     assert pair.used < metrics["bytes"]
     assert pair.used >= sum(state["bytes"] for state in metrics["states"].values())
     assert np.isinf(pair.runtime._engine.modules.allowance.limit)
+
+
+@pytest.mark.parametrize("output", ["append", "changelog"])
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("factor", [1.0, 1.3, 2.0, 4.0, 10.0])
+def test_nbytes_stays_within_the_bound_after_each_push(output: str, grouped: bool, factor: float) -> None:
+    """What `nbytes` counts, late rows and the room of the last push included, also after pushes that were refused."""
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("p", pa.string())])
+    streams = [eddy.Stream(name, schema, window=eddy.Range(50), time="t") for name in "RST"]
+    counted: dict[str, Any] = {"group_by": ["R.k"], "aggregates": {"c": eddy.agg.count(), "m": eddy.agg.max("S.p")}}
+    if output == "append":
+        counted["group_window"] = eddy.Tumbling(40)
+    query = eddy.Query(streams, ["R.k = S.k", "S.k = T.k"], **(counted if grouped else {}))
+    least = eddy.Runtime(query, output=output).nbytes  # type: ignore[arg-type]
+    with pytest.raises(eddy.InputError, match=r"max_bytes=\d.*: without any row .* takes"):
+        eddy.Runtime(query, output=output, max_bytes=least - 1)  # type: ignore[arg-type]
+    most = int(least * factor)
+    runtime = eddy.Runtime(query, output=output, max_bytes=most)  # type: ignore[arg-type]
+    chance, refused, late = random.Random(1), 0, 0
+    for n in range(60):
+        rows = {
+            name: [
+                {"k": chance.randrange(20), "t": n * 3 - 60 * (chance.random() < 0.1), "p": "x" * chance.randrange(40)}
+                for _ in range(chance.randrange(1, 30))
+            ]
+            for name in "RST"
+        }
+        before = runtime.position, runtime.late_counts, runtime.watermark
+        try:
+            runtime.push(rows)
+        except eddy.CapacityError:
+            refused += 1
+            assert (runtime.position, runtime.late_counts, runtime.watermark) == before
+            runtime.check()
+        assert runtime.nbytes <= most
+        late = max(late, runtime.metrics()["late_bytes"])
+    assert refused == 0 if factor == 10 else refused or factor > 2
+    assert late or factor < 2
+    runtime.finish()

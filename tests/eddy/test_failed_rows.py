@@ -523,11 +523,11 @@ def test_max_bytes_bounds_failed_rows() -> None:
     free = Runtime(query)
     for first in range(0, 4000, 500):
         pushed(free, bad_push(first, 500))
-    most = free._engine.modules.allowance.used + (64 << 10)
+    most = free.nbytes + (64 << 10)
     runtime = Runtime(query, max_bytes=most)
     for first in range(0, 4000, 500):
         pushed(runtime, bad_push(first, 500))
-        assert runtime._engine.modules.allowance.used + runtime._engine.failed.rows.nbytes <= most
+        assert runtime.nbytes <= most
     assert runtime.failed_count == 4000
     assert runtime.metrics()["failed_dropped"] > 0
 

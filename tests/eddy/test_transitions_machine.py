@@ -84,7 +84,7 @@ class PlansInMotion(RuleBasedStateMachine):
         self.strategy, self.policy, self.ordered = strategy, policy, ordered and form != "count"
         # Relative to the bytes of a new runtime.
         empty = eddy.Runtime(self.query, ids_only=form == "ids", count_only=form == "count", policy="fixed")
-        self.max_bytes = None if bound is None else int(bound * empty._engine.modules.allowance.used)
+        self.max_bytes = None if bound is None else int(bound * empty.nbytes)
         self.plans = [self._new_plan(data)]
         self.scheduled: list[tuple[int, str]] = []
         self.runtime = eddy.Runtime(
@@ -194,7 +194,7 @@ class PlansInMotion(RuleBasedStateMachine):
             before = self._seen() if may_fail else ()
             try:
                 table = self.runtime.push(one.batches(self.case), one.order())
-                assert self.max_bytes is None or self.runtime._engine.modules.allowance.used <= self.max_bytes
+                assert self.max_bytes is None or self.runtime.nbytes <= self.max_bytes
                 return table
             except eddy.CapacityError:
                 assert self.max_bytes is not None

@@ -208,11 +208,11 @@ def test_too_small_a_bound_of_a_node_is_an_error_and_costs_nothing(spark: SparkS
     running = run.start(placement=plan, max_bytes=10_000_000)
     run.batch(running)
     running.stop()
-    run.add(30)
-    running = run.start(max_bytes=4_000)
+    run.add(400)
+    running = run.start(max_bytes=40_000)
     with pytest.raises(Exception, match=r"node . of a join in hops would take [\d,]+ bytes with .* of stream '[RST]'"):
         running.processAllAvailable()
-    assert "max_bytes is 4,000: use shorter windows" in str(running.exception())
+    assert "max_bytes is 40,000: use shorter windows" in str(running.exception())
     assert isinstance(running._batches.problem, CapacityError)
     assert running._batches.manifest.batch == 0
     running = run.start(max_bytes=10_000_000)

@@ -1,0 +1,133 @@
+"""Two exceptions in one call, at sampled lines: figures that are read before the next call are those after it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import eddy
+from eddy.branches.runtime import BranchedRuntime
+from tests.eddy.test_interrupts import Interrupted, lines_of
+
+NEVER = 10**9
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+
+
+@pytest.fixture(autouse=True)
+def _no_lock_of_a_log_handler_is_left() -> Iterator[None]:
+    """See the fixture of `test_interrupts`."""
+    log = logging.getLogger("eddy")
+    log.propagate = False
+    yield
+    log.propagate = True
+
+
+class Counter:
+    """A tracer that raises at the lines of some numbers, counted over a call."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.left, self.count = list(numbers), 0
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
+        """Trace the functions of the project."""
+        return self.line if lines_of(frame.f_code) else None
+
+    def line(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
+        """Raise at a line whose number has come."""
+        if event == "line":
+            self.count += 1
+            if self.left and self.count >= self.left[0]:
+                # An exception ends the tracing of this function, but not that of its callers and of later calls.
+                self.left.pop(0)
+                raise Interrupted
+        return self.line
+
+
+def interrupted(call: Callable[[], object], first: int, second: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Call with an exception at the line `first`, and at the line `second` of what then makes the state consistent.
+
+    Returns the number of lines that ran.
+    """
+    tracer = Counter(first)
+    with monkeypatch.context() as patch:
+        for kind in (eddy.Runtime, BranchedRuntime, eddy.Engine):
+            settle = kind._settle
+
+            def again(self: Any, settle: Callable[[Any], None] = settle) -> None:
+                # Python ends the tracing with the first exception.
+                if not tracer.left:
+                    sys.settrace(Counter(second))
+                settle(self)
+
+            patch.setattr(kind, "_settle", again)
+        sys.settrace(tracer)
+        try:
+            call()
+        except Interrupted:
+            pass
+        finally:
+            sys.settrace(None)
+    return tracer.count
+
+
+def streams(size: int) -> list[eddy.Stream]:
+    return [eddy.Stream(name, SCHEMA, window=eddy.Range(size), time="t") for name in "RS"]
+
+
+def inner() -> eddy.Runtime:
+    return eddy.Runtime(eddy.Query(streams(9), ["R.k = S.k"]), store=[], output="changelog")
+
+
+def left() -> eddy.Runtime:
+    r, s = streams(9)
+    return eddy.Runtime(eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "left")]))
+
+
+def engine() -> eddy.Engine:
+    made = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in "RS"])
+    made.start("q", eddy.Query(streams(9), ["R.k = S.k"]))
+    made.start("changelog", eddy.Query(streams(5), ["R.k = S.k"]), output="changelog")
+    return made
+
+
+def figures(of: eddy.Runtime | eddy.Engine) -> list[Any]:
+    found: list[Any] = [of.position, of.late_counts, of.watermark, of.nbytes, of.history()]
+    if isinstance(of, eddy.Runtime):
+        return [*found, of.pushes, of.plan, of.changes]
+    return [*found, {name: one.state for name, one in of.queries.items()}]
+
+
+@pytest.mark.parametrize("make", [inner, left, engine])
+@pytest.mark.parametrize("first", ["position", "late_counts", "watermark", "nbytes"])
+def test_figures_settle_first(
+    make: Callable[[], eddy.Runtime | eddy.Engine], first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, chance, at, happened = make(), random.Random(3), 0, 0
+
+    def rows() -> dict[str, list[dict[str, int]]]:
+        nonlocal at
+        at += 2
+        late = {"k": 0, "t": 0}
+        return {"R": [{"k": at % 3, "t": at}, late], "S": [{"k": at % 3, "t": at + 1}]}
+
+    for _ in range(3):
+        most = interrupted(lambda: one.push(rows(), [0, 1, 0]), NEVER, NEVER, monkeypatch)
+    for _ in range(60):
+        given, before = rows(), one.position
+        begin = chance.randrange(1 if chance.random() < 0.4 else most * 4 // 5, most + 1)
+        interrupted(lambda given=given: one.push(given, [0, 1, 0]), begin, chance.randrange(1, 60), monkeypatch)  # type: ignore[misc]
+        early = getattr(one, first), *figures(one)
+        last = one.last_push()
+        assert early == (getattr(one, first), *figures(one))
+        happened += one.position > before
+        assert (one.position > before) == (last is not None and last.position == before + 2)
+        if one.position == before:
+            one.push(given, [0, 1, 0])
+    assert 5 < happened < 55
