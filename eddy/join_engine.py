@@ -194,7 +194,7 @@ class JoinEngine:
             self.modules.release_scratch()
 
     def keep_within(self) -> None:
-        """Keep to the bound after a push that did not happen: its room goes, and late and failed rows for its memory."""
+        """Keep to the bound after a push that did not happen: its room goes, and rows on the side make way for it."""
         self.give_room_back()
         if self.bound.max_bytes is not None:
             self.late.keep_within(self.bound.left)

@@ -83,22 +83,20 @@ class PlansInMotion(RuleBasedStateMachine):
             options["background"] = background
         self.strategy, self.policy, self.ordered = strategy, policy, ordered and form != "count"
         # Relative to the bytes of a new runtime.
-        empty = eddy.Runtime(self.query, ids_only=form == "ids", count_only=form == "count", policy="fixed")
-        self.max_bytes = None if bound is None else int(bound * empty.nbytes)
         self.plans = [self._new_plan(data)]
         self.scheduled: list[tuple[int, str]] = []
+        made: dict[str, Any] = {"strategy": strategy, "output": output, "store": self._store(data, self.plans[0])}
+        made |= {"ids_only": form == "ids", "count_only": form == "count"}
+        empty = eddy.Runtime(self.query, self.plans[0], policy="fixed", **made)
+        self.max_bytes = None if bound is None else int(bound * empty.nbytes)
         self.runtime = eddy.Runtime(
             self.query,
             self.plans[0],
-            strategy=strategy,
-            output=output,
-            ids_only=form == "ids",
-            count_only=form == "count",
             policy=policy_of(policy, seed),
             decide_every=every,
-            store=self._store(data, self.plans[0]),
             max_bytes=self.max_bytes,
             ordered=self.ordered,
+            **made,
             **options,
         )
         self.plan = self.runtime.plan
