@@ -42,7 +42,7 @@ PAPER = "Sheykh Esmaili, Sanamrad, Fischer, Tatbul, SIGMOD 2011"
 def _arrived(seed: int, streams: Sequence[str] = STREAMS) -> list[Arrived]:
     """Return the arrivals: the streams take turns, keys are uniform, column n is the position."""
     keys = np.random.default_rng(seed).integers(0, KEYS, ARRIVALS)
-    return [Arrived(streams[n % len(streams)], {"k": int(k), "n": n}, None) for n, k in enumerate(keys)]
+    return [Arrived(streams[n % len(streams)], {"k": int(k), "n": n}, None, None) for n, k in enumerate(keys)]
 
 
 def _query(version: int, window: int) -> Query:

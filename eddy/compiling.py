@@ -14,6 +14,7 @@ from eddy.filters import ranges
 from eddy.filters.conditions import Predicate
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
+from eddy.join_engine import clock_of
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.query.branch import Branch
 from eddy.query.query import Query
@@ -43,7 +44,12 @@ def warmup() -> None:
     for start in (0, 100):
         runtime.push({"R": batch.slice(start, 80), "S": batch.slice(start, 80)})
     # Late rows, without the warning that a runtime logs for the first one.
-    Gate(query).admit({"R": batch.slice(20, 80), "S": batch.slice(20, 80)}, None, rows, None)
+    gate, clock = Gate(query), clock_of(query)
+    assert clock is not None
+    for start in (100, 20):
+        found = gate.admit({"R": batch.slice(start, 80), "S": batch.slice(start, 80)}, None, clock)
+        assert found.clock is not None
+        clock.state = found.clock
     Runtime.restore(runtime.snapshot(), query)
     key_hash(query, 0, "R", batch)
     failing = Query(streams, ["R.k = S.k", "R.s = S.s"], where=_FAILS)
@@ -98,7 +104,8 @@ def _warm_groups(streams: list[Stream], batch: pa.RecordBatch) -> None:
     for start in (0, 100):
         # The second push ends the rows of the first one, but for the last few.
         runtime.push({"R": batch.slice(start, 100)})
-    joined = Query(streams, ["R.k = S.k"], group_by=["R.k"], aggregates={"n": agg.count()})
+    counted = {"n": agg.count()}
+    joined = Query(streams, ["R.k = S.k"], group_by=["R.k"], aggregates=counted, watermark="fastest")
     for runtime in (Runtime(joined, output="changelog"), Runtime(joined, bounded=True)):
         assert runtime._engine.rings is not None
         runtime._engine.rings.choice.forced = True
@@ -115,7 +122,7 @@ def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:
         ("append", branches[:1], _FAILS),
     ]
     for output, own, where in kinds:
-        query = Query(streams[:1], branches=own, where=where)
+        query = Query(streams[:1], branches=own, where=where, watermark="fastest")
         runtime = Runtime(query, output=output)
         with contextlib.suppress(InputError):
             runtime.push({name: rows[name] for name in query.graph.names if name in rows})

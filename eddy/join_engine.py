@@ -16,6 +16,7 @@ import pyarrow as pa
 from eddy.aggregates.groups import Groups
 from eddy.aggregates.rings import Rings, rings_of
 from eddy.filters.adaptive import AdaptiveFilter
+from eddy.ingest.clock import Clock
 from eddy.ingest.gate import Gate
 from eddy.ingest.loader import Loader, sources_of
 from eddy.push.bound import Bound, checked_bound
@@ -34,9 +35,9 @@ from eddy.snapshot.header import OUTPUTS
 from jisc.plan.states import StateId
 from jisc.plan.tree import default_plan, read_plan
 from jisc.strategies import STRATEGIES
-from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, M_WATERMARK
+from stairs.descriptors import M_ARRIVALS, M_CHANGELOG
 from stairs.errors import InputError, StateError
-from stairs.graph import FOREVER
+from stairs.graph import WindowKind
 from stairs.memory.allowance import Allowance
 from stairs.modules import Modules
 from stairs.payload import Payload
@@ -80,6 +81,7 @@ class JoinEngine:
     modules, payload   SteMs and key directories; columns of live tuples
     strategy, router   how the plan runs; which plan to run
     schedule           transitions to come; replaced, never modified
+    clock              the clock of a query with a RANGE window, None without
     gate, loader, output, late, failed   the stations of a push: admission, loading, results, late and failed rows
     columns            per stream, the payload columns that results or `where` need
     found              the combinations that the kernels found in the push at hand
@@ -134,6 +136,7 @@ class JoinEngine:
         self._fixed_bytes = fixed
         self.set_bound(checked_bound(options.max_bytes, self.least_bytes))
         self.late, self.failed = LateOutput(query), FailedOutput(query)
+        self.clock = clock_of(query)
         self.gate = Gate(query)
         self.loader = Loader(sources_of(query, self.columns), self.modules, self.payload)
         self.output = Results(
@@ -160,11 +163,7 @@ class JoinEngine:
     @property
     def watermark(self) -> int | None:
         """The watermark in ticks, or None before the first; see `Runtime.watermark`."""
-        modules, graph = self.modules, self.query.graph
-        if modules.given is not None or not graph.timed:
-            return modules.given
-        greatest = int(modules.meta[M_WATERMARK])
-        return None if greatest == -FOREVER else greatest - graph.lateness
+        return None if self.clock is None else self.clock.watermark
 
     @property
     def nbytes(self) -> int:
@@ -242,6 +241,14 @@ class JoinEngine:
         self.strategy.dismantle()
         for part in (self.modules, self.payload, self.router.samples, self.router, self):
             vars(part).clear()
+
+
+def clock_of(query: Query) -> Clock | None:
+    """Return a new clock for a query, None for one without a RANGE window."""
+    graph = query.graph
+    if not graph.timed:
+        return None
+    return Clock(query.clock_rule, max(window.size for window in graph.windows if window.kind == WindowKind.RANGE))
 
 
 def groups_of(query: Query, options: Options, bounded: bool, allowance: Allowance) -> Groups | None:

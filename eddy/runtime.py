@@ -265,9 +265,9 @@ class Runtime(Uncopied):
                    not in the schema are ignored; columns of another width or unit are cast if no value changes
         order      int[rows of all streams], the stream of each arrival by its position in the query; None = by event
                    time, ties by position of the stream in the query, then by row
-        watermark  a promise, in ticks of the common time type: no row of a later push is older. Rows older than the
-                   watermark of the previous push are late, and `Query.lateness` has no effect. If the first push has a
-                   watermark, all pushes need one
+        watermark  a promise, in ticks of the common time type: no row of a later push is older. Rows of this push are
+                   late if they are older than the watermark before it, and `Query.lateness` has no effect on them;
+                   None = the watermark follows the rows
 
         Returns a table of `output_schema` (see `output`, `count_only`, `ids_only`). A table of few results is a slice
         of a block that about eight pushes share: it keeps the block in memory, and pickle writes the whole block, while
@@ -311,7 +311,7 @@ class Runtime(Uncopied):
         """Load rows that arrived earlier: they enter the windows without producing results.
 
         batches    all rows that arrived, by stream; rows that have left their windows are skipped, but counted
-        watermark  the watermark of the last push of these rows, if later pushes give one; None = there was none
+        watermark  the watermark after these rows; None = it follows from them
 
         Later pushes behave as if the rows had been pushed (by event time if all streams with rows have a time column,
         else in row order): the same results, arrival numbers and late rows. No row is late here. Counts of results
@@ -452,7 +452,7 @@ class Runtime(Uncopied):
     def watermark(self) -> int | None:
         """The watermark: older rows are late. In ticks of the common time type, or None before the first.
 
-        It is the greatest event time that arrived minus `Query.lateness`, or the one given with the last push.
+        It follows the slowest stream (`Query.watermark`), less the lateness; or it is the one that the caller gave.
         """
         return self._engine.watermark
 

@@ -31,7 +31,7 @@ PUSHES = [
     # The transfer arrives before the password change that it follows, and the login arrives last: no row is late.
     {"transfers": [(5, 750.0, 860), (3, 900.0, 690), (3, 20.0, 695)]},
     {"changes": [(5, 760)], "logins": [(5, "phone", True, 740)]},
-    # User 8 changed the password at 500; the watermark is at 860 - 120 by now.
+    # User 8 changed the password at 500; the slowest stream is at 740, so the watermark is at 740 - 120 by now.
     {"changes": [(8, 500)], "transfers": [(8, 600.0, 800)]},
 ]
 

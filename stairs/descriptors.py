@@ -233,8 +233,8 @@ M_TALLIED = 5  # 1 = the counters already include the walk that is repeated
 M_DELETED = 6  # results of the push that are deletions
 M_INSERTED = 7  # arrivals of the push inserted so far; those after M_ARRIVAL have yet to probe
 M_OF_PUSH = 8
-M_WATERMARK = 8  # greatest event time seen; if the caller gives watermarks, the one given, between pushes
-M_LATENESS = 9
+M_WATERMARK = 8  # the watermark at the last arrival; -FOREVER before the first
+M_NEWEST = 9  # no event time that came is greater
 M_TIMED = 10  # 1 = event times are stored
 M_NEED = 11  # the room a status asks for: results in all, the class that needs keys or a hash, the band, or the stream
 M_RESULTS = 12  # results since the start
@@ -244,11 +244,12 @@ M_STOP = 15  # arrivals of the push to process before the kernel returns
 M_MODE = 16  # how tuples are routed: VIRTUAL, STORED, ROUTED
 M_CHANGELOG = 17  # 1 = results are deleted when a component leaves its window
 M_SUPPRESSED = 18  # results that one plan found and another plan reports
-M_CAP = 19  # upper bound of the watermark while a push runs
-M_GIVEN = 20  # the watermark that the caller gave with the last push, below -FOREVER = the caller gives none
+M_BEHIND = 19  # by how much a tuple, or an arrival of the push, may be older than one that came before it
+M_AFTER = 20  # the watermark after the open push
 M_MARKS = 21  # lists with a no-good mark, of all attributes
 M_APART = 22  # 1 = a null in one key of a row leaves the other keys of the row alive (`stairs.shared`)
-M_FIELDS = 23
+M_LAGS = 23  # 1 = the watermark may be below the greatest event time that came
+M_FIELDS = 24
 
 VIRTUAL = 0
 STORED = 1

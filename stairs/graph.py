@@ -74,7 +74,6 @@ class JoinGraph:
     widths       per class the int64 words of a key
     texts        per class those words of a key that stand for a byte string
     timed        whether tuples have event times and some window is a RANGE
-    lateness     in ticks of event time
     comparisons  predicates that are no equalities
     scans        the scan classes, which are the last ones
 
@@ -87,7 +86,6 @@ class JoinGraph:
     widths: tuple[int, ...]
     texts: tuple[tuple[int, ...], ...] = ()
     timed: bool = False
-    lateness: int = 0
     comparisons: tuple[Comparison, ...] = ()
     scans: tuple[int, ...] = ()
     members: tuple[tuple[int, ...], ...] = field(init=False)

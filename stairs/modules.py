@@ -21,6 +21,7 @@ import numpy.typing as npt
 from stairs.checks.bands import check_bands
 from stairs.checks.byte_strings import require
 from stairs.checks.stems import check_stems
+from stairs.clock_reading import ClockReading
 from stairs.descriptors import (
     A_DEAD,
     A_INPUT,
@@ -34,19 +35,19 @@ from stairs.descriptors import (
     J_FIRST,
     J_ROWS,
     LOADING,
+    M_AFTER,
     M_ARRIVAL,
     M_ARRIVALS,
-    M_CAP,
+    M_BEHIND,
     M_CHANGELOG,
-    M_GIVEN,
-    M_LATENESS,
+    M_LAGS,
     M_MODE,
     M_NEED,
+    M_NEWEST,
     M_OUT,
     M_RESULTS,
     M_STARTED,
     M_STOP,
-    M_WATERMARK,
     NEED_BAND,
     NEED_ENTRIES,
     NEED_HASH,
@@ -61,7 +62,7 @@ from stairs.descriptors import (
     VIRTUAL,
 )
 from stairs.errors import CapacityError
-from stairs.graph import FOREVER, JoinGraph
+from stairs.graph import JoinGraph
 from stairs.kernels.arena import transpose, undo
 from stairs.kernels.batched import push_batched
 from stairs.kernels.by_address import Descriptions
@@ -90,7 +91,7 @@ class Modules(Stems):
     def __init__(self, graph: JoinGraph, renumber_at: int = RENUMBER_AT) -> None:
         super().__init__(graph, renumber_at)
         m = graph.n_streams
-        self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
+        self.scratch = self._scratch_of(None)
         self._no_entries, self._described = no_entries(), Descriptions()
         self._opened: tuple[tuple[Any, Any], tuple[int, int, int]] | None = None
         self._called: tuple[tuple[Any, ...], tuple[int, ...]] | None = None
@@ -128,13 +129,17 @@ class Modules(Stems):
         """Resume from the parts that modules of the same graph kept. Raises StateError for parts that do not fit."""
         rooms = Room(*parts.integers("room", len(Room._fields), high=MOST_ROOM))
         super().load_parts(parts)
-        self.scratch = Scratch(self.graph.n_streams, self.graph.n_classes, len(self.graph.comparisons), rooms)
+        self.scratch = self._scratch_of(rooms)
 
     def release_scratch(self) -> None:
         """Give back the room for input and results; the next push makes it again."""
         room = Room(frames=self.scratch.room.frames)  # only the strategy grows these
-        self.scratch = Scratch(self.graph.n_streams, self.graph.n_classes, len(self.graph.comparisons), room)
+        self.scratch = self._scratch_of(room)
         self._opened = self._called = None
+
+    def _scratch_of(self, room: Room | None) -> Scratch:
+        graph = self.graph
+        return Scratch(graph.n_streams, graph.n_classes, len(graph.comparisons), room, timed=graph.timed)
 
     # The open push
 
@@ -184,20 +189,12 @@ class Modules(Stems):
         found: list[int] = self.opening.rows[J_FIRST].tolist()
         return found
 
-    @property
-    def given(self) -> int | None:
-        """Watermark that the caller gave last; None if the watermark follows from the arrivals."""
-        given = self.figures[M_GIVEN]
-        return given if given >= -FOREVER else None
-
-    def give(self, watermark: int, rising: bool) -> None:
-        """Set the watermark at the end of the open push; from then on it no longer follows from the arrivals.
-
-        rising   the arrivals are in time order, so the watermark may rise with them up to the given one; else it keeps
-                 its value until the push ends
-        """
-        cap = watermark if rising else int(self.meta[M_WATERMARK])
-        self.meta[[M_CAP, M_GIVEN, M_LATENESS]] = cap, watermark, 0
+    def read_clock(self, reading: ClockReading) -> None:
+        """Give the open push its time; of a timed query."""
+        figures = self.figures
+        figures[M_AFTER], figures[M_BEHIND], figures[M_LAGS] = reading.after, reading.behind, reading.lags
+        figures[M_NEWEST] = max(reading.newest, figures[M_NEWEST])
+        self.scratch.input.clock[: len(reading.marks)] = reading.marks
 
     def key_words(self, i: int, c: int) -> Int64s:
         """Return a view for the key words of stream i in class c: int64[rows of the push * width], row by row."""
@@ -260,16 +257,7 @@ class Modules(Stems):
 
     def watermarks(self, order: Bytes) -> Int64s:
         """Return the watermark at each arrival of the open push, int64[arrivals]; empty if the query is not timed."""
-        assert self._saved is not None
-        if not self.graph.timed:
-            return np.zeros(0, np.int64)
-        times = np.zeros(len(order), np.int64)
-        for i, first in enumerate(self.following):
-            own = order == i
-            times[own] = self.times_of(i, first + np.arange(np.count_nonzero(own)))
-        newest = np.maximum.accumulate(np.maximum(times, self._saved[1][M_WATERMARK]))
-        rising: Int64s = np.minimum(newest, self.meta[M_CAP]) - self.meta[M_LATENESS]
-        return rising
+        return self.scratch.input.clock[: len(order) * self.graph.timed]
 
     def set_values(self, i: int, ring: int, values: Int64s, slices: list[tuple[slice, slice]]) -> None:
         """Store a value of each row of stream i in one of its rings; `slices` comes from `ring_slices`.

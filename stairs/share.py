@@ -102,7 +102,7 @@ class Share(Modules):
             tuple((columns[x], int(shared.attrs[x, A_OFFSET]) - start) for x in own)
             for own, start in zip(rows, starts, strict=True)
         )
-        fields = ("names", "windows", "attributes", "widths", "timed", "lateness")
+        fields = ("names", "windows", "attributes", "widths", "timed")
         super().__init__(SharedGraph(**{name: getattr(graph, name) for name in fields}, places=places))
         self._one_key = False
         self.links = np.zeros((0, N_FIELDS), np.int64)
@@ -118,14 +118,14 @@ class Share(Modules):
         self.streams[:, S_BASE] = shared.streams[self._own, S_BASE]
         self.follow()
 
-    def see(self, time: int, *, earlier: bool) -> None:
+    def see(self, watermark: int, *, earlier: bool) -> None:
         """Set the windows to those before the next arrival.
 
-        time     the greatest event time so far
+        watermark   that before it
         earlier  whether tuples that have arrived already are seen, as far as they are in a window
         """
         self.follow()
-        self.meta[M_WATERMARK] = time
+        self.meta[M_WATERMARK] = watermark
         for i, window in enumerate(self.graph.windows):
             if not earlier:
                 self.streams[i, S_LO] = self.streams[i, S_NEXT]

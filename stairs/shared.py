@@ -106,7 +106,7 @@ class SharedStems(Modules):
         """Return memory for the walks of shares of this many streams: they walk one after another."""
         known = self._scratches.get(n_streams)
         if known is None or len(known.walk.kids) < n_classes:
-            known = self._scratches[n_streams] = Scratch(n_streams, n_classes, 0, most=CHUNK)
+            known = self._scratches[n_streams] = Scratch(n_streams, n_classes, 0, most=CHUNK, timed=self.graph.timed)
             for share in self.shares:
                 if share.graph.n_streams == n_streams:
                     share.scratch = known

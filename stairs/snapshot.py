@@ -43,7 +43,7 @@ class Windows:
 
     firsts         per stream the arrival number of its oldest live tuple
     rows           per stream the number of live tuples
-    watermark      greatest event time seen, or the watermark that the caller gave (`given`)
+    watermark      the watermark, -FOREVER before the first
     arrivals       number of arrivals since the start
     combinations   number of results since the start
     words          per class int64[keys * width]; a word that stands for a string is the number of the string
@@ -55,7 +55,6 @@ class Windows:
     firsts: list[int]
     rows: list[int]
     watermark: int
-    given: bool
     arrivals: int
     combinations: int
     words: list[Int64s]
@@ -72,7 +71,6 @@ def live_windows(modules: Modules) -> Windows:
         firsts=(modules.streams[:, S_BASE] + modules.streams[:, S_LO]).tolist(),
         rows=[modules.rows(i) for i in range(m)],
         watermark=int(modules.meta[M_WATERMARK]),
-        given=modules.given is not None,
         arrivals=int(modules.meta[M_ARRIVALS]),
         combinations=int(modules.meta[M_RESULTS]),
         words=[],
@@ -137,8 +135,6 @@ def fill(modules: Modules, windows: Windows) -> None:
     modules.streams[:, S_BASE] = windows.firsts
     modules.streams[:, S_NEXT] = windows.rows
     modules.meta[[M_WATERMARK, M_ARRIVALS, M_RESULTS]] = windows.watermark, windows.arrivals, windows.combinations
-    if windows.given:
-        modules.give(windows.watermark, rising=False)
 
 
 def _checked(modules: Modules, windows: Windows) -> list[int]:
@@ -177,10 +173,9 @@ def _checked(modules: Modules, windows: Windows) -> list[int]:
             if floats:
                 _require(not np.isnan(values.view(np.float64)).any(), f"stream {name} has a NaN in ring {k} of values")
             elif len(values):
-                latest = windows.watermark if graph.timed and k == 0 and not windows.given else FOREVER
-                within = values.min() >= -FOREVER and values.max() <= latest
-                what = "event times beyond the watermark or ±2^61" if graph.timed and k == 0 else "values beyond ±2^61"
-                _require(within, f"stream {name} has {what}, in ring {k}")
+                within = values.min() >= -FOREVER and values.max() <= FOREVER
+                what = "event times" if graph.timed and k == 0 else "values"
+                _require(within, f"stream {name} has {what} beyond ±2^61, in ring {k}")
     return keys
 
 

@@ -55,13 +55,13 @@ from stairs.descriptors import (
     C_TAG_SEED,
     C_WIDTH,
     C_WORDS,
+    M_AFTER,
     M_APART,
     M_ARRIVALS,
-    M_CAP,
+    M_BEHIND,
     M_FIELDS,
-    M_GIVEN,
-    M_LATENESS,
     M_MARKS,
+    M_NEWEST,
     M_RESULTS,
     M_SUPPRESSED,
     M_TIMED,
@@ -94,8 +94,6 @@ from stairs.memory.segments import Segments, copy_ring, widen_ring
 from stairs.seeds import seeds, spacing
 from stairs.storage.parts import MOST, Parts, Plain, powers_of_two
 
-NEVER = 2 * FOREVER
-"""A time later than all event times."""
 FIRST_ROOM = 64
 KNOWN, UNKNOWN = 1024, 64
 """By how much an array can grow in place at most: where windows bound the number of rows, and where nothing does."""
@@ -108,7 +106,7 @@ SEGMENTS = ("heads", "recs", "values", "words", "table", "freed")
 KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
 KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
 KEPT_ATTRS = [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE, A_WORTH, A_SUPPORT]
-KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN]
+KEPT_META = [M_WATERMARK, M_NEWEST, M_BEHIND, M_RESULTS, M_ARRIVALS, M_SUPPRESSED]
 HASH, TAGS = [C_SECRET, C_FACTOR, C_LAST, C_MAY_PASS], [C_TAG_SEED, C_TAG_FACTOR]
 """Fields of the descriptors that follow neither from the graph and the strategy nor from the rest of the state."""
 
@@ -162,8 +160,8 @@ class Stems:
         self.classes: Int64s = np.zeros((n, C_MEMBER + max([m, *self._strides])), np.int64)
         self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
         self.meta: Int64s = np.zeros(M_FIELDS, np.int64)
-        self.meta[[M_WATERMARK, M_LATENESS, M_TIMED]] = -FOREVER, graph.lateness, graph.timed
-        self.meta[[M_CAP, M_GIVEN, M_APART]] = NEVER, -NEVER, self.apart
+        self.meta[[M_WATERMARK, M_NEWEST, M_AFTER]] = -FOREVER
+        self.meta[[M_TIMED, M_APART]] = graph.timed, self.apart
         self.figures = self.meta.data
         """`meta` again: Python reads and writes single numbers here in half the time."""
         self.capacity = [FIRST_ROOM] * m

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 import eddy
 from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream, Outcome, Row
+from eddy.query.clock_rule import WatermarkOf
 from eddy.query.lateness import Late
 from tests.key_types import UNIT_NS, behind, to_arrow, to_plain, to_text
 
@@ -72,15 +73,13 @@ class StreamCase:
         return OracleStream(self.name, self.window, self.size, self.time, self.filter.holds if self.filter else None)
 
     def _span(self, size: int) -> int | timedelta:
-        """Return a span as a timedelta if a timedelta can express it, else in units of the time column."""
+        """Return a span as a timedelta, or in ticks of integers."""
         kind = behind(self.schema.field(self.time).type)
         if pa.types.is_date(kind):
             return timedelta(days=size)
         if not pa.types.is_timestamp(kind):
             return size
-        if size % UNIT_NS["s"] == 0 and size // UNIT_NS["s"] % 2 == 0:
-            return timedelta(seconds=size // UNIT_NS["s"])
-        return size // UNIT_NS[kind.unit]
+        return timedelta(microseconds=size // UNIT_NS["us"])
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,8 @@ class Case:
     where: Condition | None = None
     lateness: int = 0
     comparisons: tuple[Comparison, ...] = ()
+    watermark: WatermarkOf = "slowest"
+    idle_after: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,7 +115,9 @@ class Case:
             on=[*map(predicate_text, self.predicates), *map(self._comparison_text, self.comparisons)],
             select=None if self.select is None else {out: column_text(*column) for out, column in self.select},
             where=self.where.expression if self.where else None,
-            lateness=self._lateness(),
+            lateness=self._span(self.lateness),
+            watermark=self.watermark,
+            idle_after=None if self.idle_after is None else self._span(self.idle_after),
             **more,
         )
 
@@ -129,7 +132,8 @@ class Case:
 
         equalities = [pair for predicate in self.predicates for pair in predicate]
         streams = [stream.oracle_stream() for stream in self.streams]
-        return Oracle(OracleQuery(streams, equalities, self.lateness, where, self.comparisons))
+        timing = self.watermark, self.idle_after
+        return Oracle(OracleQuery(streams, equalities, self.lateness, where, self.comparisons, *timing))
 
     def _comparison_text(self, comparison: Comparison) -> str:
         """Return a comparison as text; an amount of timestamps as seconds, one of dates as days."""
@@ -151,12 +155,12 @@ class Case:
         values = oracle.values(result)
         return tuple(to_text(values[column]) for _, column in self.outputs)
 
-    def _lateness(self) -> int | timedelta:
+    def _span(self, span: int) -> int | timedelta:
         timed = next((s for s in self.streams if s.time is not None), None)
         kind = pa.null() if timed is None else behind(timed.schema.field(timed.time).type)
         if pa.types.is_timestamp(kind):
-            return timedelta(microseconds=self.lateness // UNIT_NS["us"])
-        return timedelta(days=self.lateness) if pa.types.is_date(kind) else self.lateness
+            return timedelta(microseconds=span // UNIT_NS["us"])
+        return timedelta(days=span) if pa.types.is_date(kind) else span
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ CHANGING_DEFECTS = (
     ),
     Defect(
         "a drain ends although rows may be late",
-        (Edit("eddy/queries/drain.py", "clock - lateness >", "clock >"),),
+        (Edit("eddy/queries/drain.py", "[[push.reading.before], ", "[[push.reading.newest], "),),
         queries="changing",
         seed=2,
     ),

@@ -434,4 +434,20 @@ DEFECTS = (
         "mjoin",
         queries="branches",
     ),
+    Defect(
+        "the watermark does not wait for a stream that has had no row",
+        (Edit("eddy/ingest/kernels.py", "return -FOREVER, np.int64(i)", "continue"),),
+    ),
+    Defect(
+        "a stream that was idle stays so",
+        (Edit("eddy/ingest/kernels.py", "state[u64(n + i)] = greatest", "pass"),),
+    ),
+    Defect(
+        "a watermark follows the stream that was the slowest",
+        (Edit("eddy/ingest/kernels.py", "silent or holder < 0 or i == holder", "silent or holder < 0"),),
+    ),
+    Defect(
+        "a given watermark rises with rows that are out of order",
+        (Edit("eddy/ingest/clock.py", "np.minimum(marks, given) if by_time else before", "np.minimum(marks, given)"),),
+    ),
 )

@@ -130,13 +130,18 @@ def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple
     if any(left[1] == TIME for left, _, _, _ in compared):
         # The intervals connect all streams, so any window may follow from them.
         streams = [replace(s, window="derived") if rising or draw(st.booleans()) else s for s in streams]
+    ranged = any(s.window in ("range", "derived") for s in streams)
+    watermark = draw(st.sampled_from(("slowest", "slowest", "fastest"))) if ranged else "slowest"
+    idle_after = draw(st.sampled_from((None, None, 4))) if ranged and watermark == "slowest" else None
     return Case(
         tuple(streams),
         equalities,
         draw(selects(streams)),
         draw(conditions([f"{a}.{b}" for a, b in used_names])) if draw(st.integers(0, 3)) == 3 else None,
-        draw(st.sampled_from((0, 0, 1, 3, 10))) * tick if any(s.window in ("range", "derived") for s in streams) else 0,
+        draw(st.sampled_from((0, 0, 1, 3, 10))) * tick if ranged else 0,
         compared,
+        watermark,
+        None if idle_after is None else idle_after * tick,
     )
 
 

@@ -80,7 +80,7 @@ _FRAGMENT_DEFECTS = {
 _TIMES = "stairs/kernels/one_key_times.py"
 _ONE_KEY_DEFECTS = {
     "marks of event times forget that arrivals may be late": Edit(
-        _TIMES, "greatest + meta[M_LATENESS] - size", "greatest - size"
+        _TIMES, "greatest + meta[M_BEHIND] - size", "greatest - size"
     ),
     "tuples that are too old for new arrivals are so for late ones": Edit(
         _TIMES, "gone if least >= before else low", "gone"

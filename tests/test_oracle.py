@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream, Outcome
+from eddy.fuzz.oracle import Oracle, OracleClock, OracleQuery, OracleStream, Outcome
 
 NAN = math.nan
 
@@ -26,6 +26,8 @@ def feed(oracle: Oracle, arrivals: str) -> list[tuple[tuple[int, ...], ...]]:
 
 
 def pair(left: OracleStream, right: OracleStream, **more: Any) -> Oracle:
+    """Return a join of two streams, which need not both have rows for time to pass."""
+    more = {"watermark": "fastest", **more}
     return Oracle(OracleQuery([left, right], [((left.name, "k"), (right.name, "k"))], **more))
 
 
@@ -240,3 +242,22 @@ def test_what_is_unbounded_never_leaves() -> None:
 def test_only_results_that_the_filter_lets_through_end() -> None:
     oracle = pair(stream("R", "rows", 1), stream("S"), where=lambda values: values["S", "t"] > 0)
     assert changes(oracle, "S1@0 S1@1 R1 R1") == ["", "", "+01", "/01 +11"]
+
+
+def test_the_watermark_follows_the_slowest_stream_that_is_not_idle() -> None:
+    clock = OracleClock({"R": 1, "S": 0}, idle_after=10)
+    seen = []
+    for name, t in (("R", 5), ("R", 15), ("S", 3), ("R", 20), ("S", 30), ("R", 25), ("S", 35), ("S", 36), ("R", 30)):
+        late = clock.tick(name, t)
+        seen.append((clock.now, late))
+    # S has its first row at 3. No stream is idle: time never rises by more than 10 between two rows of a stream.
+    assert seen[:4] == [(None, False), (None, False), (3, False), (3, False)]
+    assert seen[4:] == [(19, False), (24, False), (24, False), (24, False), (29, False)]
+
+
+def test_a_stream_is_idle_when_time_has_risen_by_more_than_the_span_since_its_last_row() -> None:
+    clock = OracleClock({"R": 0, "S": 0}, idle_after=10)
+    assert [(clock.tick("R", t), clock.now)[1] for t in (100, 110, 111)] == [None, None, 111]
+    assert clock.tick("S", 50), "it is late, and it makes S count again"
+    assert not clock.tick("R", 115)
+    assert clock.now == 111

@@ -13,6 +13,7 @@ import importlib
 import json
 import pkgutil
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from jisc.strategies import STRATEGIES
 from tests.cases import raising
 
 ROWS = 200
+MS = timedelta(milliseconds=1)
 SCHEMA = pa.schema(
     {
         "k": pa.int64(),
@@ -79,10 +81,10 @@ def orders(total: int) -> list[Any]:
 
 
 def query(predicates: list[str], ranged: bool, where: Any = None) -> eddy.Query:
-    window = eddy.Range(300) if ranged else eddy.Rows(150)
+    window = eddy.Range(300 * MS) if ranged else eddy.Rows(150)
     accept = pc.field("v") != 13 if ranged else None
     streams = [eddy.Stream(name, SCHEMA, window=window, time="t", filter=accept) for name in "RS"]
-    return eddy.Query(streams, predicates, where=where, lateness=3 if ranged else 0)
+    return eddy.Query(streams, predicates, where=where, lateness=3 * ranged * MS)
 
 
 def use_runtime(one: eddy.Query, **options: Any) -> None:
@@ -111,7 +113,7 @@ def use_runtime(one: eddy.Query, **options: Any) -> None:
 
 def use_strategy(strategy: str, output: str) -> None:
     """Change plans while three streams are joined, under one of the strategies."""
-    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300), time="t") for name in "RST"]
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300 * MS), time="t") for name in "RST"]
     one = eddy.Query(streams, ["R.k = S.k", "S.n = T.n", "R.k = T.k"])
     runtime = eddy.Runtime(one, strategy=strategy, output=output, renumber_at=1000)
     plans = ["(R S) T", "R (S T)", "(R T) S"]
@@ -158,9 +160,13 @@ def use_groups() -> None:
         f"last {k}": eddy.agg.last(f"R.{k}") for k in columns
     }
     for names in ("R", "RS"):
-        streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300), time="t") for name in names]
+        streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300 * MS), time="t") for name in names]
         on = ["R.k = S.k"] if names == "RS" else []
-        for output, window in (("changelog", None), ("append", eddy.Hopping(300, 200)), ("append", eddy.Session(2))):
+        for output, window in (
+            ("changelog", None),
+            ("append", eddy.Hopping(300 * MS, 200 * MS)),
+            ("append", eddy.Session(2 * MS)),
+        ):
             one = eddy.Query(streams, on, group_by=["R.s", "R.b"], aggregates=functions, group_window=window)
             runtime = eddy.Runtime(one, output=output)
             for step in range(4):
@@ -173,7 +179,7 @@ def use_groups() -> None:
 
 def use_branches() -> None:
     """Join with branches, and restore."""
-    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300), time="t") for name in "RST"]
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300 * MS), time="t") for name in "RST"]
     for how in ("left", "semi", "anti"):
         branches = [eddy.Branch([one], [f"R.k = {one.name}.k"], how) for one in streams[1:]]
         for output in ("append", "changelog"):

@@ -49,7 +49,6 @@ from eddy.aggregates.ring_kernels import (
 )
 from stairs.descriptors import (
     A_OFFSET,
-    M_CAP,
     M_TIMED,
     S_KIND,
     S_LO,
@@ -210,7 +209,7 @@ def leave_ranges(arena: Arena, ring: Ring, watermark: int) -> None:
 
 
 @jit
-def follow_arrivals(arena: Arena, ring: Ring, order: npt.NDArray[np.uint8], lateness: int, out: Int64s) -> bool:
+def follow_arrivals(arena: Arena, ring: Ring, order: npt.NDArray[np.uint8], out: Int64s) -> bool:
     """Take the arrivals of a push in their order: each adds its joined rows, and what leaves takes none back.
 
     Return False if `out` lacks room; another call resumes.
@@ -222,8 +221,8 @@ def follow_arrivals(arena: Arena, ring: Ring, order: npt.NDArray[np.uint8], late
         if meta[M_OPEN] == 0:
             if arena.meta[M_TIMED] != 0:
                 time = arena.values[u64(streams[u64(i), S_VALUES] + (s & streams[u64(i), S_MASK]))]
-                meta[M_TIME] = min(max(meta[M_TIME], time), arena.meta[M_CAP])
-                leave_ranges(arena, ring, meta[M_TIME] - lateness)
+                meta[M_TIME] = max(meta[M_TIME], time)
+                leave_ranges(arena, ring, meta[M_TIME])
             add_tuples(arena, ring, i, s, s + 1, np.int64(1))
             rise(arena, ring, i, np.bool_(True))
             meta[M_OPEN] = 1

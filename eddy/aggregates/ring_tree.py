@@ -28,8 +28,8 @@ def served(query: Query) -> Served:
         return Served((), "the join has a cycle")
     if query.conditions:
         return Served((), "`where` reads joined rows")
-    if graph.lateness:
-        return Served((), "rows may be late")
+    if graph.timed and not query.clock_rule.exact:
+        return Served((), "rows may come later than younger ones; watermark='fastest' without lateness excludes that")
     other = next((one.function for one in aggregation.functions if one.function not in ("count", *SUMS)), None)
     if other is not None:
         return Served((), f"{other} is neither a count nor a sum")

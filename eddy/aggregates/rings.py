@@ -171,7 +171,7 @@ class Rings(Cache):
 
         Raises BeyondLimit, and CapacityError.
         """
-        modules, graph = self.modules, self.graph
+        modules = self.modules
         saved = modules.saved
         assert saved is not None
         streams, meta = saved
@@ -186,9 +186,7 @@ class Rings(Cache):
         if self._out.shape[1] != self.layout.wide:
             self._out = np.zeros((ROOM, self.layout.wide), np.int64)
         while not (
-            follow_arrivals(arena, ring, order, graph.lateness, self._out)
-            if self.arrives
-            else follow_windows(arena, ring, self._out)
+            follow_arrivals(arena, ring, order, self._out) if self.arrives else follow_windows(arena, ring, self._out)
         ):
             out = np.zeros((2 * int(ring.meta[M_NEED]), self.layout.wide), np.int64)
             out[: ring.meta[M_OUT]] = self._out[: ring.meta[M_OUT]]

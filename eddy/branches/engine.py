@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.branches.options import plans_in, policy_copy, stores_in
-from eddy.branches.records import Clock, Commit
+from eddy.branches.records import Commit
 from eddy.branches.rows import Found, Int64s, joined, net, rows_of
 from eddy.branches.shelf import Shelf
 from eddy.branches.tree import Pushed, TreeNode
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.gate import Gate
-from eddy.ingest.watermark import as_ticks, late_before
-from eddy.join_engine import JoinEngine, Options, filters_by_place, groups_of
+from eddy.ingest.watermark import as_ticks, check_timed
+from eddy.join_engine import JoinEngine, Options, clock_of, filters_by_place, groups_of
 from eddy.push.bound import checked_bound
 from eddy.push.push import NO_LOAD, computed
 from eddy.push.records import CommitRecord, LastPush
@@ -37,7 +37,7 @@ from eddy.results.results import PRESENT, Combined, Results
 from eddy.routing.change import follow_router
 from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import CapacityError, InputError
-from stairs.graph import FOREVER, WindowKind
+from stairs.graph import WindowKind
 from stairs.ledger import Ledger
 from stairs.memory.allowance import Allowance
 from stairs.plain_types import Column
@@ -49,7 +49,8 @@ class BranchedEngine:
     joins   the engines of the inner joins, by the positions of their streams
     trees   the nodes of the query, from each core on
     shelf   the rows that results may need
-    clock, live, finished   the time; per stream the oldest row in its window; whether the input has ended
+    clock, live, finished   the clock, None without a RANGE window; per stream the oldest row in its window; whether the
+            input has ended
     gate, late, failed, output   admission, late rows, failed rows, results
     n_results, n_deleted, pushes, position   counts since the start
     """
@@ -84,7 +85,7 @@ class BranchedEngine:
             ids_only=options.ids_only,
         )
         self.groups = groups_of(query, options, bounded, Allowance())
-        self.clock, self.live, self.finished = Clock(), [0] * len(query.streams), False
+        self.clock, self.live, self.finished = clock_of(query), [0] * len(query.streams), False
         self.n_results = self.n_deleted = self.pushes = self.position = 0
         self.max_bytes = checked_bound(options.max_bytes, self.nbytes)
         self.undo: tuple[int, ...] | None = None
@@ -125,7 +126,7 @@ class BranchedEngine:
     @property
     def watermark(self) -> int | None:
         """The watermark in ticks, or None before the first."""
-        return self.clock.watermark(self.query.graph)
+        return None if self.clock is None else self.clock.watermark
 
     @property
     def nbytes(self) -> int:
@@ -154,13 +155,10 @@ class BranchedEngine:
             raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
         self.last = None
         watermark = as_ticks(watermark)
-        timed = self.query.graph.timed
-        oldest = late_before(watermark, self.clock.given, timed=timed, position=self.position)
-        arrivals = self.gate.admit(pushed, order, self.clock.newest, oldest)
-        arrivals.watermark = watermark
-        newest = max(self.clock.newest, _newest(arrivals))
+        check_timed(watermark, self.clock is not None)
+        arrivals = self.gate.admit(pushed, order, self.clock, watermark)
         self.undo = ()
-        return arrivals, self._computed(arrivals, Clock(newest, watermark), False, False)
+        return arrivals, self._computed(arrivals, False, False)
 
     def load(self, pushed: Mapping[str, object], watermark: int | None) -> None:
         """Take earlier arrivals in without their results; see `Runtime.load`."""
@@ -176,22 +174,20 @@ class BranchedEngine:
         if self.groups is not None:
             raise InputError(NO_LOAD)
         watermark = as_ticks(watermark)
-        late_before(watermark, None, timed=graph.timed, position=0)
-        arrivals = self.gate.admit(pushed, None, -FOREVER, -FOREVER if graph.timed else None, past=True)
-        arrivals.watermark = watermark
-        self._done(arrivals, Clock(_newest(arrivals), watermark), False, loading=True)
+        check_timed(watermark, self.clock is not None)
+        self._done(self.gate.admit(pushed, None, self.clock, watermark, past=True), False, loading=True)
 
     def finish(self) -> pa.Table:
         """End the input, and return the rows that this decides; see `Runtime.finish`."""
         none = [None] * len(self.live)
         empty = Arrivals([*none], [0] * len(none), np.zeros(0, np.uint8), [*none], {})
-        commit = self._done(empty, self.clock, True)
+        commit = self._done(empty, True)
         assert commit.last is not None
         return commit.last.results
 
-    def _done(self, arrivals: Arrivals, clock: Clock, finished: bool, loading: bool = False) -> Commit:
+    def _done(self, arrivals: Arrivals, finished: bool, loading: bool = False) -> Commit:
         self.undo = ()
-        commit = self._computed(arrivals, clock, finished, loading)
+        commit = self._computed(arrivals, finished, loading)
         self._happen(arrivals, commit)
         return commit
 
@@ -201,7 +197,7 @@ class BranchedEngine:
         self.give_room_back()
         try:
             if commit.late.nbytes or arrivals.late:
-                self.late.settle(arrivals.late, self._left(), commit.clock.given is not None)
+                self.late.settle(arrivals.late, self._left(), arrivals.given)
         finally:
             if commit.failed.nbytes or commit.new_failed:
                 self.failed.settle(commit.new_failed, self._left() - self.late.rows.nbytes)
@@ -212,12 +208,12 @@ class BranchedEngine:
             return float("inf")
         return self.max_bytes - self.nbytes + self.late.rows.nbytes + self.failed.rows.nbytes
 
-    def _computed(self, arrivals: Arrivals, clock: Clock, finished: bool, loading: bool) -> Commit:
-        rows, watermark = arrivals.rows, clock.watermark(self.query.graph)
+    def _computed(self, arrivals: Arrivals, finished: bool, loading: bool) -> Commit:
+        rows, watermark = arrivals.rows, self.watermark if finished else arrivals.watermark
         joins: dict[Path, CommitRecord] = {}
         found = {path: Found.none(len(rows)) for path in self.joins}
         if not finished:
-            joins, found = self._join(arrivals, clock, watermark)
+            joins, found = self._join(arrivals)
         following = self.shelf.following
         self.shelf.load(arrivals, self.lows, sum(len(ledger) for ledger in self.ledgers))
         counts = self.shelf.following
@@ -245,7 +241,7 @@ class BranchedEngine:
         position = self.position + len(arrivals.order)
         return Commit(
             joins,
-            clock,
+            arrivals.clock,
             position,
             self.n_results + made.inserted,
             self.n_deleted + made.deleted,
@@ -259,19 +255,13 @@ class BranchedEngine:
             new_failed,
         )
 
-    def _join(
-        self, arrivals: Arrivals, clock: Clock, watermark: int | None
-    ) -> tuple[dict[Path, CommitRecord], dict[Path, Found]]:
+    def _join(self, arrivals: Arrivals) -> tuple[dict[Path, CommitRecord], dict[Path, Found]]:
         """Compute a push in every inner join; return what commits it there, and its results."""
         joins: dict[Path, CommitRecord] = {}
         found: dict[Path, Found] = {}
-        # A changelog ends rows by the time of all streams. Otherwise, where rows come in order of event time, each join
-        # follows its own streams: then it need not compare the times of what it finds.
-        follows = not self.changelog and not self.query.graph.lateness and clock.given is None
-        given = None if follows else -FOREVER if watermark is None else watermark
         for path, engine in self.joins.items():
             self._bound(engine)
-            own = _part(arrivals, path, given if engine.query.graph.timed else None, engine.query.graph.timed)
+            own = _part(arrivals, path, engine.query.graph.timed)
             begin(engine)
             if engine.router.due:
                 follow_router(engine)
@@ -361,12 +351,9 @@ class BranchedEngine:
         for tree in self.trees:
             tree.commit()
         self.shelf.commit()
-        self.clock, self.live, self.finished, self.position = (
-            commit.clock,
-            commit.live,
-            commit.finished,
-            commit.position,
-        )
+        if self.clock is not None and commit.clock is not None:
+            self.clock.state = commit.clock
+        self.live, self.finished, self.position = commit.live, commit.finished, commit.position
         self.n_results, self.n_deleted, self.pushes = commit.results, commit.deleted, commit.pushes
         self.late.rows, self.failed.rows, self.last = commit.late, commit.failed, commit.last
         if self.groups is not None and commit.groups is not None:
@@ -402,19 +389,16 @@ class BranchedEngine:
             vars(part).clear()
 
 
-def _newest(arrivals: Arrivals) -> int:
-    """Return the greatest event time of some arrivals, -FOREVER for none."""
-    return max((int(ticks.max()) for ticks in arrivals.times if ticks is not None and len(ticks)), default=-FOREVER)
-
-
-def _part(arrivals: Arrivals, path: Path, watermark: int | None, timed: bool) -> Arrivals:
+def _part(arrivals: Arrivals, path: Path, timed: bool) -> Arrivals:
     """Return the arrivals of the streams of a path, for their inner join."""
-    order = arrivals.order
+    order, reading = arrivals.order, arrivals.reading if timed else None
     if len(path) < len(arrivals.batches):
         place = np.full(256, 255, np.uint8)
         place[list(path)] = np.arange(len(path))
         order = place[order]
-        order = np.ascontiguousarray(order[order != 255])
+        places = np.flatnonzero(order != 255)
+        order = np.ascontiguousarray(order[places])
+        reading = None if reading is None else reading.of(places)
     times = [arrivals.times[i] if timed else None for i in path]
     return Arrivals(
         [arrivals.batches[i] for i in path],
@@ -422,6 +406,5 @@ def _part(arrivals: Arrivals, path: Path, watermark: int | None, timed: bool) ->
         order,
         times,
         {},
-        arrivals.sorted,
-        watermark,
+        reading,
     )

@@ -7,19 +7,17 @@ from typing import Any
 from eddy.aggregates.storage import groups_to_parts, load_groups
 from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import policy_copy
-from eddy.branches.records import Clock
 from eddy.join_engine import JoinEngine, Options
 from eddy.live.engine_parts import load_engine, options_from, to_parts
 from eddy.results.failed_rows import FAILED
 from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy
-from stairs.graph import FOREVER
 from stairs.storage.parts import Parts, Plain
 
 
 def branched_parts(engine: BranchedEngine) -> Plain:
     """Return all that another process needs to resume."""
-    options, clock = engine.options, engine.clock
+    options = engine.options
     (first, *_) = engine.joins.values()
     return {
         "policy": first.router.policy.name,
@@ -34,8 +32,7 @@ def branched_parts(engine: BranchedEngine) -> Plain:
         "late": engine.late.rows.to_parts(),
         "failed": engine.failed.rows.to_parts(),
         "counts": [engine.position, engine.n_results, engine.n_deleted],
-        "newest": clock.newest,
-        "given": [] if clock.given is None else [clock.given],
+        "clock": None if engine.clock is None else engine.clock.to_parts(),
         "live": engine.live,
         "finished": engine.finished,
         "filters": {place: one.to_parts() for place, one in engine.filters().items()},
@@ -68,9 +65,8 @@ def load_branched(engine: BranchedEngine, parts: Parts, policy: str | Policy | N
     engine.late.rows = LateRows.from_parts(parts.part("late"), [stream.schema for stream in query.streams])
     engine.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     engine.position, engine.n_results, engine.n_deleted = parts.integers("counts", 3)
-    given = parts.integers("given", low=-FOREVER, high=FOREVER)
-    newest = parts.integer("newest", -FOREVER, FOREVER)
-    engine.clock = Clock(newest, given[0] if given else None)
+    if engine.clock is not None:
+        engine.clock.load_parts(parts)
     engine.live, engine.finished = parts.integers("live", n), parts.flag("finished")
     engine.max_bytes = parts.optional("max_bytes")
     if engine.groups is not None:

@@ -1,4 +1,4 @@
-"""Records of an engine with branches: its time, and its state after a push."""
+"""The record of an engine with branches: its state after a push."""
 
 from __future__ import annotations
 
@@ -10,20 +10,7 @@ from eddy.push.records import CommitRecord, LastPush
 from eddy.query.branch_nodes import Path
 from eddy.results.failed_rows import FailedBatch
 from eddy.results.late_rows import LateRows
-from stairs.graph import FOREVER, JoinGraph
-
-
-class Clock(NamedTuple):
-    """The time of a query: the greatest event time that arrived, and the watermark given last; None = none."""
-
-    newest: int = -FOREVER
-    given: int | None = None
-
-    def watermark(self, graph: JoinGraph) -> int | None:
-        """Return the watermark in ticks, None before the first."""
-        if self.given is not None or self.newest == -FOREVER:
-            return self.given
-        return self.newest - graph.lateness
+from stairs.memory.arena import Int64s
 
 
 class Commit(NamedTuple):
@@ -31,13 +18,14 @@ class Commit(NamedTuple):
 
     joins     what commits the push in each inner join; empty at the end of the input
     position, results, deleted, pushes   counts since the start
-    clock, late, failed, last, live, finished    as in `BranchedEngine`
+    clock     the state of the clock, None = there is none, or it stands
+    late, failed, last, live, finished   as in `BranchedEngine`
     groups    what commits the groups of a query with aggregates; None = none
     new_failed   the failed rows of this push, which are in `failed` already
     """
 
     joins: dict[Path, CommitRecord]
-    clock: Clock
+    clock: Int64s | None
     position: int
     results: int
     deleted: int

@@ -10,10 +10,10 @@ import pyarrow as pa
 from eddy.aggregates.storage import HEADER as GROUPS
 from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import plans_in
-from eddy.branches.records import Clock
 from eddy.branches.runtime import BranchedRuntime
 from eddy.branches.snapshot import KIND
 from eddy.branches.tree import TreeNode
+from eddy.ingest.clock import CLOCK_FORM, behind_in
 from eddy.join_engine import JoinEngine, Options
 from eddy.query.branches import BranchedQuery
 from eddy.query.text import QUERY_FORM, difference
@@ -56,8 +56,7 @@ _HEADER = fields(
             }
         ),
         "streams": list_of(fields({"first": _COUNT, "rows": integer(0, RENUMBER_AT), "live": _COUNT})),
-        "newest": integer(-FOREVER, FOREVER),
-        "given": optional(integer(-FOREVER, FOREVER)),
+        "clock": optional(CLOCK_FORM),
         "finished": boolean,
         "groups": optional(GROUPS),
     }
@@ -116,7 +115,11 @@ class BranchedSnapshot:
         engine.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
         KIND.require(counts["failed_dropped"] <= counts["failed"], "more failed rows were dropped than there were")
         engine.failed.rows = failed_from(self._sections, counts)
-        engine.clock = Clock(self.header["newest"], self.header["given"])
+        clock = self.header["clock"]
+        KIND.require((clock is None) == (engine.clock is None), "only one of it and the query has event times")
+        if engine.clock is not None:
+            timed = [one.modules for one in engine.joins.values() if one.query.graph.timed]
+            engine.clock.resume(clock, max(map(behind_in, timed)), KIND.require)
         engine.live, engine.finished = live, self.header["finished"]
         engine.position, engine.n_results, engine.n_deleted = (counts[k] for k in ("arrivals", "results", "deleted"))
         if engine.groups is not None:

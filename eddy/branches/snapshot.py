@@ -13,7 +13,7 @@ from eddy.storage.sections import FileKind, pack
 from stairs.errors import SnapshotError
 from stairs.plain_types import plain_schema
 
-KIND = FileKind("snapshot of a query with branches", b"eddybrnc", 4, SnapshotError, "Runtime.snapshot()", "restore")
+KIND = FileKind("snapshot of a query with branches", b"eddybrnc", 5, SnapshotError, "Runtime.snapshot()", "restore")
 
 
 def branched_snapshot(engine: BranchedEngine) -> bytes:
@@ -68,8 +68,7 @@ def branched_snapshot(engine: BranchedEngine) -> bytes:
             {"first": low, "rows": end - low, "live": live}
             for low, end, live in zip(lows, shelf.following, engine.live, strict=True)
         ],
-        "newest": engine.clock.newest,
-        "given": engine.clock.given,
+        "clock": None if engine.clock is None else engine.clock.contents(),
         "finished": engine.finished,
         "groups": groups,
     }

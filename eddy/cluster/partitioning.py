@@ -19,7 +19,7 @@ from eddy.ingest.keys import key_hash
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_times
 from eddy.query.derived import Derived
-from eddy.query.places import check_counts_late, check_failed_plainly, check_joined_rows
+from eddy.query.places import check_counts_late, check_failed_plainly, check_joined_rows, check_waits
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Rows
@@ -43,6 +43,7 @@ class Partitioned:
         check_joined_rows(query, "a cluster")
         check_counts_late(query, "a cluster")
         check_failed_plainly(query, f"a cluster {ENDS_AT_FAILED}")
+        check_waits(query, "a cluster waits for the slowest split; leave it out")
         for stream in query.streams:
             if isinstance(stream.window, Rows):
                 raise QueryError(
@@ -151,7 +152,7 @@ class Partitioned:
         ticks = rows.column(TICKS).to_numpy()
         if not len(ticks):
             return rows, groups, progress, 0
-        newest = np.maximum.accumulate(ticks) - self.query.graph.lateness
+        newest = np.maximum.accumulate(ticks) - self.query.clock_rule.lateness[stream]
         before = np.concatenate([[progress], np.maximum(newest[:-1], progress)])
         keep = ticks >= before
         late = int(len(keep) - keep.sum())

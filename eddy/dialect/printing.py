@@ -64,6 +64,8 @@ def _read(text: str, query: Query) -> Query:
         late_rows=query.late_rows,
         failed=query.failed,
         failed_rows=query.failed_rows,
+        watermark=query.watermark,
+        idle_after=query.idle_after,
     )
     assert isinstance(again, Query)
     return again

@@ -19,6 +19,7 @@ from eddy.dialect.relations import Block, Relations
 from eddy.dialect.trees import place_of
 from eddy.dialect.union import UnionAll
 from eddy.query.arguments import listed
+from eddy.query.clock_rule import WatermarkOf
 from eddy.query.lateness import LATE_ROWS, Failed, Late
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -36,13 +37,15 @@ def sql(
     late_rows: int = LATE_ROWS,
     failed: Failed = "keep",
     failed_rows: int = LATE_ROWS,
+    watermark: WatermarkOf = "slowest",
+    idle_after: int | timedelta | None = None,
 ) -> Any:
     """Return the query of a SELECT; docs/guide/sql.md describes the dialect.
 
     text      one statement. SELECT … gives a `Query`; SELECT … UNION ALL SELECT … a `UnionAll` of several; EXPLAIN
               SELECT … a text about the query and its plan
     streams   the tables, by name, with their windows, time columns and filters
-    lateness, late, late_rows, failed, failed_rows   as in `Query`
+    lateness, late, late_rows, failed, failed_rows, watermark, idle_after   as in `Query`
 
     A stream of the query has the name of its table, or the alias where the statement names the table more than once;
     `Query.tables` has the table of each stream, and `Query.inputs` the rows of each. Raises SqlError, which has the
@@ -64,6 +67,8 @@ def sql(
         "late_rows": late_rows,
         "failed": failed,
         "failed_rows": failed_rows,
+        "watermark": watermark,
+        "idle_after": idle_after,
     }
     tables = _tables(streams)
     source, asked = unexplained(text)

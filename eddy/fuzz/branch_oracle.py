@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
 
-from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream, Result, Row
+from eddy.fuzz.oracle import Oracle, OracleClock, OracleQuery, OracleStream, Result, Row, clock_of
 
 Numbers = tuple[int | None, ...]
 
@@ -63,10 +63,11 @@ class BranchOracle:
     core: OracleBranch
     changelog: bool = False
     lateness: Any = 0
+    watermark: str = "slowest"
+    idle_after: Any = None
     spans: dict[str, Any] | None = None
     finished: bool = False
-    newest: Any = None
-    given: Any = None
+    clock: OracleClock = field(init=False)
     shown: set[Numbers] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -74,6 +75,8 @@ class BranchOracle:
         self._note(self.core)
         self.rows: dict[str, list[Row]] = {name: [] for name in self.names}
         draft = self._node(self.core, (), (), (), {})
+        streams = [stream for node in draft.everywhere() for stream in node.path]
+        self.clock = clock_of(streams, self.lateness, self.watermark, self.idle_after)
         self.tight = draft
         required = self._required(draft)
         # Rows may be late if the query has a window in event time, also if a changelog keeps its stream forever.
@@ -121,12 +124,12 @@ class BranchOracle:
         return node
 
     def _lengthen(self, node: _Node, spans: dict[str, Any]) -> None:
-        above = [stream.name for stream in node.path]
+        above, longest = [stream.name for stream in node.path], max(self.clock.lateness.values())
         for one in node.below:
             most = one.join._most()
             for stream in one.branch.query.streams:
                 if stream.window == "derived":
-                    sizes = [most[stream.name, name] + self._size(name, spans) + self.lateness for name in above]
+                    sizes = [most[stream.name, name] + self._size(name, spans) + longest for name in above]
                     spans[stream.name] = max([spans[stream.name], *sizes])
             self._lengthen(one, spans)
 
@@ -141,23 +144,23 @@ class BranchOracle:
         self, arrivals: Sequence[tuple[str, Row]], watermark: Any = None
     ) -> tuple[list[Numbers], list[Numbers], list[bool]]:
         """Take the rows of a push; return the rows that end, those that begin, and which arrivals came in time."""
-        timed = self.timed
+        timed, before = self.timed, self.clock.now
         kept, fates = [], []
         for name, row in arrivals:
             t = row[self._time(name)] if timed else None
             late = False
             if timed and watermark is None:
-                self.newest = t if self.newest is None else max(self.newest, t)
-                late = t < self.newest - self.lateness
+                late = self.clock.tick(name, t)
             elif timed:
-                late = self.given is not None and t < self.given
+                self.clock.come(name, t)
+                late = before is not None and t < before
             fates.append(not late)
             if not late:
                 kept.append((name, row))
                 self.rows[name].append(row)
         if watermark is not None:
-            self.given = watermark
-        now = watermark if watermark is not None or self.newest is None else self.newest - self.lateness
+            self.clock.give(watermark)
+        now = self.clock.now
         for node in self.tree.everywhere():
             own = [one for one in kept if one[0] in {stream.name for stream in node.path}]
             if node.join._ranged:
@@ -179,7 +182,7 @@ class BranchOracle:
     def finish(self) -> list[Numbers]:
         """End the input; return the rows that this decides."""
         self.finished = True
-        return self._difference(self.given if self.given is not None else self.newest)[1]
+        return self._difference(self.clock.now)[1]
 
     def _difference(self, now: Any) -> tuple[list[Numbers], list[Numbers]]:
         self._now = now

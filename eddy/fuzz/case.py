@@ -21,6 +21,7 @@ from eddy.fuzz.branch_oracle import BranchOracle, OracleBranch
 from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream
 from eddy.query.branch import Branch
 from eddy.query.branches import BranchedQuery
+from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows, Unbounded, Window
@@ -74,6 +75,10 @@ class Shape:
     columns: tuple[tuple[str, ...], ...]
     equalities: tuple[tuple[Column, Column], ...]
     lateness: int = 0
+    watermark: WatermarkOf = "slowest"
+    idle_after: int | None = None
+    late_of: tuple[int | None, ...] = ()
+    """The lateness of each stream, None for that of the query; empty = all have that."""
     text: bool = False
     breakable: bool = False
     comparisons: tuple[Compared, ...] = ()
@@ -135,8 +140,30 @@ class Shape:
             for (i, x), op, (j, y), amount in self.comparisons
             if max(i, j) in own
         ]
-        found = [OracleStream(NAMES[i], *oracle_window(self.windows[i]), time) for i in own]
-        return OracleQuery(found, equalities, self.lateness, comparisons=comparisons)
+        found = [
+            OracleStream(NAMES[i], *oracle_window(self.windows[i]), time, lateness=self.lateness_of(i)) for i in own
+        ]
+        return OracleQuery(
+            found,
+            equalities,
+            self.lateness,
+            comparisons=comparisons,
+            watermark=self.watermark,
+            idle_after=self.idle_after,
+        )
+
+    def lateness_of(self, i: int) -> int | None:
+        """Return the lateness that a stream has of its own, None for none."""
+        return self.late_of[i] if self.late_of else None
+
+    @property
+    def timing(self) -> Mapping[str, Any]:
+        """The options of the query that decide the watermark, where they differ from their defaults."""
+        return {
+            **({"lateness": self.lateness} if self.lateness else {}),
+            **({"watermark": self.watermark} if self.watermark != "slowest" else {}),
+            **({"idle_after": self.idle_after} if self.idle_after is not None else {}),
+        }
 
     def oracle(self) -> Oracle:
         """Return a fresh oracle for the inner join of all streams."""
@@ -150,7 +177,7 @@ class Shape:
             own = replace(self._join(self.nodes[1 + k]), lateness=0)
             return OracleBranch(own, self.branches[k].how if k >= 0 else "core", below)
 
-        return BranchOracle(branch(-1), changelog, self.lateness)
+        return BranchOracle(branch(-1), changelog, self.lateness, self.watermark, self.idle_after)
 
     def schema(self, stream: int) -> pa.Schema:
         """Return the columns of a stream."""
@@ -171,7 +198,13 @@ class Shape:
     def query(self) -> Query:
         """Return the query as the engine takes it."""
         streams = [
-            Stream(name, self.schema(i), window=self.windows[i], time="t" if self.timed else None)
+            Stream(
+                name,
+                self.schema(i),
+                window=self.windows[i],
+                time="t" if self.timed else None,
+                lateness=self.lateness_of(i),
+            )
             for i, name in enumerate(self.names)
         ]
 
@@ -188,7 +221,7 @@ class Shape:
             branches=below(-1),
             select=[f"{NAMES[i]}.n" for i in self.shown],
             where=Predicate(quotient, columns=["R.v"]) if self.breakable else None,
-            lateness=self.lateness,
+            **self.timing,
         )
 
     def values(self, row: Row, v: int = 1) -> dict[str, Any]:
@@ -218,9 +251,10 @@ def oracle_window(window: Window | None) -> tuple[Literal["rows", "range", "unbo
 
 @dataclass(frozen=True)
 class Push:
-    """Push rows, in this order."""
+    """Push rows, in this order; with a watermark, unless the present one is greater already."""
 
     rows: tuple[Row, ...]
+    watermark: int | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from hypothesis import reject
 from hypothesis import strategies as st
@@ -47,6 +47,10 @@ MOST_RESULTS = 100
 MOST_STEPS = 20
 FLOOD_ROUNDS = 12
 ROW_BYTES = 8
+Pace = tuple[int, int]
+"""By how much a stream is behind the others, and how many sixteenths of the event time it lags behind later."""
+ALIKE: tuple[Pace, ...] = ((0, 0),)
+PACES: tuple[tuple[Pace, ...], ...] = (ALIKE, ALIKE, ((0, 0), (3, 0)), ((0, 0), (0, 2), (0, 5)), ((9, 0), (0, 0)))
 KEY_VALUES = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 """Values of keys, before they drift."""
 
@@ -61,7 +65,18 @@ ALL_POLICIES = (CHAOS, *POLICIES)
 
 OPERATORS: tuple[Operator, ...] = ("<=", "!=", "<", ">=")
 
-STEP_KINDS = (*["push"] * 5, "flood", *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail", "limit")
+STEP_KINDS = (
+    *["push"] * 5,
+    "flood",
+    "watermark",
+    *["transition"] * 2,
+    "schedule",
+    "demote",
+    "reload",
+    "fail",
+    "fail",
+    "limit",
+)
 
 DrawnStep = tuple[str, bytes, bytes]
 """A step as it is drawn: its kind, its picks, the picks of its rows."""
@@ -139,7 +154,7 @@ def shapes(draw: st.DrawFn, max_streams: int, branches: bool = False) -> Shape:
         tuple(windows),
         tuple(map(tuple, columns)),
         tuple(equalities),
-        lateness=draw(st.sampled_from((0, 0, 1, 4))) if ranged else 0,
+        **(draw(timings(n)) if ranged else {}),
         text=draw(st.sampled_from((False, False, False, True))),
         breakable=draw(st.booleans()),
         comparisons=tuple(one for one in compared if ranged or one[0][1] == "x"),
@@ -152,6 +167,18 @@ def shapes(draw: st.DrawFn, max_streams: int, branches: bool = False) -> Shape:
             # A stream would be kept forever, or the intervals on a path contradict each other.
             reject()
     return shape
+
+
+@st.composite
+def timings(draw: st.DrawFn, n: int) -> dict[str, Any]:
+    """Draw what decides the watermark of a query of n streams."""
+    found: dict[str, Any] = {"lateness": draw(st.sampled_from((0, 0, 1, 4)))}
+    found["watermark"] = draw(st.sampled_from(("slowest", "slowest", "fastest")))
+    if found["watermark"] == "slowest":
+        found["idle_after"] = draw(st.sampled_from((None, None, 0, 3)))
+    if draw(st.integers(0, 2)) == 2:
+        found["late_of"] = tuple(draw(st.lists(st.sampled_from((None, 0, 2, 5)), min_size=n, max_size=n)))
+    return found
 
 
 @st.composite
@@ -229,11 +256,13 @@ class StepWriter:
     strategy: str
     policy: str
     bounded: bool = False
+    paces: Sequence[Pace] = PACES[0]
     clock: int = 0
     oracle: Oracle = field(init=False)
 
     def __post_init__(self) -> None:
         self.oracle = self.shape.oracle()
+        self.timed = self.shape.query().graph.timed
         self.numbers = [0] * len(self.shape.windows)
         self.waiting = False
 
@@ -246,6 +275,16 @@ class StepWriter:
             case "flood":
                 # Two streams repeat the same rows: a state grows while there is no result.
                 yield Push(self.rows(rows[: 2 * ROW_BYTES] * FLOOD_ROUNDS, arrive=True, period=2))
+            case "watermark":
+                # Also without rows: event time advances while all streams are silent.
+                pushed, now = self.rows(rows, arrive=True), self.oracle.clock.now
+                if self.timed:
+                    watermark = max(self.clock - 8 if now is None else now, self.clock - 8) + picks[0] % 12
+                    self.oracle.clock.give(watermark)
+                    self.oracle.due = watermark
+                    yield Push(pushed, watermark)
+                else:
+                    yield Push(pushed)
             case "fail":
                 # Half of these pushes contain a transition, if the strategy allows transitions.
                 if picks[1] % 2:
@@ -320,7 +359,9 @@ class StepWriter:
                 keys[column] = f"key {value}{long}" if text else value
             if own[2] == 255 and keys:
                 keys[self.shape.columns[i][0]] = None
-            age = own[2] % 16 % (self.shape.lateness + 3) if own[2] % 4 == 3 else 0
+            lag, drag = self.paces[i % len(self.paces)]
+            age = lag + self.clock * drag // 16
+            age += own[2] % 16 % (self.shape.lateness + 3) if own[2] % 4 == 3 else 0
             time, value = self.clock - age if self.shape.timed else 0, own[7] // 16 % 4 if self.shape.valued else 0
             row = Row(i, keys, time, self.numbers[i], value)
             self.numbers[i] += 1
@@ -342,7 +383,7 @@ DRAWN_STEPS: st.SearchStrategy[DrawnStep] = st.one_of(
         st.tuples(
             st.just(kind),
             st.just(bytes(10)) if kind in ("push", "flood") else _PICKS,
-            _ROWS if kind in ("push", "flood", "fail") else st.just(b""),
+            _ROWS if kind in ("push", "flood", "fail", "watermark") else st.just(b""),
         )
         for kind in STEP_KINDS
     )
@@ -370,7 +411,10 @@ def cases(
     max_bytes = draw(st.sampled_from((None,) * 10 + MAX_BYTES))
     if branches and max_bytes is not None:
         max_bytes *= BRANCHED_BYTES
-    writer = StepWriter(shape, key_values, drift, strategies, policies, [plan], strategy, policy, max_bytes is not None)
+    paces = draw(st.sampled_from(PACES))
+    writer = StepWriter(
+        shape, key_values, drift, strategies, policies, [plan], strategy, policy, max_bytes is not None, paces
+    )
     case = Case(
         shape,
         plan,

@@ -20,7 +20,7 @@ Event times are numbers in one unit over all streams, and so are `lateness` and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Row = Mapping[str, Any]
@@ -57,6 +57,8 @@ class OracleStream:
     size: int = 0
     time: str | None = None
     keep: Callable[[Row], bool | None] | None = None
+    lateness: int | None = None
+    """That of the stream; None = that of the query."""
 
 
 class NoValueError(Exception):
@@ -65,13 +67,68 @@ class NoValueError(Exception):
 
 @dataclass(frozen=True)
 class OracleQuery:
-    """A query: each equality names two (stream, column) pairs; a multi-column predicate is several of them."""
+    """A query: each equality names two (stream, column) pairs; a multi-column predicate is several of them.
+
+    watermark   the stream that it follows, "slowest" or "fastest"; idle_after: None = no stream is idle
+    """
 
     streams: Sequence[OracleStream]
     equalities: Sequence[tuple[Column, Column]]
     lateness: int = 0
     where: Callable[[Mapping[Column, Any]], bool | None] | None = None
     comparisons: Sequence[Comparison] = ()
+    watermark: str = "slowest"
+    idle_after: int | None = None
+
+
+@dataclass
+class OracleClock:
+    """The watermark of some streams: `now`, None before the first. `lateness` has that of each stream."""
+
+    lateness: Mapping[str, Any]
+    watermark: str = "slowest"
+    idle_after: Any = None
+    now: Any = None
+    newest: dict[str, Any] = field(default_factory=dict)
+    """By stream its greatest event time."""
+    seen: dict[str, Any] = field(default_factory=dict)
+    """By stream the greatest event time of all when its last row came; at first, the time of the first row of all."""
+
+    def come(self, name: str, t: Any) -> None:
+        """Take the event time of a row, which a caller's watermark does not allow to move `now`."""
+        self.seen = self.seen or dict.fromkeys(self.lateness, t)
+        self.newest[name] = max(t, self.newest.get(name, t))
+        self.seen[name] = max(self.newest.values())
+
+    def tick(self, name: str, t: Any) -> bool:
+        """Take the event time of a row, and return whether the row is late."""
+        self.come(name, t)
+        marks = {stream: newest - self.lateness[stream] for stream, newest in self.newest.items()}
+        waited = self._waited_for()
+        if self.watermark == "fastest":
+            self.give(max(marks.values()))
+        elif all(stream in marks for stream in waited):
+            self.give(min(marks[stream] for stream in waited))
+        return self.now is not None and bool(t < self.now)
+
+    def give(self, watermark: Any) -> None:
+        """Raise the watermark; it never goes back."""
+        self.now = watermark if self.now is None else max(self.now, watermark)
+
+    def _waited_for(self) -> list[str]:
+        """Return the streams that are not idle."""
+        greatest = max(self.newest.values())
+        return [s for s in self.lateness if self.idle_after is None or greatest - self.seen[s] <= self.idle_after]
+
+    def copy(self) -> OracleClock:
+        """Return a clock in the same state."""
+        return replace(self, newest=dict(self.newest), seen=dict(self.seen))
+
+
+def clock_of(streams: Sequence[OracleStream], lateness: Any, watermark: str, idle_after: Any) -> OracleClock:
+    """Return a new clock of some streams; `lateness` is that of streams without one of their own."""
+    own = {stream.name: lateness if stream.lateness is None else stream.lateness for stream in streams}
+    return OracleClock(own, watermark, idle_after)
 
 
 @dataclass(frozen=True)
@@ -95,11 +152,9 @@ class Oracle:
 
     query: OracleQuery
     tuples: dict[str, list[Row]] = field(init=False)
-    newest: Any = None
+    clock: OracleClock = field(init=False)
     due: Any = None
     """The watermark: a tuple older than it by more than the size of its window has left."""
-    given: Any = None
-    """The watermark given with the last push, if pushes give one."""
     standing: set[Result] = field(default_factory=set)
     """Results returned, less those ended since."""
     failed: int = 0
@@ -116,6 +171,8 @@ class Oracle:
         self._ranged = any(stream.window in ("range", "derived") for stream in self.query.streams)
         self._spans = self._longest() if any(stream.window == "derived" for stream in self.query.streams) else {}
         self._nests: dict[str, tuple[Loop, ...]] = {}
+        query = self.query
+        self.clock = clock_of(query.streams, query.lateness, query.watermark, query.idle_after)
 
     @property
     def position(self) -> int:
@@ -128,23 +185,31 @@ class Oracle:
         if stream.keep is not None and stream.keep(row) is not True:
             return Outcome("rejected")
         if self._ranged:
-            t = self._time(name, row)
-            newest = t if self.newest is None else max(self.newest, t)
-            if t < newest - self.query.lateness:
+            late = self.clock.tick(name, self._time(name, row))
+            self.due = self.clock.now
+            if late:
                 return Outcome("late")
-            self.newest = newest
-            self.due = newest - self.query.lateness
+        return self._take(name, row)
+
+    def arrive_at(self, name: str, row: Row, watermark: Any) -> Outcome:
+        """Take one row that is not late, with the watermark that holds with it: a clock of more streams has decided."""
+        keep = self._stream[name].keep
+        if keep is not None and keep(row) is not True:
+            return Outcome("rejected")
+        self.due = watermark
         return self._take(name, row)
 
     def push(self, arrivals: Sequence[tuple[str, Row]], watermark: Any) -> tuple[list[Outcome], tuple[Result, ...]]:
         """Take the rows of a push that gives a watermark; return the outcome of each, and the results it ended."""
         fates: list[Fate] = []
+        before = self.due = self.clock.now
         for name, row in arrivals:
             keep = self._stream[name].keep
             if keep is not None and keep(row) is not True:
                 fates.append("rejected")
             else:
-                fates.append("late" if self.given is not None and self._time(name, row) < self.given else "arrived")
+                self.clock.come(name, self._time(name, row))
+                fates.append("late" if before is not None and self._time(name, row) < before else "arrived")
         came = [self._time(*one) for one, fate in zip(arrivals, fates, strict=True) if fate == "arrived"]
         rising, outcomes = came == sorted(came), []
         for (name, row), fate in zip(arrivals, fates, strict=True):
@@ -152,7 +217,8 @@ class Oracle:
                 t = self._time(name, row)
                 self.due = min(t if self.due is None else max(t, self.due), watermark)
             outcomes.append(self._take(name, row) if fate == "arrived" else Outcome(fate))
-        self.given = self.due = watermark
+        self.clock.give(watermark)
+        self.due = watermark
         return outcomes, self._end()
 
     def completes_more_than(self, most: int, name: str, row: Row) -> bool:
@@ -167,15 +233,16 @@ class Oracle:
 
     def answer(self) -> list[Result]:
         """Return the maintained answer: the results whose components are all in their windows now, found anew."""
-        first = self.query.streams[0].name
-        numbers = range(self.gone(first), len(self.tuples[first]))
-        return sorted(result for number in numbers for result in self._results(first, number))
+        first, left = self.query.streams[0].name, [self.gone(stream.name) for stream in self.query.streams]
+        numbers = range(left[0], len(self.tuples[first]))
+        found = [result for number in numbers for result in self._results(first, number)]
+        return sorted(one for one in found if all(n >= low for n, low in zip(one, left, strict=True)))
 
     def copy(self) -> Oracle:
         """Return an oracle in the same state, to try arrivals on."""
         other = Oracle(self.query)
         other.tuples = {name: list(rows) for name, rows in self.tuples.items()}
-        other.newest, other.due, other.given = self.newest, self.due, self.given
+        other.clock, other.due = self.clock.copy(), self.due
         other.standing, other._fresh = set(self.standing), set(self._fresh)
         other._left, other._nests, other.failed = list(self._left), self._nests, self.failed
         return other

@@ -136,8 +136,8 @@ class Game:
     def do(self, step: Step) -> None:
         """Do a step."""
         match step:
-            case Push(rows):
-                self.push(rows)
+            case Push():
+                self.push(step)
             case BadPush():
                 self.fail(step)
             case Transition():
@@ -149,14 +149,17 @@ class Game:
             case Limit(max_bytes):
                 self.runtime.max_bytes = max_bytes
 
-    def push(self, rows: tuple[Row, ...]) -> None:
-        """Push rows and compare the results and the late rows."""
-        oracle = self.model.oracle.copy()
-        wanted = expected(self.case, oracle, rows)
+    def push(self, step: Push) -> None:
+        """Push rows and compare the results, the late rows and the watermark."""
+        oracle, rows = self.model.oracle.copy(), step.rows
+        watermark = given_watermark(oracle, step)
+        wanted = expected(self.case, oracle, rows, watermark)
         engine, most = self.runtime._engine, self.runtime.max_bytes
         dropped = sum(engine.late.rows.dropped)
-        table = self.runtime.push(batches(self.case, rows), [row.stream for row in rows])
+        table = self.runtime.push(batches(self.case, rows), [row.stream for row in rows], watermark=watermark)
         self.model.oracle = oracle
+        now = oracle.clock.now
+        assert self.runtime.watermark == now, f"watermark {self.runtime.watermark}, not {now}"
         compare(table, wanted.groups)
         if not self.case.shape.branches:
             used = engine.nbytes
@@ -288,13 +291,19 @@ class Expected:
     results: int
 
 
-def expected(case: Case, oracle: Oracle | BranchOracle, rows: Sequence[Row]) -> Expected:
-    """Feed a push to the oracle, and return what it must give."""
+def given_watermark(oracle: Oracle | BranchOracle, step: Push) -> int | None:
+    """Return the watermark to give with a push: that of the step, or the present one if it is greater."""
+    now = oracle.clock.now
+    return step.watermark if step.watermark is None or now is None else max(step.watermark, now)
+
+
+def expected(case: Case, oracle: Oracle | BranchOracle, rows: Sequence[Row], watermark: int | None = None) -> Expected:
+    """Feed a push, which may give a watermark, to the oracle; return what it must give."""
     if isinstance(oracle, Oracle):
-        outcomes, late = expected_outcomes(case, oracle, rows)
+        outcomes, late = expected_outcomes(case, oracle, rows, watermark)
         results = sum(len(one.results) + len(one.expired) + len(one.displaced) for one in outcomes)
         return Expected(expected_groups(case, oracle, outcomes), late, results)
-    ended, begun, fates = oracle.push(named_rows(case, rows))
+    ended, begun, fates = oracle.push(named_rows(case, rows), watermark)
     late = {}
     for row, in_time in zip(rows, fates, strict=True):
         if not in_time:
@@ -329,13 +338,22 @@ def engines(runtime: Runtime) -> list[JoinEngine]:
     return list(runtime._engine.joins.values()) if isinstance(runtime, BranchedRuntime) else [runtime._engine]
 
 
-def expected_outcomes(case: Case, oracle: Oracle, rows: Iterable[Row]) -> tuple[list[Outcome], dict[str, list[int]]]:
-    """Feed rows to the oracle; return their outcomes, and the numbers of the late rows by name of stream."""
-    outcomes: list[Outcome] = []
+def expected_outcomes(
+    case: Case, oracle: Oracle, rows: Sequence[Row], watermark: int | None = None
+) -> tuple[list[Outcome], dict[str, list[int]]]:
+    """Feed rows to the oracle; return their outcomes, and the numbers of the late rows by name of stream.
+
+    With a watermark, the last outcome is what it ends.
+    """
     late: dict[str, list[int]] = {}
-    for row in rows:
-        outcomes.append(oracle.arrive(NAMES[row.stream], case.shape.values(row)))
-        if outcomes[-1].fate == "late":
+    named = named_rows(case, rows)
+    if watermark is None:
+        outcomes = [oracle.arrive(*one) for one in named]
+    else:
+        outcomes, ended = oracle.push(named, watermark)
+        outcomes.append(Outcome("rejected", expired=ended))
+    for row, outcome in zip(rows, outcomes, strict=False):
+        if outcome.fate == "late":
             late.setdefault(NAMES[row.stream], []).append(row.number)
     return outcomes, {name: late[name] for name in NAMES if name in late}
 

@@ -23,7 +23,7 @@ from eddy.fuzz.case import (
     Transition,
     quotient,
 )
-from eddy.fuzz.play import Model, branch_groups, expected, must_fail
+from eddy.fuzz.play import Model, branch_groups, expected, given_watermark, must_fail
 
 COMPARE = inspect.getsource(comparison.compare) + "\n\n" + inspect.getsource(comparison.compare_rows)
 """The comparison, as scripts contain it."""
@@ -62,10 +62,15 @@ def batches(rows: Sequence[tuple[str, tuple[Any, ...]]]) -> dict[str, pa.RecordB
     }
 
 
-def push(rows: Sequence[tuple[str, tuple[Any, ...]]], groups: Sequence[Group], late: dict[str, list[int]]) -> None:
+def push(
+    rows: Sequence[tuple[str, tuple[Any, ...]]],
+    groups: Sequence[Group],
+    late: dict[str, list[int]],
+    watermark: int | None = None,
+) -> None:
     """Push rows in this order and compare the results, and the column n of the late rows."""
     dropped = runtime.metrics()["late_dropped"]
-    table = runtime.push(batches(rows), [list(SCHEMAS).index(name) for name, _ in rows])
+    table = runtime.push(batches(rows), [list(SCHEMAS).index(name) for name, _ in rows], watermark=watermark)
     compare(table, groups)
     got = {name: found["n"].to_pylist() for name, found in runtime.late().items()}
     dropped = runtime.metrics()["late_dropped"] - dropped  # the oldest ones, if max_bytes leaves no room
@@ -171,8 +176,7 @@ def _setup(case: Case) -> str:
     lines.append(f"    select={[f'{NAMES[i]}.n' for i in shape.shown]!r},")
     if shape.breakable:
         lines.append('    where=eddy.Predicate(quotient, columns=["R.v"]),')
-    if shape.lateness:
-        lines.append(f"    lateness={shape.lateness},")
+    lines += [f"    {name}={value!r}," for name, value in shape.timing.items()]
     given = [f"policy={_policy(case.policy, case.seed)}", *(f"{n}={value!r}" for n, value in case.options().items())]
     options = ", ".join([repr(case.plan), *given])
     return "\n".join([*lines, ")", f"runtime = eddy.Runtime(query, {options})", *_use_bands(case), "", ""])
@@ -183,7 +187,8 @@ def _streams(shape: Shape, streams: Iterable[int], indent: str) -> list[str]:
     for i in streams:
         time = ', time="t"' if shape.timed else ""
         window = "" if shape.windows[i] is None else f", window=eddy.{shape.windows[i]!r}"
-        lines.append(f"{indent}    eddy.Stream({NAMES[i]!r}, SCHEMAS[{NAMES[i]!r}]{window}{time}),")
+        late = "" if shape.lateness_of(i) is None else f", lateness={shape.lateness_of(i)}"
+        lines.append(f"{indent}    eddy.Stream({NAMES[i]!r}, SCHEMAS[{NAMES[i]!r}]{window}{time}{late}),")
     return [*lines, f"{indent}],"]
 
 
@@ -225,7 +230,8 @@ def _refused(case: Case, step: Step) -> list[str]:
         case Push(rows) | BadPush(rows):
             v = 0 if isinstance(step, BadPush) and step.how == "where" else 1
             pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
-            return ["refused(lambda: push(", *pushed, "    [], {}))"]
+            given = "" if isinstance(step, BadPush) or step.watermark is None else f", watermark={step.watermark}"
+            return ["refused(lambda: push(", *pushed, f"    [], {{}}{given}))"]
         case Transition(plan, _, store, box):
             chosen = ("" if store is None else f", store={list(store)!r}") + (f", box={box!r}" if box else "")
             return [f"refused(lambda: runtime.transition({plan!r}{chosen}))"]
@@ -237,9 +243,11 @@ def _call(model: Model, step: Step) -> list[str]:
     case, oracle = model.case, model.oracle
     match step:
         case Push(rows):
-            wanted = expected(case, oracle, rows)
+            watermark = given_watermark(oracle, step)
+            wanted = expected(case, oracle, rows, watermark)
             lines = ["push(", *listed([_row(case, row) for row in rows])]
-            return [*lines, *listed([repr(group) for group in wanted.groups]), f"    {wanted.late!r},", ")"]
+            given = [] if watermark is None else [f"    watermark={watermark},"]
+            return [*lines, *listed([repr(group) for group in wanted.groups]), f"    {wanted.late!r},", *given, ")"]
         case BadPush(rows, how):
             if not must_fail(case, oracle, step):
                 return []

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from stairs.clock_reading import ClockReading
+from stairs.graph import FOREVER
 from stairs.plain_types import taken
 
 Order = npt.NDArray[np.uint8]
@@ -22,8 +24,7 @@ class LateBatch(NamedTuple):
 
     rows    the rows, None if they are only counted
     n_rows  their number
-    behind  ticks by which the first of them is older than the greatest event time before it, or than the given
-            watermark
+    behind  ticks by which the first of them is older than the watermark with it
     """
 
     rows: pa.RecordBatch | None
@@ -40,8 +41,9 @@ class Arrivals:
     order      uint8[arrivals], the stream of each arrival
     times      per stream int64[rows] event times in ticks, None in queries without a RANGE window
     late       late rows by stream; they do not arrive
-    sorted     whether the arrivals are in order of their event times
-    watermark  the watermark after the push, None = it follows from the rows
+    reading    what the clock says about the arrivals; None in queries without a RANGE window
+    clock      the state of the clock after the push; None likewise
+    given      whether the caller gave a watermark with the push
     ends       whether the input ends with this push
     """
 
@@ -50,20 +52,15 @@ class Arrivals:
     order: Order
     times: list[Times | None]
     late: dict[int, LateBatch]
-    sorted: bool = False
-    watermark: int | None = None
+    reading: ClockReading | None = None
+    clock: Rows | None = None
+    given: bool = False
     ends: bool = False
 
     @property
-    def by_time(self) -> bool:
-        """Whether no arrival is older than one before it. O(arrivals * streams) unless `sorted`."""
-        if self.sorted:
-            return True
-        merged = np.empty(len(self.order), np.int64)
-        for i, ticks in enumerate(self.times):
-            if ticks is not None:
-                merged[self.order == i] = ticks
-        return bool((merged[1:] >= merged[:-1]).all())
+    def watermark(self) -> int | None:
+        """The watermark after the push, None while there is none."""
+        return None if self.reading is None or self.reading.after == -FOREVER else self.reading.after
 
 
 def counts(batches: Iterable[pa.RecordBatch | None]) -> list[int]:
@@ -80,8 +77,8 @@ def keep_rows(batches: list[pa.RecordBatch | None], keep: Mapping[int, Rows]) ->
     return kept
 
 
-def keep_arrivals(order: Order, batches: list[pa.RecordBatch | None], keep: Mapping[int, Rows]) -> Order:
-    """Return the order with only the arrivals of rows keep[i] of each stream i in `keep`."""
+def kept_places(order: Order, batches: list[pa.RecordBatch | None], keep: Mapping[int, Rows]) -> npt.NDArray[np.bool_]:
+    """Return bool[arrivals]: whether each arrival is one of rows keep[i] of its stream i, or i is not there."""
     staying = np.ones(len(order), bool)
     for i, rows in keep.items():
         batch = batches[i]
@@ -89,4 +86,4 @@ def keep_arrivals(order: Order, batches: list[pa.RecordBatch | None], keep: Mapp
         stays = np.zeros(len(batch), bool)
         stays[rows] = True
         staying[np.flatnonzero(order == i)] = stays
-    return order[staying]
+    return staying

@@ -5,21 +5,22 @@ The common case (every row arrives, the order is given, no event times) costs a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.ingest.arrivals import Arrivals, LateBatch, Order, Rows, Times, counts, keep_arrivals, keep_rows
-from eddy.ingest.kernels import mark_late, merge_by_time
+from eddy.ingest.arrivals import Arrivals, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
+from eddy.ingest.clock import Clock, Ticked
+from eddy.ingest.kernels import merge_by_time
 from eddy.ingest.soundness import loose_columns
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_order, checked_times
 from eddy.query.query import Query
+from stairs.clock_reading import ClockReading
 from stairs.errors import InputError
-from stairs.graph import FOREVER, WindowKind
+from stairs.graph import WindowKind
 from stairs.nearest import no_stream
 from stairs.plain_types import taken
 
@@ -53,21 +54,29 @@ class Gate:
         self,
         pushed: Mapping[str, object],
         order: object,
-        watermark: int,
-        oldest: int | None = None,
+        clock: Clock | ClockReading | None,
+        given: int | None = None,
         past: bool = False,
     ) -> Arrivals:
-        """Return the arrivals of a push. Raises InputError for rows or an order that do not fit the query.
+        """Return the arrivals of a push. Raises InputError for rows, an order or a watermark that do not fit the query.
 
-        watermark  greatest event time before the push; with the lateness it decides which rows are late
-        oldest     if given, rows older than this are late instead, whatever came before them
-        past       the rows arrived earlier: without event times, the rows of one stream may follow those of another
+        clock      the clock that decides which rows are late; or what another clock has said about these rows, of which
+                   none is late then. None in a query without a RANGE window
+        given      the watermark that the caller gives with the push, None = none
+        past       the rows arrived earlier: none is late, and without event times, the rows of one stream may follow
+                   those of another
         """
         batches, rows = self._batches(pushed)
         sequence = None if order is None else checked_order(order, rows, self.names, self._seen)
         if self.filters:
             # Filters come first: a rejected row never arrives, so its event time may be null.
-            batches, sequence = self._filtered(batches, sequence)
+            keep = self._accepted(batches)
+            if keep and sequence is not None:
+                places = np.flatnonzero(kept_places(sequence, batches, keep))
+                sequence = sequence[places]
+                if isinstance(clock, ClockReading):
+                    clock = clock.of(places)
+            batches = keep_rows(batches, keep)
             rows = counts(batches)
         times = self._untimed
         if sequence is None:
@@ -76,16 +85,18 @@ class Gate:
                 times = by_time
         elif self.ranged:
             times = [self._times(i, batch) for i, batch in enumerate(batches)]
+        if clock is None or isinstance(clock, ClockReading):
+            return Arrivals(batches, rows, sequence, times, {}, clock)
         late: dict[int, LateBatch] = {}
-        if self.ranged and len(sequence):
-            if oldest is None:
-                marks, newest = self._late_rows(sequence, times, watermark)
-            else:
-                marks = {i: ticks < oldest for i, ticks in enumerate(times) if ticks is not None}
-                newest = [oldest] * len(times)
-            batches, sequence, times, late = self._without_late(batches, sequence, times, marks, newest)
+        ticked = clock.tick(sequence, times, given, past)
+        reading = ticked.reading
+        if len(ticked.late):
+            keep, late = self._late(batches, times, ticked)
+            places = np.flatnonzero(kept_places(sequence, batches, keep))
+            times = [None if ticks is None else ticks[keep[i]] if i in keep else ticks for i, ticks in enumerate(times)]
+            batches, sequence, reading = keep_rows(batches, keep), sequence[places], reading.of(places)
             rows = counts(batches)
-        return Arrivals(batches, rows, sequence, times, late, self.ranged and order is None)
+        return Arrivals(batches, rows, sequence, times, late, reading, ticked.state, given is not None)
 
     def _batches(self, pushed: Mapping[str, object]) -> tuple[list[pa.RecordBatch | None], list[int]]:
         """Return the rows by stream, None for no rows, and their numbers."""
@@ -105,10 +116,13 @@ class Gate:
     def _times(self, i: int, batch: pa.RecordBatch | None) -> Times | None:
         return None if batch is None else checked_times(self.query.streams[i], batch, self.query.time_type)
 
-    def admit_past(self, pushed: Mapping[str, object], watermark: int | None) -> tuple[Arrivals, list[int]]:
+    def admit_past(
+        self, pushed: Mapping[str, object], clock: Clock | None, given: int | None
+    ) -> tuple[Arrivals, list[int]]:
         """Return the rows of an earlier push that are still in their windows, and per stream how many are not.
 
-        watermark  the watermark after them; None = it follows from them
+        clock      the clock of a query with a RANGE window
+        given      the watermark after them; None = it follows from them
 
         Each stream is in order of event time if all streams with rows have event times, and in row order if not. The
         streams follow each other, because rows that probe nothing need no common order. No row is late. Raises
@@ -116,13 +130,14 @@ class Gate:
         """
         (batches, _), times = self._batches(pushed), self._untimed
         if self.filters:
-            batches, _ = self._filtered(batches, None)
+            batches = keep_rows(batches, self._accepted(batches))
         streams, graph = self.query.streams, self.query.graph
-        if all(batch is None or stream.time is not None for batch, stream in zip(batches, streams, strict=True)):
+        reading, state = None, None
+        if clock is not None:
+            batches, sequence, times = self._by_time(batches)
+            reading, state = clock.tick(sequence, times, given, past=True)[:2]
+        elif all(batch is None or stream.time is not None for batch, stream in zip(batches, streams, strict=True)):
             batches, times = self._sorted(batches)
-        horizon = watermark
-        if horizon is None and self.ranged:
-            horizon = max((int(ticks[-1]) for ticks in times if ticks is not None), default=-FOREVER) - graph.lateness
         skipped = [0] * len(batches)
         for i, (batch, ticks, window) in enumerate(zip(batches, times, graph.windows, strict=True)):
             if batch is None:
@@ -131,8 +146,8 @@ class Gate:
                 skipped[i] = max(len(batch) - window.size, 0)
             elif window.kind == WindowKind.RANGE:
                 assert ticks is not None
-                assert horizon is not None
-                skipped[i] = int(np.searchsorted(ticks, horizon - window.size))
+                assert reading is not None
+                skipped[i] = int(np.searchsorted(ticks, reading.after - window.size))
         kept = [
             batch.slice(n) if batch is not None and n < len(batch) else None
             for batch, n in zip(batches, skipped, strict=True)
@@ -142,7 +157,9 @@ class Gate:
             on_time = [None if ticks is None else ticks[n:] for ticks, n in zip(times, skipped, strict=True)]
         rows = counts(kept)
         order = np.repeat(np.arange(len(kept), dtype=np.uint8), rows)
-        return Arrivals(kept, rows, order, on_time, {}, watermark=watermark), skipped
+        if reading is not None:
+            reading = reading._replace(marks=np.full(len(order), reading.after))
+        return Arrivals(kept, rows, order, on_time, {}, reading, state), skipped
 
     def _sorted(self, batches: list[pa.RecordBatch | None]) -> tuple[list[pa.RecordBatch | None], list[Times | None]]:
         """Return each stream's rows and event times, ordered by (event time, row)."""
@@ -193,10 +210,8 @@ class Gate:
             order = streams[nth]
         return sorted_batches, order, sorted_times
 
-    def _filtered(
-        self, batches: list[pa.RecordBatch | None], sequence: Order | None
-    ) -> tuple[list[pa.RecordBatch | None], Order | None]:
-        """Return batches and order without the rows that the streams' filters reject."""
+    def _accepted(self, batches: list[pa.RecordBatch | None]) -> dict[int, Rows]:
+        """Return the numbers of the rows that the filters accept, for the streams that have other rows."""
         keep = {}
         for i, accepts in self.filters.items():
             batch = batches[i]
@@ -204,43 +219,21 @@ class Gate:
                 rows = accepts.accepted(batch)
                 if len(rows) < len(batch):
                     keep[i] = rows
-        return keep_rows(batches, keep), sequence if sequence is None else keep_arrivals(sequence, batches, keep)
+        return keep
 
-    def _late_rows(
-        self, sequence: Order, times: list[Times | None], watermark: int
-    ) -> tuple[dict[int, npt.NDArray[np.bool_]], Sequence[int]]:
-        """Return bool[rows] of late rows by stream, empty if no row is late when it arrives.
-
-        The second result is, per stream with late rows, the greatest event time before the first of them.
-        """
-        present = [(i, ticks) for i, ticks in enumerate(times) if ticks is not None]
-        first = np.zeros(len(times), np.int64)
-        np.cumsum([0 if ticks is None else len(ticks) for ticks in times[:-1]], out=first[1:])
-        all_times = np.concatenate([ticks for _, ticks in present])
-        marks = np.zeros(len(all_times), np.uint8)
-        starts, newest = first.copy(), np.full(len(times), -FOREVER, np.int64)
-        if not mark_late(sequence, all_times, first, marks, newest, watermark, self.query.graph.lateness):
-            return {}, ()
-        return {i: marks[starts[i] : starts[i] + len(ticks)] != 0 for i, ticks in present}, newest.tolist()
-
-    def _without_late(
-        self,
-        batches: list[pa.RecordBatch | None],
-        sequence: Order,
-        times: list[Times | None],
-        marks: dict[int, npt.NDArray[np.bool_]],
-        newest: Sequence[int],
-    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None], dict[int, LateBatch]]:
-        """Return the push without the marked rows, and these by stream; newest[i] is the time that made them late."""
-        keep, late = {}, {}
-        for i, own in marks.items():
-            batch, ticks = batches[i], times[i]
-            if batch is not None and ticks is not None and own.any():
-                keep[i] = np.flatnonzero(~own)
-                rows = np.flatnonzero(own)
+    def _late(
+        self, batches: list[pa.RecordBatch | None], times: list[Times | None], ticked: Ticked
+    ) -> tuple[dict[int, Rows], dict[int, LateBatch]]:
+        """Return the rows of a push that are not late, and the late ones, of each stream that has some of these."""
+        keep, late, first = {}, {}, 0
+        for i, (batch, ticks) in enumerate(zip(batches, times, strict=True)):
+            if batch is None or ticks is None:
+                continue
+            own = ticked.late[first : first + len(ticks)]
+            first += len(ticks)
+            if own.any():
+                keep[i], rows = np.flatnonzero(own == 0), np.flatnonzero(own)
                 wanted = self.query.late_by_stream[i] != "count"
-                late[i] = LateBatch(taken(batch, rows) if wanted else None, len(rows), newest[i] - int(ticks[rows[0]]))
-        if not keep:
-            return batches, sequence, times, {}
-        on_time = [ticks if i not in keep or ticks is None else ticks[keep[i]] for i, ticks in enumerate(times)]
-        return keep_rows(batches, keep), keep_arrivals(sequence, batches, keep), on_time, late
+                behind = int(ticked.because[i]) - int(ticks[rows[0]])
+                late[i] = LateBatch(taken(batch, rows) if wanted else None, len(rows), behind)
+        return keep, late

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.graph import FOREVER
-from stairs.kernels.accelerate import jit, u64
+from stairs.kernels.accelerate import inlined, jit, u64
 
 
 @jit
@@ -41,33 +41,88 @@ def merge_by_time(
         next_time[u64(first)] = times[u64(at)] if at < ends[u64(first)] else never
 
 
+GREATEST, WATERMARK, BEHIND, UNTIL, SCALARS = 0, 1, 2, 3, 4
+"""Scalars of the state of a clock, after the two arrays; their number."""
+BY_ROWS, GIVEN, PAST = 0, 1, 2
+"""How the watermark of a push comes about: it follows the rows; it is given; it follows rows of which none is late."""
+
+
+@inlined
+def least_mark(state: np.ndarray, lateness: np.ndarray, idle: int, greatest: int) -> tuple[int, int]:
+    """Return the watermark of the slowest stream that is not idle, and the stream; -FOREVER if it has no row."""
+    n, least, holder = lateness.shape[0], 2 * FOREVER, np.int64(-1)
+    for i in range(n):
+        if greatest - state[u64(n + i)] <= idle:
+            if state[u64(i)] == -FOREVER:
+                return -FOREVER, np.int64(i)
+            mark = state[u64(i)] - lateness[u64(i)]
+            if mark < least:
+                least, holder = mark, np.int64(i)
+    return least, holder
+
+
 @jit
-def mark_late(
+def read_clock(
     order: np.ndarray,
     times: np.ndarray,
     cursor: np.ndarray,
+    lateness: np.ndarray,
+    idle: int,
+    slowest: bool,
+    how: int,
+    state: np.ndarray,
+    marks: np.ndarray,
     late: np.ndarray,
-    newest: np.ndarray,
-    greatest: int,
-    lateness: int,
-) -> int:
-    """Mark the rows that are older than the watermark when they arrive; return their number.
+    because: np.ndarray,
+) -> tuple[int, bool]:
+    """Take the rows of a push in their order; return the number of late ones, and whether the others came by time.
 
-    order uint8[arrivals]; times int64[rows] and late uint8[rows] (output), stream after stream; cursor int64[streams],
-    the start of each stream (overwritten); newest int64[streams], -FOREVER before: output, the greatest event time
-    before the first late row of each stream; greatest: the greatest event time before the push. A late row does not
-    move the watermark. O(arrivals).
+    order uint8[arrivals]; times int64[rows] and late uint8[rows] (zeros; output), stream after stream; cursor
+    int64[streams], the start of each stream (overwritten); lateness int64[streams]; idle in ticks, 2 * FOREVER for no
+    idle streams; how: BY_ROWS, GIVEN or PAST; state: of `eddy.ingest.clock`, changed in place; marks int64[arrivals]
+    (output), the watermark with each; if it is GIVEN, the greatest event time of the push so far, no less than the
+    watermark; because int64[streams], -FOREVER before: output, the watermark with the first late row of a stream.
     """
-    found = 0
+    n, found, by_time = lateness.shape[0], 0, True
+    greatest, watermark = state[u64(2 * n + GREATEST)], state[u64(2 * n + WATERMARK)]
+    behind, until = state[u64(2 * n + BEHIND)], state[u64(2 * n + UNTIL)]
+    silent, holder, high = idle < 2 * FOREVER, np.int64(-1), watermark
+    last = -2 * FOREVER
     for a in range(order.shape[0]):
-        i = order[a]
-        t = times[cursor[i]]
-        if t > greatest:
-            greatest = t
-        elif t < greatest - lateness:
-            late[cursor[i]] = 1
+        i = np.int64(order[u64(a)])
+        at = u64(cursor[u64(i)])
+        cursor[u64(i)] += 1
+        t = times[at]
+        before = greatest
+        if before == -FOREVER:
+            for j in range(n):
+                state[u64(n + j)] = t
+        greatest = max(greatest, t)
+        state[u64(i)] = max(state[u64(i)], t)
+        state[u64(n + i)] = greatest
+        if how != GIVEN:
+            if not slowest:
+                if holder < 0:
+                    # Before, a caller may have given watermarks.
+                    holder = i
+                    for j in range(n):
+                        if state[u64(j)] > -FOREVER:
+                            watermark = max(watermark, state[u64(j)] - lateness[u64(j)])
+                watermark = max(watermark, t - lateness[u64(i)])
+            elif silent or holder < 0 or i == holder:
+                mark, holder = least_mark(state, lateness, idle, greatest)
+                watermark = max(watermark, mark)
+        if t < watermark and how != PAST:
+            late[at] = 1
             found += 1
-            if newest[i] == -FOREVER:
-                newest[i] = greatest
-        cursor[i] += 1
-    return found
+            if because[u64(i)] == -FOREVER:
+                because[u64(i)] = watermark
+        else:
+            if t < before:
+                behind, until = max(behind, before - t), greatest
+            by_time &= t >= last
+            last, high = max(last, t), max(high, t)
+        marks[u64(a)] = high if how == GIVEN else watermark
+    state[u64(2 * n + GREATEST)], state[u64(2 * n + WATERMARK)] = greatest, watermark
+    state[u64(2 * n + BEHIND)], state[u64(2 * n + UNTIL)] = behind, until
+    return found, by_time

@@ -15,29 +15,15 @@ def as_ticks(watermark: object) -> int | None:
     return ticks
 
 
-def late_before(watermark: int | None, given: int | None, *, timed: bool, position: int) -> int | None:
-    """Return the event time below which rows of a push are late; None = it follows from the rows.
-
-    watermark  the watermark of this push, None = not passed
-    given      the watermark passed last, None = none so far
-    timed      whether a stream has a Range window
-    position   arrivals so far
-
-    Raises InputError for a watermark that decreases or is out of range, and if only some pushes have one.
-    """
-    if watermark is None:
-        if given is not None:
-            raise InputError(
-                f"this push has no watermark, an earlier one had watermark={given}: pass one with each push, the same"
-                " one if it has not advanced"
-            )
-        return None
-    if not timed:
-        raise InputError(f"watermark={watermark}: no stream has a Range window that it could expire; leave it out")
+def check_given(watermark: int, before: int) -> None:
+    """Raise InputError for a watermark that is out of range, or below the one before it (-FOREVER = none)."""
     if not -FOREVER <= watermark <= FOREVER:
         raise InputError(f"watermark={watermark}: event times must lie within ±2^61 ticks")
-    if given is None and position:
-        raise InputError(f"watermark={watermark} after {position} arrivals without one: pass it from the first push on")
-    if given is not None and watermark < given:
-        raise InputError(f"watermark={watermark} is below {given}, passed before: a watermark never decreases")
-    return -FOREVER if given is None else given
+    if watermark < before:
+        raise InputError(f"watermark={watermark} is below {before}, the watermark so far: a watermark never decreases")
+
+
+def check_timed(watermark: int | None, timed: bool) -> None:
+    """Raise InputError for a watermark where no stream has a Range window."""
+    if watermark is not None and not timed:
+        raise InputError(f"watermark={watermark}: no stream has a Range window that it could expire; leave it out")

@@ -37,6 +37,7 @@ def to_parts(engine: JoinEngine) -> Plain:
             for one in engine.schedule
         ],
         "filters": {place: one.to_parts() for place, one in engine.filters().items()},
+        "clock": None if engine.clock is None else engine.clock.to_parts(),
         "groups": None if engine.groups is None else groups_to_parts(engine.groups),
     }
 
@@ -88,6 +89,8 @@ def load_engine(engine: JoinEngine, parts: Parts) -> None:
     filters, kept = engine.filters(), parts.part("filters")
     for place, one_filter in filters.items():
         one_filter.load_parts(kept.part(place))
+    if engine.clock is not None:
+        engine.clock.load_parts(parts)
     if engine.groups is not None:
         load_groups(engine.groups, parts.part("groups"), engine.watermark)
     engine.set_bound(parts.optional("max_bytes"))

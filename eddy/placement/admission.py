@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.ingest.gate import Gate
+from eddy.join_engine import clock_of
 from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints, Tuples
 from eddy.query.places import check_counts_late, check_failed_plainly, check_joined_rows
@@ -48,8 +49,8 @@ class Admission:
 
     def __init__(self, query: Query, *, count_only: bool = False, ids_only: bool = False) -> None:
         self.query = query
-        self.newest = -FOREVER
-        """The greatest event time so far, in ticks."""
+        self.clock = clock_of(query)
+        """The clock of a query with a RANGE window, None without."""
         self.spans = tuple(FOREVER if span is None else span for span in query.spans)
         self.classes = classes_of(query)
         """Per stream, the classes in which it has a key."""
@@ -68,24 +69,21 @@ class Admission:
     @property
     def watermark(self) -> int | None:
         """No row to come is older, in ticks; None if the query has no event times or no row has come."""
-        if not self.query.graph.timed or self.newest == -FOREVER:
-            return None
-        return self.newest - self.query.graph.lateness
+        return None if self.clock is None else self.clock.watermark
 
     def admit(self, pushed: Mapping[str, object]) -> list[Tuples]:
         """Return the rows of a push by stream; late rows are counted. Raises InputError as `Runtime.push` does."""
         timed = self.query.graph.timed
         untimed = any(stream.time is None for stream in self.query.streams)
-        arrivals = self._gate.admit(pushed, None, self.newest, past=untimed)
+        arrivals = self._gate.admit(pushed, None, self.clock, past=untimed)
         found = []
         for i, batch in enumerate(arrivals.batches):
             times = arrivals.times[i] if timed else None
             found.append(self._tuples(i, batch, times))
         for i, late in arrivals.late.items():
             self.late_rows[i] += late.n_rows
-        for own in arrivals.times:
-            if own is not None and len(own):
-                self.newest = max(self.newest, int(own.max()))
+        if self.clock is not None and arrivals.clock is not None:
+            self.clock.state = arrivals.clock
         return found
 
     def _tuples(self, i: int, batch: pa.RecordBatch | None, times: Ints | None) -> Tuples:

@@ -22,15 +22,20 @@ def choose_way(engine: JoinEngine, arrivals: Arrivals) -> None:
     if rings is None:
         return
     choice = rings.choice
-    on = choice.wanted() and may_serve(engine) and arrivals.watermark is None
+    on = choice.wanted() and may_serve(engine) and not arrivals.given and not behind(arrivals)
     if on != choice.on:
         turn(engine, on)
 
 
 def may_serve(engine: JoinEngine) -> bool:
-    """Return whether states complete just in time, and event times only rise."""
+    """Return whether states complete just in time."""
     strategy = engine.strategy
-    return not strategy.eager and not strategy.overlaps and not strategy.background and engine.modules.given is None
+    return not strategy.eager and not strategy.overlaps and not strategy.background
+
+
+def behind(arrivals: Arrivals) -> bool:
+    """Return whether an arrival, or a row in a window, is older than one that came before it."""
+    return arrivals.reading is not None and arrivals.reading.behind > 0
 
 
 def turn(engine: JoinEngine, on: bool, lost: bool = False) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from eddy.aggregates.rings import BeyondLimit
 from eddy.ingest.arrivals import Arrivals
-from eddy.ingest.watermark import as_ticks, late_before
+from eddy.ingest.watermark import as_ticks, check_timed
 from eddy.join_engine import JoinEngine
 from eddy.push.grouped import by_rings, choose_way, turn
 from eddy.push.records import CommitRecord, LastPush
@@ -25,8 +25,10 @@ from eddy.push.walk import open_push, walk
 from eddy.results.ordered import put_in_order
 from eddy.routing.change import follow_router
 from eddy.routing.schedule import schedule_of
-from stairs.descriptors import LOADING, M_MODE, M_WATERMARK, S_BASE
+from stairs.clock_reading import ClockReading
+from stairs.descriptors import LOADING, M_MODE, S_BASE
 from stairs.errors import CapacityError, InputError
+from stairs.memory.arena import Int64s
 
 Pushed = Mapping[str, object]
 NO_LOAD = (
@@ -49,7 +51,7 @@ def end(engine: JoinEngine) -> pa.Table:
     if engine.groups is None or engine.groups.progress.finished:
         # Arrow cannot make empty arrays of every type.
         return pa.Table.from_batches([], schema=engine.output_schema)
-    prepared = prepare(engine, {}, None, engine.modules.given, ends=True)
+    prepared = prepare(engine, {}, None, None, ends=True)
     settle(engine, prepared)
     assert prepared.commit.last is not None
     return prepared.commit.last.results
@@ -66,18 +68,26 @@ class Prepared(NamedTuple):
     seconds: float
 
 
-def prepare(engine: JoinEngine, batches: Pushed, order: Any, watermark: int | None, ends: bool = False) -> Prepared:
-    """Compute a push, the last one if `ends`. After an exception, until it is settled, `roll_back` takes it back."""
+def prepare(
+    engine: JoinEngine,
+    batches: Pushed,
+    order: Any,
+    watermark: int | None,
+    ends: bool = False,
+    reading: ClockReading | None = None,
+) -> Prepared:
+    """Compute a push, the last one if `ends`. After an exception, until it is settled, `roll_back` takes it back.
+
+    reading   what the clock of all streams says about the rows, if the engine has only some of them
+    """
     if engine.groups is not None and engine.groups.progress.finished:
         raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
     began = perf_counter()
     engine.last = None
-    oldest = None
-    if watermark is not None or engine.modules.given is not None:
-        watermark = as_ticks(watermark)
-        oldest = _late_before(engine, watermark)
-    arrivals = engine.gate.admit(batches, order, engine.modules.figures[M_WATERMARK], oldest)
-    arrivals.watermark, arrivals.ends = watermark, ends
+    watermark = as_ticks(watermark)
+    check_timed(watermark, engine.clock is not None)
+    arrivals = engine.gate.admit(batches, order, engine.clock if reading is None else reading, watermark)
+    arrivals.ends = ends
     choose_way(engine, arrivals)
     begin(engine)
     if engine.router.due:
@@ -97,7 +107,7 @@ def settle(engine: JoinEngine, prepared: Prepared) -> None:
     engine.give_room_back()
     try:
         if commit.late.nbytes or arrivals.late:
-            engine.late.settle(arrivals.late, engine.bound.left, arrivals.watermark is not None)
+            engine.late.settle(arrivals.late, engine.bound.left, arrivals.given)
     finally:
         if commit.failed.nbytes or commit.new_failed:
             engine.failed.settle(commit.new_failed, engine.bound.left - engine.late.rows.nbytes)
@@ -146,8 +156,7 @@ def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitR
         table, inserted, deleted, failed = made.table, made.inserted, made.deleted, made.failed
         found = inserted + deleted
         if engine.groups is not None:
-            passed = engine.watermark if arrivals.watermark is None else arrivals.watermark
-            table, groups = engine.groups.follow(table, passed, arrivals.ends)
+            table, groups = engine.groups.follow(table, arrivals.watermark, arrivals.ends)
     if rings is not None:
         rings.choice.note(taken, found, thread_time() - began)
     position = engine.position + taken
@@ -168,7 +177,15 @@ def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitR
         None,
         groups,
         new_failed,
+        _clock_after(engine, arrivals),
     )
+
+
+def _clock_after(engine: JoinEngine, arrivals: Arrivals) -> Int64s | None:
+    """Return the state of the clock after a push."""
+    if engine.clock is None or arrivals.reading is None:
+        return None
+    return engine.clock.told(arrivals.reading) if arrivals.clock is None else arrivals.clock
 
 
 def load(engine: JoinEngine, batches: Pushed, watermark: int | None) -> None:
@@ -180,9 +197,9 @@ def load(engine: JoinEngine, batches: Pushed, watermark: int | None) -> None:
     if engine.groups is not None:
         raise InputError(NO_LOAD)
     watermark = as_ticks(watermark)
-    _late_before(engine, watermark)
+    check_timed(watermark, engine.clock is not None)
     modules, strategy = engine.modules, engine.strategy
-    arrivals, skipped = engine.gate.admit_past(batches, watermark)
+    arrivals, skipped = engine.gate.admit_past(batches, engine.clock, watermark)
     make_room(engine, arrivals.rows)
     begin(engine, loading=True)
     modules.streams[:, S_BASE] += skipped
@@ -199,10 +216,6 @@ def load(engine: JoinEngine, batches: Pushed, watermark: int | None) -> None:
         engine.failed.rows,
         None,
         engine.pushes,
+        clock=arrivals.clock,
     )
     recover(engine)
-
-
-def _late_before(engine: JoinEngine, watermark: int | None) -> int | None:
-    """Return the time before which rows are late, None = it follows from the rows. Raises InputError."""
-    return late_before(watermark, engine.modules.given, timed=engine.query.graph.timed, position=engine.position)

@@ -13,6 +13,7 @@ from eddy.aggregates.groups import GroupsCommit
 from eddy.results.failed_rows import FailedBatch
 from eddy.results.late_rows import LateRows
 from jisc.strategies.base import Savepoint
+from stairs.memory.arena import Int64s
 
 
 class LastPush(NamedTuple):
@@ -42,6 +43,7 @@ class CommitRecord(NamedTuple):
     arrivals, inserted  figures of this push
     savepoint           where its strategy starts again with empty states; None = states are as the push left them
     groups              what commits the groups of a query with aggregates; None = none
+    clock               the state of the clock; None in a query without one
     """
 
     position: int
@@ -57,3 +59,4 @@ class CommitRecord(NamedTuple):
     savepoint: Savepoint | None = None
     groups: GroupsCommit | None = None
     new_failed: Mapping[int, FailedBatch] = MappingProxyType({})
+    clock: Int64s | None = None

@@ -16,8 +16,8 @@ def open_push(engine: JoinEngine, arrivals: Arrivals) -> None:
     modules, payload = engine.modules, engine.payload
     payload.begin()
     modules.begin(arrivals.rows)
-    if arrivals.watermark is not None:
-        modules.give(arrivals.watermark, arrivals.by_time)
+    if arrivals.reading is not None:
+        modules.read_clock(arrivals.reading)
     if not len(arrivals.order):
         return
     fit_payload(modules, payload)
@@ -36,8 +36,9 @@ def walk(engine: JoinEngine, arrivals: Arrivals, only_kept: bool, probing: bool 
     open_push(engine, arrivals)
     counted, order, end = engine.output.counted, arrivals.order, len(arrivals.order)
     if not end:
-        if arrivals.watermark is not None:
-            # A given watermark alone may end results.
+        reading = arrivals.reading
+        if reading is not None and reading.after > reading.before:
+            # A watermark alone may end results.
             modules.run(strategy.routes, order, counted, strategy.entries)
         return 0
     first, due = engine.position, ()

@@ -45,7 +45,7 @@ class _Window:
     since: int = 0
     passed: int | None = None
 
-    def note(self, push: Push, at: int, lateness: int) -> None:
+    def note(self, push: Push, at: int) -> None:
         """Take notice of a push, once of each that has rows."""
         places, times = push.places[self.i], push.times[self.i]
         n = int(np.searchsorted(places, at))
@@ -67,9 +67,10 @@ class _Window:
                 self.passed = int(filling[earlier + missing - 1]) + 1
             self.since += len(filling) - earlier
         elif self.window.kind == WindowKind.RANGE:
-            # clock[j] is the time before position first + j.
-            clock = np.concatenate([[push.clock_before], push.clock])
-            beyond = np.flatnonzero(clock - lateness > self.newest + self.window.size)
+            assert push.reading is not None
+            # Number j is the watermark before position first + j.
+            watermarks = np.concatenate([[push.reading.before], push.reading.marks])
+            beyond = np.flatnonzero(watermarks > self.newest + self.window.size)
             if len(beyond):
                 self.passed = push.first + int(beyond[0])
 
@@ -143,7 +144,6 @@ class DrainByArrivals(Drain):
     ) -> None:
         """See `Version.drains`; without the rows that are kept, `fill` follows."""
         super().__init__(at)
-        self._lateness = sources.graph.lateness
         self._version = version
         self._noted = (-1, -1)
         self._windows = []
@@ -176,7 +176,7 @@ class DrainByArrivals(Drain):
         """See `Drain.note`. It may be called again once the start of the version is known."""
         if self._noted != (push.first, push.end):
             for own in self._windows:
-                own.note(push, self.at, self._lateness)
+                own.note(push, self.at)
             self._noted = push.first, push.end
         if push.end < self.at:
             return None

@@ -7,8 +7,11 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from eddy.ingest.clock import Clock
 from eddy.log import log_endless, refusals
 from eddy.push.push import Prepared
 from eddy.push.turn import Turn, in_turn, settled
@@ -22,6 +25,7 @@ from eddy.queries.savepoint import Savepoint
 from eddy.queries.shown import engine_description, engine_timelines
 from eddy.queries.sources import Push, Sources, placed
 from eddy.queries.version import Version
+from eddy.query.clock_rule import WatermarkOf
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -49,6 +53,7 @@ class _Done(NamedTuple):
     push: Push
     prepared: dict[Family, Prepared]
     newest: list[int]
+    clock: npt.NDArray[np.int64] | None
     late: dict[str, int]
     last: LastPush
     counts: dict[RunningQuery, int]
@@ -60,8 +65,8 @@ class Engine(Uncopied):
 
     streams   the streams of all queries, without filters. A window keeps rows of the stream for queries that start
               later, whether or not a query needs them; None: only what the running queries need
-    lateness  as in a `Query`: how much older than the greatest event time of all streams a row may be. Later rows do
-              not arrive; `late_counts` has their number
+    lateness, watermark, idle_after   as in a `Query`, over all streams of the engine. Late rows do not arrive;
+              `late_counts` has their number
     share     whether queries over different join graphs share SteMs; False: more bytes, but no-good marks and stored
               states for each join graph (docs/guide/queries.md)
     options   of the runtimes, as in `Runtime`: strategy, policy, statistics
@@ -88,21 +93,31 @@ class Engine(Uncopied):
     _no_copy = "an Engine: make another with Engine.restore(engine.snapshot(), streams, queries)"
 
     def __init__(
-        self, streams: Sequence[Stream], *, lateness: int | timedelta = 0, share: bool = True, **options: Any
+        self,
+        streams: Sequence[Stream],
+        *,
+        lateness: int | timedelta = 0,
+        watermark: WatermarkOf = "slowest",
+        idle_after: int | timedelta | None = None,
+        share: bool = True,
+        **options: Any,
     ) -> None:
         wrong = sorted(set(options) - {"strategy", "policy", "statistics"})
         if wrong:
             raise InputError(
-                f"Engine has no option {wrong[0]!r}; its options are share, strategy, policy and statistics"
+                f"Engine has no option {wrong[0]!r}; its options are lateness, watermark, idle_after, share, strategy,"
+                " policy and statistics"
             )
-        self.sources = Sources(streams, lateness)
+        self.sources = Sources(streams, lateness, watermark, idle_after)
+        self.clock = Clock(self.sources.clock_rule, None) if self.sources.graph.timed else None
+        """The clock of all streams, None without event times."""
         self.options = options
         """The options of the runtimes."""
         self.share = share
         self._turn = Turn("engine")
         self._queries: dict[str, RunningQuery] = {}
         self._running: dict[str, RunningQuery] = {}
-        self.joins = Joins(self.sources, options, share)
+        self.joins = Joins(self.sources, options, share, self.clock)
         self.newest = [-FOREVER] * len(self.sources.streams)
         """By stream the greatest event time in ticks."""
         self._history = History()
@@ -241,9 +256,8 @@ class Engine(Uncopied):
     @property
     @settled
     def watermark(self) -> int | None:
-        """The watermark in ticks: older rows are late. None before the first row, and without event times."""
-        greatest = max(self.newest)
-        return None if greatest == -FOREVER else greatest - self.sources.graph.lateness
+        """The watermark in ticks: older rows are late. None before the first, and without event times."""
+        return None if self.clock is None else self.clock.watermark
 
     @property
     @settled
@@ -288,11 +302,11 @@ class Engine(Uncopied):
         for rows that do not fit the streams, and for a function of a query that fails. After any exception the push has
         happened in whole or not at all: `position` and `last_push` report which.
         """
-        admitted = self.sources.admit(batches, order, max(self.newest))
+        admitted = self.sources.admit(batches, order, self.clock)
         push = placed(admitted, self._position, max(self.newest))
         live = [one for one in self._running.values() if one.live]
         self._begin(*(one for one in live if one.may_change))
-        found, prepared, alone = self.joins.prepare(push, self.newest)
+        found, prepared, alone = self.joins.prepare(push)
         self._position = push.end
         for one in live:
             one.begin(push)
@@ -309,7 +323,7 @@ class Engine(Uncopied):
         for i, rows in admitted.late.items():
             late[self.sources.graph.names[i]] += rows.n_rows
         counts = {one: one.n_results + results[one.name].num_rows for one in live}
-        self._done = _Done(push, prepared, newest, late, LastPush(push.end, results), counts, failed)
+        self._done = _Done(push, prepared, newest, admitted.clock, late, LastPush(push.end, results), counts, failed)
         self._finish(self._done)
         with ExitStack() as after:
             for one, new in reversed(new_failed.items()):
@@ -324,8 +338,10 @@ class Engine(Uncopied):
             one.n_results = count
             one.failures.rows = done.failed[one]
         self.newest, self._late, self._last = done.newest, done.late, done.last
+        if self.clock is not None and done.clock is not None:
+            self.clock.state = done.clock
         self._running = {name: one for name, one in self._running.items() if one.live}
-        self.joins.forget(max(self.newest) - self.sources.graph.lateness)
+        self.joins.forget(-FOREVER if self.watermark is None else self.watermark)
         # Last: until then an exception leads back here.
         self._undo = None
         self._done = None

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Filter
-from eddy.ingest.arrivals import keep_arrivals, keep_rows
+from eddy.ingest.arrivals import keep_rows, kept_places
 from eddy.log import endless_told
 from eddy.push.push import Prepared, prepare, settle
 from eddy.push.transaction import recover, roll_back
@@ -29,7 +29,7 @@ from eddy.query.ungrouped import ResultsQuery
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from jisc.plan.tree import Tree
-from stairs.graph import Window, WindowKind
+from stairs.graph import FOREVER, Window, WindowKind
 
 if TYPE_CHECKING:
     from eddy.queries.owner import Owner
@@ -126,11 +126,6 @@ class Family:
         self.query = self._made()
 
     @property
-    def lateness(self) -> int:
-        """The lateness of the engine in ticks."""
-        return self._sources.graph.lateness
-
-    @property
     def timed(self) -> bool:
         """Whether event time ends windows."""
         return self._has(WindowKind.RANGE)
@@ -151,10 +146,9 @@ class Family:
             schema = source.schema.append(pa.field(POSITION, pa.int64(), False))
             kept = own.filter if isinstance(own.window, Rows) else None
             streams.append(Stream(name, schema, own.window, source.time if self.timed else None, kept))
-        lateness = self._sources.graph.lateness if self.timed else 0
         select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
-        return ResultsQuery(streams, self._on, select=select, lateness=lateness, late="count")
+        return ResultsQuery(streams, self._on, select=select, late="count")
 
     # Its versions
 
@@ -208,9 +202,11 @@ class Family:
         """Begin anew with rows that arrived earlier.
 
         complete_from  the position from which these are all
-        watermark      that of the last push of these rows, if pushes give one
+        watermark      that after these rows, None = none yet
         """
         query = self._made()
+        # The clock of the engine decides, not one of its streams alone.
+        watermark = None if not self.timed else -FOREVER if watermark is None else watermark
         self.oldest = 0 if rows else complete_from
         if self.shared:
             self.query, self.fresh, self.complete_from = query, not rows, complete_from
@@ -223,15 +219,16 @@ class Family:
         self.complete_from, self.whole = complete_from, True
         kept = keep_rows(batches, self._wanted(batches))
         given = {name: batch for name, batch in zip(self.names, kept, strict=True) if batch is not None}
-        if given and self._sources.graph.lateness and self.timed and self._has(WindowKind.ROWS):
+        if given and self.timed and self._has(WindowKind.ROWS):
             # Rows are loaded by event time, but a window of rows goes by their arrival.
             places = {name: np.asarray(batch.column(POSITION)) for name, batch in given.items()}
             number = np.repeat([self.names.index(name) for name in given], [len(own) for own in places.values()])
-            runtime.push(given, number[np.argsort(np.concatenate([*places.values()]))])
+            order = number[np.argsort(np.concatenate([*places.values()]))]
+            runtime.push(given, order, watermark=watermark)
             if plan not in (None, runtime.plan):
                 runtime.transition(plan)  # the policy has decided in that push
         elif given:
-            runtime.load(given, watermark=watermark if self.timed else None)
+            runtime.load(given, watermark=watermark)
         self.query, self.fresh, self.runtime = query, not given, runtime
 
     def released(self) -> None:
@@ -244,15 +241,16 @@ class Family:
         """Compute what the join finds in a push, which has not happened yet (`eddy.push.push.prepare`)."""
         began = thread_time()
         order = self._number[push.order]
-        order = order[order < len(self.names)]
+        places = np.flatnonzero(order < len(self.names))
         batches = [push.batches[i] for i in self._index]
         keep = self._wanted(batches)
-        order = keep_arrivals(order, batches, keep)
+        places = places[kept_places(order[places], batches, keep)]
+        order, reading = order[places], push.reading.of(places) if push.reading is not None and self.timed else None
         batches = keep_rows(batches, keep)
         given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
         assert self.runtime is not None
         self.fresh = False
-        prepared = prepare(self.runtime._engine, given, order, None)
+        prepared = prepare(self.runtime._engine, given, order, None, reading=reading)
         assert prepared.commit.last is not None
         found = self.found(prepared.commit.last.results)
         self.seconds += thread_time() - began

@@ -29,16 +29,15 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Grouping:
-    """The groups of a version; `lateness` is that of the engine, in ticks."""
+    """The groups of a version."""
 
-    def __init__(self, version: Version, lateness: int) -> None:
+    def __init__(self, version: Version) -> None:
         window = version.query.aggregation.window if version.query.aggregation else None
         assert window is not None
         assert window.slack is not None
         self._version = version
         self._groups = Groups(version.query, False, False, Allowance())
-        self._behind = lateness + window.slack
-        self._lateness = lateness
+        self._slack = window.slack
         self._after: int | None = None
         """The windows that it owns start after this time; None until the position of its start has been reached."""
         self._open: tuple[GroupsCommit, int] | None = None
@@ -62,10 +61,10 @@ class Grouping:
         until = FOREVER
         if isinstance(version.drain, DrainByWindows) and version.drain.greatest is not None:
             until = version.drain.greatest
-        now = push.clock_at(push.end)
+        now = push.watermark_at(push.end)
         found, given, done = groups.follow_windows(
             table,
-            None if now == -FOREVER else now - self._lateness,
+            None if now == -FOREVER else now,
             lambda starts: (starts > after) & (starts <= until),
         )
         self._open = done, after
@@ -87,12 +86,14 @@ class Grouping:
 
     def _given_at(self, push: Push, ends: Int64s) -> Int64s:
         """Return the arrivals of a push with which windows of some ends are given."""
-        return push.first + np.searchsorted(push.clock, ends + self._behind)
+        assert push.reading is not None
+        return push.first + np.searchsorted(push.reading.marks, ends + self._slack)
 
     def _passed(self, push: Push, end: int) -> int:
         """Return the position from which the windows of an end have been given."""
-        at = end + self._behind
-        return push.first if at <= push.clock_before else int(self._given_at(push, np.array([end]))[0]) + 1
+        assert push.reading is not None
+        at = end + self._slack
+        return push.first if at <= push.reading.before else int(self._given_at(push, np.array([end]))[0]) + 1
 
     def now(self) -> pa.Table:
         """Return the rows of open windows as they are, of those that the version owns; see `Runtime.groups`."""

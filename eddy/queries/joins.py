@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from eddy.ingest.clock import Clock
 from eddy.push.push import Prepared
 from eddy.queries.family import Family, family_key
 from eddy.queries.found import Found, Owned
@@ -48,10 +49,11 @@ class Joins:
     sources  the streams of the engine
     options  of the runtimes, as in `Runtime`
     share    whether families share SteMs
+    clock    that of the engine, None without event times
     """
 
-    def __init__(self, sources: Sources, options: Mapping[str, Any], share: bool) -> None:
-        self._sources, self._options = sources, options
+    def __init__(self, sources: Sources, options: Mapping[str, Any], share: bool, clock: Clock | None) -> None:
+        self._sources, self._options, self._clock = sources, options, clock
         self._families: dict[Hashable, Family] = {}
         self.sharing = Sharing(sources, options, share)
         """The SteMs that families share."""
@@ -130,17 +132,14 @@ class Joins:
     def _fill(self, family: Family) -> None:
         """Have a family begin anew with the rows that are kept."""
         rows = {name: self.kept[self._sources.index(name)].rows() for name in family.names}
-        family.fill(rows, self._kept_from(family.names))
+        family.fill(rows, self._kept_from(family.names), None if self._clock is None else self._clock.watermark)
 
     # Pushes
 
-    def prepare(self, push: Push, newest: Sequence[int]) -> Finds:
-        """Compute what the joins find in a push that has not happened yet: `settle` or `roll_back` follows.
-
-        newest   per stream its greatest event time before the push
-        """
+    def prepare(self, push: Push) -> Finds:
+        """Compute what the joins find in a push that has not happened yet: `settle` or `roll_back` follows."""
         kept = dict(zip(self._sources.graph.names, self.kept, strict=True))
-        tables = self.sharing.prepare(push, self._families.values(), kept, newest)
+        tables = self.sharing.prepare(push, self._families.values(), kept)
         found = {family: family.found(table) for family, table in tables.items()}
         prepared: dict[Family, Prepared] = {}
         for family in self._families.values():

@@ -40,7 +40,7 @@ from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.runtime import Runtime
 from stairs.errors import InputError, QueryError
-from stairs.graph import FOREVER, Window, WindowKind
+from stairs.graph import Window, WindowKind
 
 Output = Literal["append", "changelog"]
 CHANGES_ALONE: dict[Output, tuple[How, ...]] = {
@@ -132,9 +132,12 @@ class LoneJoin:
 
     def _made_query(self) -> Query:
         """Return the query of the runtime: with the lateness of the engine, or with the positions of components."""
-        query, lateness = self.version.query, self._sources.graph.lateness
+        query = self.version.query
         if isinstance(query, BranchedQuery):
-            own = query.with_lateness(lateness) if query.graph.timed else copy(query)
+            own = copy(query)
+            if query.graph.timed:
+                rule = self._sources.clock_rule
+                own = query.with_clock(rule._replace(lateness=tuple(rule.lateness[i] for i in self._index)))
             own.failed = "keep"  # the query of the engine counts failed rows, stores them or passes them on
             return own
         placed = [replace(one, schema=one.schema.append(pa.field(POSITION, pa.int64()))) for one in query.streams]
@@ -220,7 +223,7 @@ class LoneJoin:
         """Return the watermark of the engine before a position of a push, None if the runtime takes none."""
         if not self.query.graph.timed:
             return None
-        return max(push.clock_at(position) - self._sources.graph.lateness, -FOREVER)
+        return push.watermark_at(position)
 
     def _load(self, push: Push, start: int, kept: Sequence[Kept]) -> None:
         """Begin with the rows that were kept before the push, and those of the push before the start."""

@@ -36,7 +36,7 @@ class Owner:
 
     def __init__(self, version: Version, family: Family) -> None:
         self.version = version
-        self.grouping = None if version.query.aggregation is None else Grouping(version, family.lateness)
+        self.grouping = None if version.query.aggregation is None else Grouping(version)
         """The groups of its results, None for the results themselves."""
         self.family = family
         query = self.query = version.query

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from eddy.branches.runtime import BranchedRuntime
+from eddy.ingest.clock import behind_of
 from eddy.ingest.validation import checked_times
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByArrivals
@@ -21,6 +23,7 @@ from eddy.queries.snapshot import FORM, KIND, kept_schema, streams_text
 from eddy.queries.sources import POSITION
 from eddy.queries.version import Version
 from eddy.query.branches import BranchedQuery
+from eddy.query.event_time import Units, ticks
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.text import difference
@@ -52,15 +55,43 @@ def restored(data: object, streams: Sequence[Stream], queries: Queries, policy: 
             f"the snapshot was taken under policy {options['policy']!r}, which is none of {', '.join(POLICIES)}: give"
             " that policy, or another one, to restore (policy=…)"
         )
-    engine = Engine(streams, lateness=header["lateness"], share=header["share"], **options)
+    idle, watermark = header["idle_after"], header["watermark"]
+    _require(idle is None or (watermark == "slowest" and header["clock"] is not None), "an idle_after without effect")
+    engine = Engine(
+        _with_lateness(streams, header),
+        watermark=watermark,
+        idle_after=None if idle is None else Units(idle),
+        share=header["share"],
+        **options,
+    )
     if every is not None:
         engine.options["decide_every"] = every
     _check_streams(header, engine)
+    _check_lateness(streams, header, engine)
     reader = _Reader(header, CheckedSections(sections, KIND), engine)
     found = _matched(header, queries)
     reader.rows()
     reader.resume(found)
     return engine
+
+
+def _with_lateness(streams: Sequence[Stream], header: Mapping[str, Any]) -> list[Stream]:
+    """Return streams with the lateness that they had."""
+    saved = {one["name"]: one["lateness"] for one in header["streams"]}
+    return [replace(one, lateness=Units(saved.get(one.name, 0))) if one.time is not None else one for one in streams]
+
+
+def _check_lateness(streams: Sequence[Stream], header: Mapping[str, Any], engine: Engine) -> None:
+    """Raise SnapshotError for a stream that was given another lateness than it had."""
+    for stream, saved in zip(streams, header["streams"], strict=True):
+        if stream.lateness is None or engine.sources.time_type is None:
+            continue
+        own = ticks(stream.lateness, engine.sources.time_type, None, f"stream {stream.name}, lateness")
+        if own != saved["lateness"]:
+            raise SnapshotError(
+                f"stream {stream.name}, lateness: {saved['lateness']} ticks in the snapshot, {own} given; an engine is"
+                " restored with the same streams"
+            )
 
 
 def _check_streams(header: Mapping[str, Any], engine: Engine) -> None:
@@ -77,7 +108,7 @@ def _check_streams(header: Mapping[str, Any], engine: Engine) -> None:
                     " restored with the same streams"
                 )
     timed = engine.sources.graph.timed
-    _require(timed or not header["lateness"], "there is a lateness without event times")
+    _require(timed == (header["clock"] is not None), "there is a clock without event times, or the other way round")
     _require(sum(one["count"] for one in header["streams"]) == header["position"], "the streams have other arrivals")
     for one in header["streams"]:
         name = one["name"]
@@ -139,7 +170,7 @@ class _Reader:
 
     def rows(self) -> None:
         """Restore the rows that are kept, and the figures of the streams."""
-        engine, header, places = self._engine, self._header, [np.zeros(0, np.int64)]
+        engine, header, places, behind = self._engine, self._header, [np.zeros(0, np.int64)], 0
         for i, (stream, one) in enumerate(zip(engine.sources.streams, header["streams"], strict=True)):
             batches = self._batches(f"stream {i} rows", kept_schema(stream), one["rows"])
             own = [np.asarray(batch.column(POSITION)) for batch in batches if not batch.column(POSITION).null_count]
@@ -159,6 +190,10 @@ class _Reader:
                 newest = [int(ticks.max()) for ticks in times]
                 _require(all(most <= one["newest"] for most in newest if most is not None), "a row is newer than all")
             engine.joins.kept[i].resume(batches, newest, one["count"], one["end"], one["complete_from"])
+            if stream.time is not None and times:
+                behind = max(behind, behind_of(np.concatenate(times)))
+        if engine.clock is not None:
+            engine.clock.resume(header["clock"], behind, _require)
         every = np.concatenate(places)
         _require(len(np.unique(every)) == len(every), "two rows have one position")
         engine.resume_at(

@@ -19,6 +19,7 @@ from jisc.plan.tree import Tree, default_plan
 from jisc.strategies.base import Strategy
 from jisc.strategies.eddy import Unstored
 from jisc.strategies.mjoin import MJoin
+from stairs.clock_reading import ClockReading
 from stairs.descriptors import S_BASE
 from stairs.gathered import ColumnId
 from stairs.payload import Payload
@@ -57,13 +58,14 @@ class SharedJoin:
             share, self.strategy, make_policy(known, self.strategy), None, options.get("statistics", True)
         )
 
-    def begin(self, order: Order, ends: Sequence[int]) -> None:
-        """Open a push, given the order of arrivals of all shared streams, and where its chunks end."""
+    def begin(self, order: Order, ends: Sequence[int], reading: ClockReading | None) -> None:
+        """Open a push, given the order of arrivals of all shared streams, where its chunks end, and its time."""
         number = np.full(256, 255, np.uint8)
         number[list(self.share.place.streams)] = np.arange(len(self.query.streams))
         mine = number[order]
         belongs = mine < 255
         self._order = mine[belongs]
+        self._reading = reading.of(np.flatnonzero(belongs)) if reading is not None and self.query.graph.timed else None
         self._stops = np.cumsum(belongs)[np.array(ends, np.int64) - 1].tolist() if ends else []
         self._done = self._count = 0
         self._found: list[npt.NDArray[np.int32]] = []
@@ -74,6 +76,9 @@ class SharedJoin:
         if stop == self._done:
             return
         began = thread_time()
+        if self._reading is not None:
+            # Other joins walk in the same memory.
+            self.share.read_clock(self._reading)
         found = self.share.probe(self.strategy.routes, self._order, self._done, stop)
         if len(found):
             self._found.append(found)

@@ -16,7 +16,7 @@ however many queries have started. A fresh start that finds its attributes costs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +25,6 @@ from eddy.queries.kept import Kept
 from eddy.queries.shared_join import STRATEGIES, SharedJoin
 from eddy.queries.sources import Push, Sources
 from eddy.queries.stem_pool import StemPool
-from stairs.graph import FOREVER
 
 if TYPE_CHECKING:
     from eddy.queries.family import Family
@@ -66,19 +65,16 @@ class Sharing:
             and (not own.timed or query.time_type == self._sources.time_type)
         )
 
-    def prepare(
-        self, push: Push, families: Iterable[Family], rows: Mapping[str, Kept], newest: Sequence[int]
-    ) -> dict[Family, pa.Table]:
+    def prepare(self, push: Push, families: Iterable[Family], rows: Mapping[str, Kept]) -> dict[Family, pa.Table]:
         """Compute the results of the families that share, in a push that has not happened yet.
 
         rows     per stream those that are kept
-        newest   per stream its greatest event time so far
         """
         sharing = [family for family in families if family.shared]
         if not sharing:
             self.pool = None
             return {}
-        self._follow(sharing, rows, newest)
+        self._follow(sharing, rows, push.watermark_at(push.first))
         assert self.pool is not None
         return self.pool.prepare(push)
 
@@ -101,7 +97,7 @@ class Sharing:
         if self.pool is not None:
             self.pool.roll_back()
 
-    def _follow(self, families: list[Family], rows: Mapping[str, Kept], newest: Sequence[int]) -> None:
+    def _follow(self, families: list[Family], rows: Mapping[str, Kept], watermark: int) -> None:
         """Have the pool serve these families, and no others."""
         pool = self.pool
         if pool is not None:
@@ -116,8 +112,7 @@ class Sharing:
             pool.fill(rows)
             other = families
         for family in other:
-            time = max((newest[self._sources.index(name)] for name in family.names), default=-FOREVER)
             alone = None if family.runtime is None else family.runtime._engine
-            pool.add(family, self._options, time, anew, known.get(family, alone))
+            pool.add(family, self._options, watermark, anew, known.get(family, alone))
             family.released()
         self.pool = pool

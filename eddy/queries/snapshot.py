@@ -7,15 +7,17 @@ compared with the text. Layout of the bytes: docs/internals/snapshot_format.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
+from eddy.ingest.clock import CLOCK_FORM
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByArrivals
 from eddy.queries.query import RunningQuery
 from eddy.queries.sources import POSITION, Sources
 from eddy.queries.version import Version
+from eddy.query.clock_rule import WatermarkOf
 from eddy.query.stream import Stream
 from eddy.query.text import QUERY_FORM, query_text, type_text
 from eddy.snapshot.header import OUTPUTS
@@ -31,7 +33,7 @@ from stairs.plain_types import plain_schema, to_plain
 if TYPE_CHECKING:
     from eddy.queries.engine import Engine
 
-KIND = FileKind("snapshot of an engine", b"eddyengn", 3, SnapshotError, "Engine.snapshot()", "restore")
+KIND = FileKind("snapshot of an engine", b"eddyengn", 4, SnapshotError, "Engine.snapshot()", "restore")
 OPTIONS: dict[str, Form] = {
     "strategy": one_of(STRATEGIES),
     "policy": text,
@@ -56,11 +58,14 @@ FORM = fields(
                     "complete_from": _COUNT,
                     "rows": _COUNT,
                     "newest": _TICK,
+                    "lateness": integer(0, FOREVER),
                     "late": _COUNT,
                 }
             )
         ),
-        "lateness": integer(0, FOREVER),
+        "watermark": one_of(get_args(WatermarkOf)),
+        "idle_after": optional(integer(0, FOREVER)),
+        "clock": optional(CLOCK_FORM),
         "share": boolean,
         "options": fields({name: optional(form) for name, form in OPTIONS.items()}),
         "position": _COUNT,
@@ -143,11 +148,12 @@ def engine_snapshot(engine: Engine) -> bytes:
                 " rows that have left their windows; stop the query, or run it in a Runtime"
             )
     sections: dict[str, memoryview] = {}
-    streams = streams_text(engine.sources)
+    streams, rule = streams_text(engine.sources), engine.sources.clock_rule
     for i, (known, kept) in enumerate(zip(streams, engine.joins.kept, strict=True)):
         batches = kept.batches
         known |= {"count": kept.count, "end": kept.end, "complete_from": kept.complete_from}
         known |= {"rows": sum(map(len, batches)), "newest": engine.newest[i], "late": engine.late_counts[known["name"]]}
+        known["lateness"] = rule.lateness[i]
         if batches:
             place = f"stream {known['name']}"
             sections[f"stream {i} rows"] = _bytes(kept_schema(engine.sources.streams[i]), batches, place)
@@ -182,7 +188,9 @@ def engine_snapshot(engine: Engine) -> bytes:
     policy = engine.options.get("policy")
     header = {
         "streams": streams,
-        "lateness": engine.sources.graph.lateness,
+        "watermark": "slowest" if rule.slowest else "fastest",
+        "idle_after": rule.idle_after,
+        "clock": None if engine.clock is None else engine.clock.contents(),
         "share": engine.share,
         "options": {
             **{name: engine.options.get(name) for name in OPTIONS},

@@ -11,13 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals, Times
+from eddy.ingest.clock import Clock
 from eddy.ingest.gate import Gate
 from eddy.query.branches import BranchedQuery
+from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.event_time import ticks, unified_time
+from eddy.query.lateness import checked_span
 from eddy.query.places import check_counts_late
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
+from stairs.clock_reading import ClockReading
 from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER, Window, WindowKind
 
@@ -36,18 +40,24 @@ def one_batch(table: pa.Table, remedy: str) -> pa.RecordBatch | None:
 class _Graph(NamedTuple):
     names: tuple[str, ...]
     timed: bool
-    lateness: int
 
 
 class Sources:
     """The streams of an engine, in the form in which a `Gate` asks for those of a query.
 
-    place    what has these streams, in errors: the class that takes a lateness for all queries
+    place    what has these streams, in errors: the class that takes a lateness and the like for all queries
 
     Raises QueryError for streams that do not fit together.
     """
 
-    def __init__(self, streams: Sequence[Stream], lateness: int | timedelta, place: str = "Engine") -> None:
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        lateness: int | timedelta = 0,
+        watermark: WatermarkOf = "slowest",
+        idle_after: int | timedelta | None = None,
+        place: str = "Engine",
+    ) -> None:
         self.streams = tuple(streams)
         self._place = place
         self._noun = noun = place.lower()
@@ -68,13 +78,28 @@ class Sources:
         self.time_type = unified_time(stream.type_of(stream.time) for stream in self.streams if stream.time is not None)
         if timed and self.time_type is None:
             raise QueryError("time columns must all be integers, all timestamps (with or without a zone) or all dates")
-        self.graph = _Graph(names, bool(timed), ticks(lateness, self.time_type, None, "lateness") if timed else 0)
+        self.graph = _Graph(names, bool(timed))
+        self.clock_rule = self._clock_rule(lateness, checked_watermark(watermark, idle_after), idle_after)
+        """How the watermark follows the rows."""
         self.late_by_stream = ("count",) * len(names)
         self.windows = {
             stream.name: window_of(stream, self.time_type) for stream in self.streams if stream.window is not None
         }
         """By name the windows for which the engine keeps rows in any case."""
         self._gate = Gate(self)  # type: ignore[arg-type]  # it asks for no more than this has
+
+    def _clock_rule(
+        self, lateness: int | timedelta, watermark: WatermarkOf, idle_after: int | timedelta | None
+    ) -> ClockRule:
+        lateness = checked_span(lateness, "lateness")
+        idle_after = None if idle_after is None else checked_span(idle_after, "idle_after")
+        if self.time_type is not None and self.graph.timed:
+            return clock_rule(self.streams, self.time_type, watermark, lateness, idle_after)
+        given = {"lateness": lateness or next((one.lateness for one in self.streams if one.lateness), None)}
+        for what, span in {**given, "idle_after": idle_after}.items():
+            if span:
+                raise QueryError(f"{what} {span} without event times: name the time columns with Stream(…, time=…)")
+        return ClockRule(watermark == "slowest", (0,) * len(self.streams))
 
     def index(self, name: str) -> int:
         """Return the number of a stream."""
@@ -85,10 +110,12 @@ class Sources:
         if not isinstance(query, Query):
             raise QueryError(f"the {self._noun} runs eddy.Query objects, not {query!r}")
         self._check_groups(query)
-        if query.lateness:
+        given = {"lateness": query.lateness or any(stream.lateness for stream in query.streams)}
+        given |= {"watermark": query.watermark != "slowest", "idle_after": query.idle_after is not None}
+        for what in [name for name, own in given.items() if own]:
             raise QueryError(
-                f"lateness belongs to the {self._noun}, because all queries see the same arrivals:"
-                f" {self._place}(lateness=…)"
+                f"{what} belongs to the {self._noun}, because all queries see the same arrivals:"
+                f" {self._place}({what}=…)"
             )
         check_counts_late(query, f"the {self._noun}")
         known, noun = {stream.name: stream for stream in self.streams}, self._noun
@@ -134,9 +161,9 @@ class Sources:
                 f" query as {query.time_type}; give all time columns one type"
             )
 
-    def admit(self, pushed: Mapping[str, object], order: object, greatest: int) -> Arrivals:
-        """Return the arrivals of a push; `greatest` is the greatest event time before it. Raises InputError."""
-        return self._gate.admit(pushed, order, greatest)
+    def admit(self, pushed: Mapping[str, object], order: object, clock: Clock | None) -> Arrivals:
+        """Return the arrivals of a push. Raises InputError."""
+        return self._gate.admit(pushed, order, clock)
 
 
 def window_of(stream: Stream, time_type: pa.DataType | None) -> Window:
@@ -161,6 +188,7 @@ class Push(NamedTuple):
     times    per stream the event times of its rows in ticks; None without event times
     clock    int64[arrivals], the greatest event time up to each arrival; empty without event times
     clock_before  the greatest event time before the push
+    reading  the watermarks; None without event times
     """
 
     first: int
@@ -170,6 +198,7 @@ class Push(NamedTuple):
     times: list[Times | None]
     clock: npt.NDArray[np.int64]
     clock_before: int
+    reading: ClockReading | None
 
     @property
     def end(self) -> int:
@@ -179,6 +208,12 @@ class Push(NamedTuple):
     def clock_at(self, position: int) -> int:
         """Return the greatest event time before a position of the push, or its end; -FOREVER before the first row."""
         return self.clock_before if position <= self.first else int(self.clock[position - self.first - 1])
+
+    def watermark_at(self, position: int) -> int:
+        """Return the watermark before a position of the push, or its end; -FOREVER for none."""
+        if self.reading is None:
+            return -FOREVER
+        return self.reading.before if position <= self.first else int(self.reading.marks[position - self.first - 1])
 
 
 def placed(arrivals: Arrivals, first: int, greatest: int) -> Push:
@@ -196,4 +231,4 @@ def placed(arrivals: Arrivals, first: int, greatest: int) -> Push:
         clock[0] = max(clock[0], greatest)
     timed = any(times is not None for times in arrivals.times)
     clock = np.maximum.accumulate(clock) if timed else clock[:0]
-    return Push(first, batches, arrivals.order, places, arrivals.times, clock, greatest)
+    return Push(first, batches, arrivals.order, places, arrivals.times, clock, greatest, arrivals.reading)

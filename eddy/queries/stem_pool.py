@@ -119,13 +119,13 @@ class StemPool:
         self,
         family: Family,
         options: Mapping[str, Any],
-        time: int,
+        watermark: int,
         earlier: bool,
         before: SharedJoin | JoinEngine | None,
     ) -> None:
         """Add the join of a family for which there is a place.
 
-        time     the greatest event time so far of its streams
+        watermark  that before the next arrival, -FOREVER for none
         earlier  whether it sees the rows that are here
         before   the join that it replaces
         """
@@ -140,7 +140,7 @@ class StemPool:
             ),
         )
         share = self.stems.share(query.graph, place)
-        share.see(time, earlier=earlier)
+        share.see(watermark, earlier=earlier)
         columns = [self._columns[pair] for pair in query.select.values()]
         self.joins[family] = SharedJoin(query, share, columns, options, before, family.tree)
 
@@ -185,14 +185,15 @@ class StemPool:
         """Compute the results of each join in a push, which has not happened yet: `settle` or `roll_back` follows."""
         number = np.full(256, 255, np.uint8)
         number[self._index] = np.arange(len(self._index))
-        order = number[push.order]
-        order = order[order < 255]
+        order, reading = number[push.order], push.reading
+        places = np.flatnonzero(order < 255)
+        order, reading = order[places], None if reading is None else reading.of(places)
         times = [push.times[i] if self.timed else None for i in self._index]
         batches = [push.batches[i] for i in self._index]
         self._open(Arrivals(batches, counts(batches), order, times, {}))
         ends = self.stems.chunks(order)
         for join in self.joins.values():
-            join.begin(order, ends)
+            join.begin(order, ends, reading)
         for chunk, end in enumerate(ends):
             self.stems.insert(order, end)
             for join in self.joins.values():

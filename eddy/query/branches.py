@@ -21,6 +21,7 @@ from eddy.filters.conditions import Condition, Filter
 from eddy.query.arguments import listed
 from eddy.query.branch import Branch, checked_branches
 from eddy.query.branch_nodes import Node, Path
+from eddy.query.clock_rule import ClockRule, WatermarkOf
 from eddy.query.event_time import span_of
 from eddy.query.lateness import LATE_ROWS, Failed, Late
 from eddy.query.parser import parse_predicates
@@ -80,6 +81,8 @@ class BranchedQuery(Query):
         late_rows: int = LATE_ROWS,
         failed: Failed = "keep",
         failed_rows: int = LATE_ROWS,
+        watermark: WatermarkOf = "slowest",
+        idle_after: int | timedelta | None = None,
         **groups: Any,
     ) -> None:
         self.branches = checked_branches(branches)
@@ -97,6 +100,8 @@ class BranchedQuery(Query):
             late_rows=late_rows,
             failed=failed,
             failed_rows=failed_rows,
+            watermark=watermark,
+            idle_after=idle_after,
             **groups,
         )
 
@@ -120,7 +125,7 @@ class BranchedQuery(Query):
     def _settle_windows(self) -> None:
         """Give the joins the windows of the streams, and make the graph."""
         for path, one in self.joins.items():
-            own = [replace(self.streams[i], filter=None, late=None) for i in path]
+            own = [replace(self.streams[i], filter=None, late=None, lateness=None) for i in path]
             with warnings.catch_warnings():
                 # It was told when the join was first made.
                 warnings.simplefilter("ignore")
@@ -132,10 +137,8 @@ class BranchedQuery(Query):
             attributes=tuple(() for _ in self.streams),
             widths=(),
             timed=any(window.kind == WindowKind.RANGE for window in windows),
-            lateness=0,
         )
-        if self.graph.timed:
-            self.graph = replace(self.graph, lateness=self.ticks(self.lateness, None, "lateness"))
+        self.clock_rule = self._clock_rule()
 
     def _node(
         self,
@@ -255,14 +258,13 @@ class BranchedQuery(Query):
         for core in self.cores[:1]:
             longer._lengthen(core)
         longer._settle_windows()
+        longer.clock_rule = self.clock_rule
         return longer
 
-    def with_lateness(self, lateness: int) -> BranchedQuery:
-        """Return the query with another lateness, in ticks."""
+    def with_clock(self, rule: ClockRule) -> BranchedQuery:
+        """Return the query with another rule for the watermark."""
         other = copy(self)
-        other.joins, other.derived = dict(self.joins), dict(self.derived)
-        other.lateness = lateness
-        other._settle_windows()
+        other.clock_rule = rule
         return other
 
     def _lengthen(self, above: Node) -> None:
@@ -280,7 +282,7 @@ class BranchedQuery(Query):
                 for j in above.path:
                     after = int(most[node.path.index(i), node.path.index(j)])
                     # A tuple leaves after those that arrived before it, which may be younger by the lateness.
-                    size = max(size, min(after + self._size_of(j) + self.graph.lateness, FOREVER))
+                    size = max(size, min(after + self._size_of(j) + max(self.clock_rule.lateness), FOREVER))
                 self.derived[stream.name] = size
                 longer = replace(stream, window=Range(span_of(size, self.time_type, stream.type_of(stream.time))))
                 self.streams = (*self.streams[:i], longer, *self.streams[i + 1 :])

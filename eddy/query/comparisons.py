@@ -21,7 +21,6 @@ from eddy.query.stream import Stream
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, Comparison, Value
 from stairs.nearest import no_column, no_stream
-from stairs.plain_types import plain
 
 DAY = 86_400
 NUMBERS = "integers, floats, decimals, dates, times, timestamps and durations"
@@ -105,7 +104,7 @@ def comparisons(
         if time_type is not None and all(by_name[name].time == column for name, column in sides):
             kind = time_type
         own = _turned(one, order, pt.is_floating(kind))
-        comparison = _comparison(by_name, own, kind)
+        comparison = _comparison(own, kind)
         same: tuple[object, ...] = (own.left.column, own.right.column, comparison.low if comparison.differs else None)
         if comparison.floats:
             same = (*same, own.operator, comparison.low, comparison.high)
@@ -150,9 +149,8 @@ def _turned(one: Compared, order: list[str], floats: bool) -> Compared:
     return Compared(one.right, TURNED[one.operator], one.left, one.text) if turn else one
 
 
-def _comparison(by_name: dict[str, Stream], one: Compared, kind: pa.DataType) -> ColumnComparison:
-    own_types = [by_name[name].type_of(column) for name, column in (one.left.column, one.right.column)]
-    amount = _units(one, one.right, kind, own_types) - _units(one, one.left, kind, own_types)
+def _comparison(one: Compared, kind: pa.DataType) -> ColumnComparison:
+    amount = _units(one, one.right, kind) - _units(one, one.left, kind)
     left, right, texts = one.left.column, one.right.column, (one.text,)
     if pt.is_floating(kind):
         try:
@@ -174,7 +172,7 @@ def _comparison(by_name: dict[str, Stream], one: Compared, kind: pa.DataType) ->
     return ColumnComparison(left, right, kind, low, high, one.operator == "!=", 0, texts)
 
 
-def _units(one: Compared, term: Term, kind: pa.DataType, own_types: list[pa.DataType]) -> Fraction:
+def _units(one: Compared, term: Term, kind: pa.DataType) -> Fraction:
     """Return the amount of a term in units of the type in which it is compared."""
     amount: Amount = term.amount
     per_second = units_per(kind)
@@ -191,14 +189,11 @@ def _units(one: Compared, term: Term, kind: pa.DataType, own_types: list[pa.Data
         return amount.value * Fraction(10) ** kind.scale
     if per_second is None or pt.is_date(kind):
         return amount.value
-    units = [UNITS.index(plain(own).unit) for own in own_types]
-    if units[0] != units[1]:
-        raise QueryError(
-            f"predicate {one.text!r}: the columns have different units of time, so an amount needs its unit, as in"
-            " 'R.at <= S.at + 30 min'"
-        )
-    # The type in which they are compared may have a finer unit.
-    return amount.value * 10 ** (3 * (UNITS.index(kind.unit) - units[0]))
+    number = f"{float(abs(amount.value)):g}"
+    raise QueryError(
+        f"predicate {one.text!r}: the number {number} has no unit, and {'.'.join(term.column)} is compared as {kind};"
+        f" give it one, as in {number + ' s'!r} or {number + ' min'!r}"
+    )
 
 
 def _both(one: ColumnComparison, other: ColumnComparison) -> ColumnComparison:

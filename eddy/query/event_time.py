@@ -20,6 +20,10 @@ MOST_SECONDS = 10**9 * 86_400 - 1
 """The seconds of the longest timedelta."""
 
 
+class Units(int):
+    """A span in units of a time type that eddy itself has computed, so that the unit is known."""
+
+
 def unified_time(types: Iterable[pa.DataType]) -> pa.DataType | None:
     """Return the type in which event times are compared: integers, timestamps or dates; None for any other types."""
     kinds = [plain(kind) for kind in types]
@@ -74,11 +78,12 @@ def reach(kind: pa.DataType) -> str:
 def ticks(span: int | timedelta, common: pa.DataType, own: pa.DataType | None, what: str) -> int:
     """Return a span in ticks of the common time type.
 
-    span  a timedelta, or a whole number in units of `own`
+    span  a timedelta, or a whole number in units of `own`, which is no type of timestamps: 5 of which unit?
     own   the type of a time column, None = the common time type
     what  the name of the span in errors
 
-    Raises QueryError for a span that is not a whole number of ticks from 0 to 2^61.
+    Raises QueryError for a number where event times are timestamps, except 0, and for a span that is not a whole number
+    of ticks from 0 to 2^61.
     """
     per_second = ticks_per_second(common)
     if isinstance(span, timedelta):
@@ -94,6 +99,11 @@ def ticks(span: int | timedelta, common: pa.DataType, own: pa.DataType | None, w
             found = seconds * per_second
     else:
         own_per_second = ticks_per_second(own) if own is not None else None
+        if per_second is not None and span and not isinstance(span, Units):
+            raise QueryError(
+                f"{what}: the number {span} has no unit, and event times are {common}. Give a timedelta:"
+                f" timedelta(seconds={span}), if seconds are meant"
+            )
         found = Fraction(span)
         if per_second is not None and own_per_second is not None:
             found *= Fraction(per_second, own_per_second)
@@ -105,15 +115,15 @@ def ticks(span: int | timedelta, common: pa.DataType, own: pa.DataType | None, w
     return int(found)
 
 
-def span_of(count: int, common: pa.DataType, own: pa.DataType) -> int | timedelta:
+def span_of(count: int, common: pa.DataType, own: pa.DataType) -> Units | timedelta:
     """Return ticks of the common time type as a span of a time column, rounded up to its units.
 
     It is a timedelta if the column has timestamps of microseconds or coarser ones.
     """
     per_second, own_per_second = ticks_per_second(common), ticks_per_second(own)
     if per_second is None or own_per_second is None:
-        return count
+        return Units(count)
     units = -(-count * own_per_second // per_second)
     if own_per_second > 10**6 or units > MOST_SECONDS * own_per_second:
-        return units
+        return Units(units)
     return timedelta(microseconds=units * 10**6 // own_per_second)

@@ -36,7 +36,7 @@ def _check(window: GroupWindow, spans: dict[str, Span]) -> None:
 class Tumbling:
     """Windows of one size that follow each other: [k * size, (k + 1) * size) for every whole k.
 
-    size        a timedelta, or ticks of the common time type
+    size        a timedelta, or ticks of integer event times
     time        event time of a result: None = the greatest of its components; "stream.column" = the one of this
                 stream, whose time column it must be
     start, end  names of the output columns that have the bounds of the window, the end excluded; None = no column
@@ -58,7 +58,7 @@ class Tumbling:
 class Hopping:
     """Windows of one size of which one begins every `hop`: [k * hop, k * hop + size) for every whole k.
 
-    size, hop         timedeltas, or ticks of the common time type; a hop beyond the size leaves gaps
+    size, hop         timedeltas, or ticks of integer event times; a hop beyond the size leaves gaps
     time, start, end  as in `Tumbling`
 
     >>> Hopping(60, 20).hop
@@ -79,7 +79,7 @@ class Hopping:
 class Session:
     """Windows that end when no result of the group comes for `gap`: [first event time, last event time + gap).
 
-    gap               a timedelta, or ticks of the common time type. Two results of a group whose event times differ by
+    gap               a timedelta, or ticks of integer event times. Two results of a group whose event times differ by
                       less than the gap are in one session
     time, start, end  as in `Tumbling`
 

@@ -12,7 +12,6 @@ from eddy.filters.conditions import Condition
 from eddy.query.comparisons import ColumnComparison
 from eddy.query.event_time import ticks
 from eddy.query.key_types import text_words, word_count
-from eddy.query.numbers import whole
 from eddy.query.predicates import AttributeClass
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
@@ -45,8 +44,8 @@ def check_connected(
         raise QueryError(f"{fault}: {unconnected(apart[0], conditions)}")
 
 
-def checked_lateness(given: int | timedelta, streams: Sequence[Stream]) -> int | timedelta:
-    """Return the lateness of a query. Raises QueryError for windows, times and lateness that do not fit together."""
+def check_times(streams: Sequence[Stream], lateness: int | timedelta, idle_after: int | timedelta | None) -> None:
+    """Raise QueryError for windows, time columns, lateness and idle streams that do not fit together."""
     ranged = [stream.name for stream in streams if isinstance(stream.window, Range)]
     untimed = [stream.name for stream in streams if stream.time is None]
     if ranged and untimed:
@@ -55,14 +54,14 @@ def checked_lateness(given: int | timedelta, streams: Sequence[Stream]) -> int |
             " intervals require, which compares the event times of all tuples of a result; name the time column of"
             f" {untimed[0]} with time=…"
         )
-    lateness = given if isinstance(given, timedelta) else whole(given)
-    if lateness is None:
-        raise QueryError(f"lateness must be a timedelta or a whole number of ticks, not {given!r}")
-    if (lateness < timedelta(0)) if isinstance(lateness, timedelta) else (lateness < 0):
-        raise QueryError(f"lateness {lateness!r} is negative; give 0 if no row is older than those before it")
-    if lateness and not ranged:
-        raise QueryError(f"lateness {lateness} without a RANGE window: only event-time windows have late tuples")
-    return lateness
+    if ranged:
+        return
+    given = next((stream for stream in streams if stream.lateness), None)
+    if lateness or given is not None:
+        found = lateness or f"{given and given.lateness} of stream {given and given.name}"
+        raise QueryError(f"lateness {found} without a RANGE window: only event-time windows have late tuples")
+    if idle_after is not None:
+        raise QueryError(f"idle_after {idle_after} without a RANGE window: no watermark waits for a silent stream")
 
 
 def windows_in_numbers(
@@ -110,9 +109,8 @@ def join_graph(
     comparisons: Sequence[ColumnComparison],
     scans: Sequence[tuple[str, str]],
     values: Mapping[tuple[str, str, pa.DataType], Value],
-    lateness: int,
 ) -> JoinGraph:
-    """Return the join graph; the arguments are those of the other functions here, with the lateness in ticks."""
+    """Return the join graph; the arguments are those of the other functions here."""
     timed = any(window.kind == WindowKind.RANGE for window in windows)
     members = [*(one.columns.keys() for one in classes), *scans]
     # A stream alone is in a class in which each tuple has its own key.
@@ -125,7 +123,6 @@ def join_graph(
         widths=(*(sum(map(word_count, one.types)) for one in classes), *(1 for _ in (*scans, *alone))),
         texts=(*(text_words(one.types) for one in classes), *(() for _ in (*scans, *alone))),
         timed=timed,
-        lateness=lateness,
         comparisons=tuple(
             one.in_graph(values[*one.left, one.kind], values[*one.right, one.kind]) for one in comparisons
         ),

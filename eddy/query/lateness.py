@@ -8,8 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from eddy.query.event_time import ticks_per_second
-from eddy.query.numbers import at_least
+from eddy.query.event_time import Units, ticks_per_second
+from eddy.query.numbers import at_least, whole
 from stairs.errors import QueryError
 
 Late = Literal["keep", "count"] | Callable[[str, pa.Table], object]
@@ -43,6 +43,16 @@ _UNITS = (
 )
 _MINUTE = 2
 """From this unit up, the text has the next smaller unit as well."""
+
+
+def checked_span(span: object, what: str) -> int | timedelta:
+    """Return a lateness or an idle_after. Raises QueryError unless it is a span of 0 or more."""
+    found = span if isinstance(span, timedelta | Units) else whole(span)
+    if found is None:
+        raise QueryError(f"{what} must be a timedelta or a whole number of ticks, not {span!r}")
+    if (found < timedelta(0)) if isinstance(found, timedelta) else (found < 0):
+        raise QueryError(f"{what} {found!r} is negative; give 0 or more")
+    return found
 
 
 def check_late(late: object, place: str) -> None:

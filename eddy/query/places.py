@@ -21,6 +21,13 @@ def check_joined_rows(query: object, place: str) -> None:
         )
 
 
+def check_waits(query: Query, remedy: str) -> None:
+    """Raise QueryError if the watermark of a query does not wait for its slowest stream, however long."""
+    given = {"watermark='fastest'": query.watermark != "slowest", "idle_after": query.idle_after is not None}
+    for what in [name for name, own in given.items() if own]:
+        raise QueryError(f"Query({what}) is for a Runtime, where it goes by the event time of rows; {remedy}")
+
+
 def check_counts_late(query: Query, place: str) -> None:
     """Raise QueryError if a query asks for more than the number of its late rows, which all places count."""
     remedy = f"{place} only counts late rows; leave it out, or use a Runtime"

@@ -16,6 +16,7 @@ from eddy.filters.conditions import Condition, Filter, Predicate, conditions
 from eddy.filters.faults import Faults, others
 from eddy.query.aggregates import Aggregate, Aggregation, Argument
 from eddy.query.arguments import Select, check_streams, has_groups, listed, predicate_texts, selected
+from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
 from eddy.query.computed import Computed, compute, computed_type
 from eddy.query.event_time import ticks, unified_time
@@ -24,12 +25,12 @@ from eddy.query.group_windows import GroupWindow
 from eddy.query.intervals import Intervals, check_time_columns
 from eddy.query.join_graph import (
     check_connected,
-    checked_lateness,
+    check_times,
     join_graph,
     places_of_values,
     windows_in_numbers,
 )
-from eddy.query.lateness import LATE_ROWS, Failed, Late, check_failed, check_late, checked_bound_of_rows
+from eddy.query.lateness import LATE_ROWS, Failed, Late, check_failed, check_late, checked_bound_of_rows, checked_span
 from eddy.query.parser import column_place, parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.stream import PRESENCE, Stream, present, readable_name
@@ -55,8 +56,9 @@ class Query:
                 pyarrow expression over columns named "stream.column"
     where       filter of results: a pyarrow expression over columns named "stream.column", selected or not; or a
                 `Predicate` that declares the columns of its function; or a list of these, which must all hold
-    lateness    a tuple still arrives if it is at most this much older than the greatest event time so far: a timedelta,
-                or ticks of the common time type; only in queries with a Range window
+    lateness    a tuple still arrives if it is at most this much older than the newest tuple of the stream that the
+                watermark follows: a timedelta, or ticks of integer event times; only in queries with a Range window. A
+                stream can have its own
     late        treatment of later rows: "keep" stores them until `Runtime.late()` returns them; "count" only counts
                 them; a function of a stream's name and a table of late rows is called after the push has committed.
                 A stream can override it (docs/guide/semantics.md)
@@ -65,6 +67,10 @@ class Query:
                 a sum that overflows: "keep" stores them until `Runtime.failed()` returns them; "count" only counts
                 them; a function of a table of failed rows is called after the push has committed
     failed_rows  upper bound on the stored failed rows; beyond it the oldest are dropped
+    watermark   "slowest": rows are late by the stream that is furthest behind; "fastest": by the one that is furthest
+                ahead, so that a stream which lags loses rows
+    idle_after  a stream without rows while the event time of others advances by more than this does not hold the
+                watermark back: a timedelta, or ticks of integer event times; None = each stream does, always
     branches    joins other than inner ones (`Branch`), which hang on the join of `streams`, their *core*; then there
                 may be a single one of `streams`, and the query is a `BranchedQuery`
     group_by    group columns: a list of "stream.column", or {output name: "stream.column" or pyarrow expression}
@@ -117,6 +123,8 @@ class Query:
         late_rows: int = LATE_ROWS,
         failed: Failed = "keep",
         failed_rows: int = LATE_ROWS,
+        watermark: WatermarkOf = "slowest",
+        idle_after: int | timedelta | None = None,
         branches: Sequence[Branch] = (),
         group_by: Sequence[str] | Mapping[str, Argument] = (),
         aggregates: Mapping[str, Aggregate] | None = None,
@@ -128,7 +136,9 @@ class Query:
         self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
         self.on = predicate_texts(on)
         self.where = where
-        self.lateness = lateness
+        self.lateness = checked_span(lateness, "lateness")
+        self.watermark = checked_watermark(watermark, idle_after)
+        self.idle_after = None if idle_after is None else checked_span(idle_after, "idle_after")
         check_late(late, "")
         self.late = late
         self.late_rows = checked_bound_of_rows(late_rows, "late_rows")
@@ -192,6 +202,8 @@ class Query:
         """By name the streams whose window follows from the intervals: its size in ticks."""
         self.graph = self._graph()
         """The join graph, as the state modules use it."""
+        self.clock_rule = self._clock_rule()
+        """How the watermark follows the rows."""
 
     def __repr__(self) -> str:
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
@@ -318,7 +330,7 @@ class Query:
 
     def _windows(self) -> tuple[Window, ...]:
         """Return the windows as numbers. Raises QueryError for windows, times and lateness that do not fit together."""
-        self.lateness = checked_lateness(self.lateness, self.streams)
+        check_times(self.streams, self.lateness, self.idle_after)
         return windows_in_numbers(self.streams, self.derived, self.time_type)
 
     def _graph(self) -> JoinGraph:
@@ -326,8 +338,13 @@ class Query:
         timed = any(window.kind == WindowKind.RANGE for window in windows)
         self.values = places_of_values(self.streams, self.comparisons, self.time_type, timed)
         """Where tuples have the values that comparisons read: by stream, column and type."""
-        lateness = self.ticks(self.lateness, None, "lateness") if timed else 0
-        return join_graph(self.streams, windows, self.classes, self.comparisons, self.scans, self.values, lateness)
+        return join_graph(self.streams, windows, self.classes, self.comparisons, self.scans, self.values)
+
+    def _clock_rule(self) -> ClockRule:
+        if not self.graph.timed:
+            return ClockRule(self.watermark == "slowest", (0,) * len(self.streams))
+        assert self.time_type is not None
+        return clock_rule(self.streams, self.time_type, self.watermark, self.lateness, self.idle_after)
 
     # Output
 

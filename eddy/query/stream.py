@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pyarrow as pa
 
 from eddy.filters.conditions import Filter, Predicate, conditions
-from eddy.query.lateness import Late, check_late
+from eddy.query.lateness import Late, check_late, checked_span
 from eddy.query.schemas import schema_of
 from eddy.query.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
@@ -42,8 +43,10 @@ class Stream:
     filter  rows for which it is false or null do not arrive: an Arrow expression, a function of a batch, a `Predicate`,
             or a list of these, which must all hold (docs/guide/filters.md)
     late    treatment of rows that come too late (`Query`), None = that of the query
+    lateness  by how much a row may be older than the newest one of this stream (`Query`): a timedelta, or ticks of
+            integer event times; None = that of the query
 
-    Raises QueryError for a schema, column, window, filter or `late` that does not fit.
+    Raises QueryError for a schema, column, window, filter, `late` or lateness that does not fit.
 
     >>> Stream("R", pa.schema([("a", pa.int64()), ("t", pa.timestamp("us"))]), window=Rows(1000), time="t").name
     'R'
@@ -55,6 +58,7 @@ class Stream:
     time: str | None = None
     filter: Filter | None = None
     late: Late | None = None
+    lateness: int | timedelta | None = None
     conditions: tuple[Predicate, ...] = field(init=False, repr=False, default=())
     """The named conditions of `filter`."""
 
@@ -84,6 +88,8 @@ class Stream:
             raise QueryError(f"stream {self.name}: a RANGE window needs event times; name its time column with time=…")
         if self.late is not None:
             check_late(self.late, f"stream {self.name}: ")
+        if self.lateness is not None:
+            object.__setattr__(self, "lateness", checked_span(self.lateness, f"stream {self.name}: lateness"))
         object.__setattr__(self, "conditions", conditions(self.filter, self.schema, f"stream {self.name}: its filter"))
 
     def type_of(self, column: str) -> pa.DataType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from eddy.filters.conditions import Predicate
 from eddy.query.branch_nodes import Node
 from eddy.query.branches import BranchedQuery
+from eddy.query.clock_rule import WatermarkOf
 from eddy.query.computed import Computed
 from eddy.query.query import Query
 from eddy.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
@@ -41,7 +42,9 @@ QUERY_FORM = fields(
         "comparisons": list_of(text),
         "where": FILTER_FORM,
         "select": list_of(row_of(text, text, text)),
-        "lateness": integer(0),
+        "watermark": one_of(get_args(WatermarkOf)),
+        "lateness": list_of(integer(0)),
+        "idle_after": optional(integer(0)),
         "branches": text,
         "conditions": list_of(FILTER_FORM),
     },
@@ -78,7 +81,9 @@ def query_text(query: Query) -> Text:
         "comparisons": sorted(one.canonical for one in query.comparisons),
         "where": filter_text(query.conditions),
         "select": [_output_text(name, one) for name, one in query.outputs.items()],
-        "lateness": query.graph.lateness,
+        "watermark": "slowest" if query.clock_rule.slowest else "fastest",
+        "lateness": list(query.clock_rule.lateness),
+        "idle_after": query.clock_rule.idle_after,
         "branches": _branches(query),
         "conditions": [filter_text(one) for one in _conditions(query)],
     }
@@ -216,6 +221,11 @@ def _columns(columns: list[list[str]]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
+def _spans(spans: list[int]) -> str:
+    shown = [str(one) for one in (spans[:1] if len(set(spans)) == 1 else spans)]
+    return f"{', '.join(shown)} ticks"
+
+
 def _window(window: list[Any]) -> str:
     kind, size = window
     return {"ROWS": f"ROWS {size}", "RANGE": f"RANGE {size} ticks"}.get(kind, kind)
@@ -256,8 +266,13 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
     if results and saved["select"] != own["select"]:
         shown = [", ".join(f"{name} = {s}{'.' * bool(s)}{c}" for name, s, c in text["select"]) for text in (saved, own)]
         return differ("select", *shown)
+    if saved["watermark"] != own["watermark"]:
+        return differ("watermark", saved["watermark"], own["watermark"])
     if saved["lateness"] != own["lateness"]:
-        return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
+        return differ("lateness", _spans(saved["lateness"]), _spans(own["lateness"]))
+    if saved["idle_after"] != own["idle_after"]:
+        shown = [text["idle_after"] for text in (saved, own)]
+        return differ("idle_after", *("none" if one is None else f"{one} ticks" for one in shown))
     if saved["branches"] != own["branches"]:
         return differ("branches", saved["branches"] or "none", own["branches"] or "none")
     joins = _conditions(query)

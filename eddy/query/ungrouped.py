@@ -31,6 +31,8 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
         "late_rows": query.late_rows,
         "failed": query.failed,
         "failed_rows": query.failed_rows,
+        "watermark": query.watermark,
+        "idle_after": query.idle_after,
     }
     if isinstance(query, BranchedQuery):
         return Query(query.core_streams, query.on, branches=query.branches, **same)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from eddy.query.event_time import Units
 from eddy.query.numbers import whole
 from stairs.errors import QueryError
 
@@ -37,7 +38,7 @@ class Rows:
 class Range:
     """A window of the tuples that are at most `d` older than the newest tuple of the result, `d` included.
 
-    `d` is a timedelta, or a whole number in units of the stream's time column.
+    `d` is a timedelta, or a whole number in units of a time column of integers or dates.
 
     >>> Range(timedelta(minutes=5)) == Range(timedelta(seconds=300))
     True
@@ -46,7 +47,7 @@ class Range:
     d: int | timedelta
 
     def __post_init__(self) -> None:
-        if not isinstance(self.d, timedelta):
+        if not isinstance(self.d, timedelta | Units):
             d = whole(self.d)
             if d is None:
                 raise QueryError(

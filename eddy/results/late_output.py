@@ -21,7 +21,7 @@ class LateOutput(SideOutput):
         self.query = query
 
     def settle(self, late: Mapping[int, LateBatch], left: float, given: bool) -> None:
-        """Handle late rows after a push, see `settle_with`; given: callers pass the watermark with each push."""
+        """Handle late rows after a push, see `settle_with`; given: the caller passed a watermark with it."""
         self.settle_with(late, left, lambda i: self._first(i, late[i], given))
 
     def _first(self, i: int, one: LateBatch, given: bool) -> str:
@@ -30,12 +30,13 @@ class LateOutput(SideOutput):
         assert query.time_type is not None
         behind = span_text(one.behind, query.time_type)
         if given:
-            how = f"{behind} older than the watermark passed with an earlier push; a lower watermark would accept it"
+            how = f"{behind} older than the watermark before its push; a lower watermark would accept it"
         else:
-            allowed = span_text(query.graph.lateness, query.time_type) if query.graph.lateness else "0"
-            wanted = lateness_text(one.behind, query.time_type)
+            own = max(query.clock_rule.lateness)
+            allowed = span_text(own, query.time_type) if own else "0"
+            wanted = lateness_text(own + one.behind, query.time_type)
             how = (
-                f"{behind} older than the newest event time before it, and lateness is {allowed}; Query(…, {wanted})"
-                " would accept it"
+                f"{behind} older than the watermark, which follows the {query.watermark} stream, and lateness is"
+                f" {allowed}; Query(…, {wanted}) would accept it"
             )
         return f"stream {query.streams[i].name}: a row came too late to join anything. It is {how}. It {self._goes(i)}"

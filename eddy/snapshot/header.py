@@ -10,6 +10,7 @@ from typing import Any
 
 from eddy.aggregates.groups import Groups
 from eddy.aggregates.storage import HEADER as GROUPS
+from eddy.ingest.clock import CLOCK_FORM
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, difference
 from eddy.routing.strategies import check_background, check_purge, check_store
@@ -19,7 +20,7 @@ from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import PURGES
 from stairs.errors import InputError, PlanError, SnapshotError
-from stairs.graph import FOREVER, WindowKind
+from stairs.graph import WindowKind
 from stairs.memory.allowance import Allowance
 from stairs.stems import RENUMBER_AT
 
@@ -64,8 +65,7 @@ _HEADER: Form = fields(
             }
         ),
         "streams": list_of(fields({"first": _COUNT, "rows": integer(0, RENUMBER_AT)})),
-        "watermark": integer(-FOREVER, FOREVER),
-        "given": boolean,
+        "clock": optional(CLOCK_FORM),
         "groups": optional(GROUPS),
     }
 )
@@ -139,8 +139,8 @@ def _check_counts(header: dict[str, Any], query: Query) -> None:
     _require(arrived == counts["arrivals"], f"arrivals is {counts['arrivals']}, the streams have {arrived}")
     found, reported = counts["combinations"], counts["results"] + counts["deleted"]
     _require(reported <= found, f"{reported} results were returned from {found} combinations")
-    timeless = header["watermark"] == -FOREVER and not header["given"]
-    _require(graph.timed or timeless, "there is a watermark, but the query has no Range window")
+    clocks = "there is a clock, but the query has no Range window, or the other way round"
+    _require(graph.timed == (header["clock"] is not None), clocks)
 
 
 def _tree(plan: str, query: Query) -> Tree:

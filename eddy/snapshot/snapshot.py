@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eddy.ingest.clock import behind_in
 from eddy.join_engine import JoinEngine
 from eddy.query.query import Query
 from eddy.query.text import query_text
@@ -25,6 +26,7 @@ from eddy.storage.arrow_bytes import ArrowBytesError, write_batches
 from eddy.storage.sections import SNAPSHOT, pack, unpack
 from stairs.descriptors import S_BASE, S_LO, S_NEXT
 from stairs.errors import SnapshotError
+from stairs.graph import FOREVER
 from stairs.plain_types import Column, plain, plain_schema
 from stairs.snapshot import Windows, fill, live_windows
 
@@ -83,8 +85,7 @@ def snapshot_of(engine: JoinEngine) -> bytes:
             "combinations": windows.combinations,
         },
         "streams": [{"first": first, "rows": rows} for first, rows in zip(windows.firsts, windows.rows, strict=True)],
-        "watermark": windows.watermark,
-        "given": windows.given,
+        "clock": None if engine.clock is None else engine.clock.contents(),
         "groups": groups,
     }
     return pack(header, sections)
@@ -125,8 +126,7 @@ class Snapshot:
         windows = Windows(
             firsts=firsts,
             rows=rows,
-            watermark=self._header["watermark"],
-            given=self._header["given"],
+            watermark=-FOREVER if self._header["clock"] is None else self._header["clock"]["watermark"],
             arrivals=counts["arrivals"],
             combinations=counts["combinations"],
             words=[sections.numbers(f"class {c} keys") for c in range(graph.n_classes)],
@@ -152,6 +152,13 @@ class Snapshot:
             columns.append([] if table is None else table.columns)
             late.append(sections.batches(f"stream {i} late", plain_schema(stream.schema), counts["late"][i]))
         fill(modules, windows)
+        if engine.clock is not None:
+            engine.clock.resume(self._header["clock"], behind_in(modules), SNAPSHOT.require)
+            if engine.clock.greatest > -FOREVER:
+                # The clock of a join within a query with branches has seen no rows.
+                for name, rings, newest in zip(graph.names, windows.values, engine.clock.newest, strict=True):
+                    known = not len(rings[0]) or rings[0].max() <= newest
+                    SNAPSHOT.require(bool(known), f"stream {name} has event times beyond its newest one")
         engine.payload.fill(modules.capacity, firsts, columns)
         engine.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
         engine.failed.rows = failed_from(sections, counts)

@@ -44,13 +44,12 @@ from stairs.descriptors import (
     LOADING,
     M_APART,
     M_ARRIVALS,
-    M_CAP,
+    M_BEHIND,
     M_CHANGELOG,
     M_FIELDS,
-    M_GIVEN,
-    M_LATENESS,
     M_MARKS,
     M_MODE,
+    M_NEWEST,
     M_RESULTS,
     M_TIMED,
     M_WATERMARK,
@@ -194,16 +193,14 @@ def _check_descriptors(stems: Stems) -> None:
 
 def _check_meta(stems: Stems) -> None:
     meta, graph = stems.meta, stems.graph
-    mode, timed, changelog, lateness = meta[[M_MODE, M_TIMED, M_CHANGELOG, M_LATENESS]].tolist()
+    mode, timed, changelog = meta[[M_MODE, M_TIMED, M_CHANGELOG]].tolist()
     require(meta[M_APART] == stems.apart, f"nulls leave other keys alive: {meta[M_APART]}, not {stems.apart}")
     require(0 <= mode <= LOADING and changelog in (0, 1), f"mode {mode}, changelog {changelog}")
     require(timed == graph.timed, f"event times are stored: {timed}, in the query: {graph.timed}")
-    given, watermark, cap = meta[[M_GIVEN, M_WATERMARK, M_CAP]].tolist()
-    require(-FOREVER <= watermark <= FOREVER and given <= FOREVER, f"watermarks {watermark}, {given} are beyond ±2^61")
-    bounded = -FOREVER <= cap <= FOREVER if given >= -FOREVER else cap == 2 * FOREVER
-    require(bounded, f"the watermark is bounded by {cap}, the one given is {given}")
-    own = 0 if given >= -FOREVER else graph.lateness
-    require(lateness == own, f"lateness {lateness}, not {own}")
+    watermark, newest, behind = meta[[M_WATERMARK, M_NEWEST, M_BEHIND]].tolist()
+    within = min(watermark, newest) >= -FOREVER and max(watermark, newest) <= FOREVER
+    require(within, f"the watermark {watermark} or the greatest event time {newest} is beyond ±2^61")
+    require(0 <= behind <= 2 * FOREVER, f"rows are {behind} ticks behind")
     counts = meta[[M_ARRIVALS, M_RESULTS]].tolist()
     require(min(counts) >= 0 and max(counts) <= MOST_COUNT, f"arrivals and results {counts} are no counts")
 

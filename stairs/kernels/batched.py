@@ -26,16 +26,17 @@ from stairs.descriptors import (
     L_PROBES,
     L_SIZE,
     LOADING,
+    M_AFTER,
     M_ARRIVAL,
     M_CHANGELOG,
     M_DELETED,
-    M_GIVEN,
     M_INSERTED,
     M_MARKS,
     M_MODE,
     M_NEED,
     M_OUT,
     M_STOP,
+    M_TIMED,
     M_WATERMARK,
     NEED_BAND,
     NEED_OUTPUT,
@@ -46,7 +47,6 @@ from stairs.descriptors import (
     R_TRUNK,
     S_WALKED,
 )
-from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.by_address import opened
 from stairs.kernels.chunk import close_events, find_stay, insert_chunk, open_chunk
@@ -201,8 +201,8 @@ def push_batched(
         status = probe_chunks(arena, routes, batch, chunk, walk, strict, count_only)
         if status != DONE:
             return status
-    if meta[M_GIVEN] >= -FOREVER and meta[M_STOP] == batch.order.shape[0]:
-        meta[M_WATERMARK] = meta[M_GIVEN]
+    if meta[M_TIMED] != 0 and meta[M_STOP] == batch.order.shape[0]:
+        meta[M_WATERMARK] = meta[M_AFTER]
         if meta[M_CHANGELOG] != 0:
             return probe_chunks(arena, routes, batch, chunk, walk, strict, count_only)
         expire_ranges(arena)

@@ -32,9 +32,8 @@ from stairs.descriptors import (
     K_MOST,
     K_START,
     K_STAY,
-    M_CAP,
     M_CHANGELOG,
-    M_LATENESS,
+    M_NEWEST,
     M_TIMED,
     M_WATERMARK,
     S_ATTR0,
@@ -79,7 +78,7 @@ def depart_all(arena: Arena, chunk: Chunk, n: int, i: int, watermark: int) -> in
     for j in range(streams.shape[0]):
         row, own = streams[u64(j)], chunk.streams[u64(j)]
         if row[S_KIND] == RANGE:
-            horizon = watermark - arena.meta[M_LATENESS] - row[S_SIZE]
+            horizon = watermark - row[S_SIZE]
             s = own[K_LOW] + own[K_GONE]
             while n < most and s < own[K_FIRST] + own[K_COUNT]:
                 if arena.values[u64(row[S_VALUES] + (s & row[S_MASK]))] >= horizon:
@@ -110,7 +109,8 @@ def list_events(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int)
             return n
         if timed:
             time = arena.values[u64(streams[i, S_VALUES] + (s & streams[i, S_MASK]))]
-            watermark = min(max(watermark, time), meta[M_CAP])
+            watermark = batch.clock[u64(a)]
+            meta[M_NEWEST] = max(meta[M_NEWEST], time)
         if changelog:
             n = depart_all(arena, chunk, n, np.int64(i), watermark)
         if n == most:
@@ -165,6 +165,13 @@ def open_chunk(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int, 
 
 
 @inlined
+def time_at(arena: Arena, chunk: Chunk, place: int) -> int:
+    """Return the event time of the tuple of the event at `place`."""
+    row = arena.streams[u64(chunk.owners[u64(place)])]
+    return arena.values[u64(row[S_VALUES] + (np.int64(chunk.tuples[u64(place)]) & row[S_MASK]))]
+
+
+@inlined
 def find_stay(arena: Arena, chunk: Chunk, n: int, strict: bool) -> None:
     """Set for each stream the first tuple that no event of the chunk, which has n, sees outside its window.
 
@@ -179,7 +186,7 @@ def find_stay(arena: Arena, chunk: Chunk, n: int, strict: bool) -> None:
         elif streams[j, S_KIND] == ROWS:
             stay = max(stay, following - size)
         elif streams[j, S_KIND] == RANGE and not strict:
-            ring, mask, horizon = streams[j, S_VALUES], streams[j, S_MASK], chunk.clock[u64(n - 1)] - size
+            ring, mask, horizon = streams[j, S_VALUES], streams[j, S_MASK], time_at(arena, chunk, n - 1) - size
             while stay < following and arena.values[u64(ring + (stay & mask))] < horizon:
                 stay += 1
         own[j, K_STAY] = stay
@@ -225,7 +232,7 @@ def has_left(arena: Arena, chunk: Chunk, j: int, s: int, place: int) -> bool:
         return chunk.departures[u64(own[K_GONE_AT] + s - own[K_LOW])] < place
     if row[S_KIND] == ROWS:
         return chunk.places[u64(own[K_START] + s + row[S_SIZE] - own[K_FIRST])] < place
-    return arena.values[u64(row[S_VALUES] + (s & row[S_MASK]))] < chunk.clock[u64(place)] - row[S_SIZE]
+    return arena.values[u64(row[S_VALUES] + (s & row[S_MASK]))] < time_at(arena, chunk, place) - row[S_SIZE]
 
 
 @inlined

@@ -23,13 +23,12 @@ from stairs.descriptors import (
     DELETED,
     DONE,
     INSERTED,
+    M_AFTER,
     M_ARRIVAL,
-    M_CAP,
     M_CHANGELOG,
     M_DELETED,
-    M_GIVEN,
-    M_LATENESS,
     M_MODE,
+    M_NEWEST,
     M_OUT,
     M_SHORT,
     M_STOP,
@@ -50,7 +49,6 @@ from stairs.descriptors import (
     S_VALUES,
     S_WIDTH,
 )
-from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.by_address import opened
 from stairs.kernels.cacq import route
@@ -186,7 +184,7 @@ def retire_all(
         for j in range(streams.shape[0]):
             if streams[j, S_KIND] != RANGE:
                 continue
-            horizon = meta[M_WATERMARK] - meta[M_LATENESS] - streams[j, S_SIZE]
+            horizon = meta[M_WATERMARK] - streams[j, S_SIZE]
             while streams[j, S_LO] < streams[j, S_NEXT]:
                 if arena.values[u64(streams[j, S_VALUES] + (streams[j, S_LO] & streams[j, S_MASK]))] >= horizon:
                     break
@@ -229,7 +227,8 @@ def push_singly(
         s = streams[i, S_NEXT]
         slot = s & streams[i, S_MASK]
         if timed:
-            meta[M_WATERMARK] = min(max(meta[M_WATERMARK], arena.values[u64(streams[i, S_VALUES] + slot)]), meta[M_CAP])
+            meta[M_WATERMARK] = batch.clock[u64(a)]
+            meta[M_NEWEST] = max(meta[M_NEWEST], arena.values[u64(streams[i, S_VALUES] + slot)])
         if changelog:
             meta[M_OUT] = out
             status = retire_all(arena, entries, routes, walk, np.int64(i), strict, count_only)
@@ -260,8 +259,8 @@ def push_singly(
             set_low(arena, entries, np.int64(i), s + 1 - streams[i, S_SIZE])
     meta[M_ARRIVAL] = meta[M_STOP]
     meta[M_OUT] = out
-    if meta[M_GIVEN] >= -FOREVER and meta[M_STOP] == batch.order.shape[0]:
-        meta[M_WATERMARK] = meta[M_GIVEN]
+    if timed and meta[M_STOP] == batch.order.shape[0]:
+        meta[M_WATERMARK] = meta[M_AFTER]
         if changelog:
             status = retire_all(arena, entries, routes, walk, np.int64(-1), strict, count_only)
             if status != DONE:

@@ -25,10 +25,10 @@ from stairs.descriptors import (
     C_HEADS,
     C_NEXT,
     DONE,
+    M_AFTER,
     M_ARRIVAL,
-    M_CAP,
-    M_GIVEN,
     M_MODE,
+    M_NEWEST,
     M_OUT,
     M_SHORT,
     M_STOP,
@@ -44,7 +44,6 @@ from stairs.descriptors import (
     S_WALKED,
     VIRTUAL,
 )
-from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.by_address import opened
 from stairs.kernels.combinations import shortage
@@ -135,10 +134,10 @@ def insert(arena: Arena, batch: Batch, walk: Walk, first: int, last: int, probin
 
 
 @step
-def take_back(arena: Arena, batch: Batch, walk: Walk, at: int, first: int, last: int, watermark: int) -> int:
+def take_back(arena: Arena, batch: Batch, walk: Walk, at: int, first: int, last: int, newest: int) -> int:
     """Take back the arrivals of a block first .. last - 1 from the one of entry `at` on, and return its position.
 
-    watermark   as it was before the block
+    newest      M_NEWEST before the block
     """
     streams, recs, meta, m = arena.streams, arena.recs, arena.meta, arena.streams.shape[0]
     arrival = first + np.int64(walk.met[u64(at)])
@@ -158,8 +157,10 @@ def take_back(arena: Arena, batch: Batch, walk: Walk, at: int, first: int, last:
         for a in range(arrival - 1, first - 1, -1):
             i = u64(batch.order[u64(a)])
             walk.turn[i] -= 1
-            watermark = max(watermark, time_of(arena, np.int64(i), walk.turn[i]))
-        meta[M_WATERMARK] = min(watermark, meta[M_CAP])
+            newest = max(newest, time_of(arena, np.int64(i), walk.turn[i]))
+        meta[M_NEWEST] = newest
+        # The next call begins with this arrival.
+        meta[M_WATERMARK] = batch.clock[u64(arrival)]
     return arrival
 
 
@@ -200,13 +201,13 @@ def push_one_key(
         last = min(first + BLOCK, stop)
         if far:
             fetch_heads(arena, batch, walk, last, min(last + BLOCK, stop))
-        watermark, hold = meta[M_WATERMARK], True
+        newest, hold = meta[M_NEWEST], True
         if timed:
             least, greatest = times_of(arena, batch, walk, first, last)
-            greatest = max(greatest, watermark)
+            greatest = max(greatest, newest)
             if bounded:
                 hold = move_marks(arena, walk, least, greatest, last - first)
-            meta[M_WATERMARK] = min(greatest, meta[M_CAP])
+            meta[M_NEWEST], meta[M_WATERMARK] = greatest, batch.clock[u64(last - 1)]
         listed = insert(arena, batch, walk, first, last, probing)
         if far:
             fetch_partners(arena, walk, listed)
@@ -226,7 +227,7 @@ def push_one_key(
             if found >= 0:
                 streams[u64(i), S_WALKED] += tally
                 if meta[M_SHORT] != 0:
-                    meta[M_ARRIVAL] = take_back(arena, batch, walk, at, first, last, watermark)
+                    meta[M_ARRIVAL] = take_back(arena, batch, walk, at, first, last, newest)
                     meta[M_OUT] = out
                     return shortage(arena, found)
                 out, tally = found, np.int64(1)
@@ -234,8 +235,8 @@ def push_one_key(
         first = last
     meta[M_ARRIVAL] = stop
     meta[M_OUT] = out
-    if meta[M_GIVEN] >= -FOREVER and stop == batch.order.shape[0]:
-        meta[M_WATERMARK] = meta[M_GIVEN]
     if timed:
+        if stop == batch.order.shape[0]:
+            meta[M_WATERMARK] = meta[M_AFTER]
         expire_ranges(arena)
     return DONE

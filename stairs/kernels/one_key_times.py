@@ -5,9 +5,8 @@ To compare the event time of each partner with that of each other one takes long
 those from `sure` on are young enough for it and for all its partners. Both are sequence numbers; tuples between them
 are in doubt.
 
-An earlier event time in a ring is at most the lateness above a later one, or the later one would have been late. So if
-the tuple at a mark has a time t, all tuples after it have times from t - lateness on. This holds for no watermarks that
-the caller gives; then all tuples are in doubt.
+An earlier event time in a ring is above a later one by at most M_BEHIND, which is measured where rows are admitted. So
+if the tuple at a mark has a time t, all tuples after it have times from t - M_BEHIND on.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.descriptors import (
-    M_GIVEN,
-    M_LATENESS,
-    M_WATERMARK,
+    M_BEHIND,
+    M_NEWEST,
     S_KIND,
     S_LO,
     S_MASK,
@@ -67,7 +65,7 @@ def open_marks(arena: Arena, walk: Walk) -> None:
     streams, meta = arena.streams, arena.meta
     for j in range(streams.shape[0]):
         if streams[u64(j), S_KIND] == RANGE:
-            horizon = meta[M_WATERMARK] + meta[M_LATENESS] - streams[u64(j), S_SIZE]
+            horizon = meta[M_NEWEST] + meta[M_BEHIND] - streams[u64(j), S_SIZE]
             low, sure = streams[u64(j), S_LO], streams[u64(j), S_NEXT]
             walk.gone[u64(j)] = low
             # Times that are not in order can misdirect the search, but `sure` is the end or a tuple of the horizon.
@@ -88,10 +86,10 @@ def move_marks(arena: Arena, walk: Walk, least: int, greatest: int, arrivals: in
     greatest   the greatest one so far, with the arrivals
 
     Amortised O(streams + arrivals). In `walk.lows`, the marks `gone` take the place of the low marks, which lag behind
-    by the lateness, unless the block has an arrival older than the one before the block.
+    with the watermark, unless the block has an arrival older than the one before the block.
     """
     streams, meta = arena.streams, arena.meta
-    before, hold = meta[M_WATERMARK], meta[M_GIVEN] < -FOREVER
+    before, hold = meta[M_NEWEST], True
     for j in range(streams.shape[0]):
         if streams[u64(j), S_KIND] == RANGE:
             expire_range(arena, j)
@@ -101,7 +99,7 @@ def move_marks(arena: Arena, walk: Walk, least: int, greatest: int, arrivals: in
             while gone < limit and time_of(arena, j, gone) < before - size:
                 gone += 1
             sure = max(np.int64(walk.sure[u64(j)]), gone)
-            while sure < following and time_of(arena, j, sure) < greatest + meta[M_LATENESS] - size:
+            while sure < following and time_of(arena, j, sure) < greatest + meta[M_BEHIND] - size:
                 sure += 1
             walk.gone[u64(j)], walk.sure[u64(j)] = gone, sure
             walk.lows[u64(j)] = gone if least >= before else low

@@ -34,11 +34,14 @@ from stairs.descriptors import (
     J_FIRST,
     J_ROWS,
     J_WORDS,
+    LOADING,
     M_APART,
-    M_GIVEN,
+    M_BEHIND,
+    M_CHANGELOG,
     M_INTERN_ATTR,
     M_INTERN_ROW,
-    M_LATENESS,
+    M_LAGS,
+    M_MODE,
     M_NEED,
     M_OF_PUSH,
     M_SHORT,
@@ -55,8 +58,8 @@ from stairs.descriptors import (
     S_NEXT,
     S_RECS,
     S_WIDTH,
+    VIRTUAL,
 )
-from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.by_address import opened
 from stairs.kernels.hashes import home
@@ -257,5 +260,11 @@ def open_push(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
 
 @inlined
 def is_strict(arena: Arena) -> bool:
-    """Return whether an arrival may be older than earlier ones, so that the event times of all components count."""
-    return arena.meta[M_GIVEN] >= -FOREVER or arena.meta[M_LATENESS] > 0
+    """Return whether the event times of all components of a result have to be compared.
+
+    They need not be where no tuple is older than one before it and each probe leaves out what is too old for its
+    arrival. Some walks leave out only what has left its window, so the watermark must not lag behind the arrivals.
+    """
+    meta = arena.meta
+    by_windows = meta[M_CHANGELOG] != 0 or (meta[M_MODE] != VIRTUAL and meta[M_MODE] != LOADING)
+    return meta[M_BEHIND] > 0 or (by_windows and meta[M_LAGS] != 0)

@@ -83,10 +83,12 @@ class Input(NamedTuple):
 
     words  int64[]                  words of the keys, per attribute (A_INPUT), row by row
     dead   uint8[]                  per attribute (A_DEAD), 1 = a key of the row is null, so the row cannot join
+    clock  int64[]                  per arrival, the watermark with it; empty without event times
     """
 
     words: Int64s
     dead: Bytes
+    clock: Int64s
 
 
 class Opening(NamedTuple):
@@ -108,12 +110,13 @@ class Batch(NamedTuple):
     """One push.
 
     order        uint8[arrivals]    the stream of each arrival
-    input, dead  `words` and `dead` of its Input
+    input, dead, clock  `words`, `dead` and `clock` of its Input
     """
 
     order: Bytes
     input: Int64s
     dead: Bytes
+    clock: Int64s
 
 
 class Walk(NamedTuple):

@@ -55,18 +55,27 @@ class Scratch:
     walk     arrays in which kernels walk, with the results that they found
     chunk    arrays in which the events of a chunk probe
     most     the most events of a chunk
+    timed    whether arrivals have event times
     described   what kernels read to find these arrays
     """
 
     def __init__(
-        self, n_streams: int, n_classes: int, n_comparisons: int, room: Room | None = None, most: int = CHUNK
+        self,
+        n_streams: int,
+        n_classes: int,
+        n_comparisons: int,
+        room: Room | None = None,
+        most: int = CHUNK,
+        timed: bool = False,
     ) -> None:
-        self.most = most
+        self.most, self._timed = most, timed
         self.described = Descriptions()
         self._streams = m = n_streams
         self._classes = n = n_classes
         room = room or Room()
-        self.input = Input(np.empty(room.words, np.int64), np.empty(room.rows, np.uint8))
+        self.input = Input(
+            np.empty(room.words, np.int64), np.empty(room.rows, np.uint8), np.empty(room.rows * timed, np.int64)
+        )
         self.walk = Walk(
             ids=np.empty(room.results * m, np.int32),
             signs=np.empty(room.signs, np.uint8),
@@ -110,7 +119,8 @@ class Scratch:
             # A chunk first: a push looks only at the room for marks.
             if len(self.chunk.places) < min(2 * rows, self.most):
                 self.chunk = self.chunk._replace(**_events(min(2 * rows, self.most)))
-            self.input = self.input._replace(dead=np.empty(2 * rows, np.uint8))
+            clock = np.empty(2 * rows * self._timed, np.int64)
+            self.input = self.input._replace(dead=np.empty(2 * rows, np.uint8), clock=clock)
 
     def grow_results(self, used: int, need: int, signed: bool) -> None:
         """Make room for `need` results, and for their signs if they are `signed`; the first `used` results stay.

@@ -86,13 +86,13 @@ def drained(asked: Asked, rows: dict[str, list[Row]], at: int) -> int | None:
     """Return the first position from which no row can be part of a result with a component before `at`."""
     everything = sorted((row for own in rows.values() for row in own), key=lambda row: row.position)
     for position in range(at, len(everything) + 1):
-        newest = max((row.t for row in everything[:position]), default=-1)
-        over = True
+        came = [[row.t for row in own if row.position < position] for own in rows.values()]
+        watermark, over = min(max(times, default=-1) for times in came), True
         for name, size in asked.windows.items():
             before = [row for row in rows[name] if row.position < at]
             since = [row for row in rows[name] if at <= row.position < position]
             if before:
-                over &= newest > max(row.t for row in before) + size if size >= 0 else len(since) >= -size
+                over &= watermark > max(row.t for row in before) + size if size >= 0 else len(since) >= -size
         if over:
             return position
     return None

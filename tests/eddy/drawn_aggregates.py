@@ -47,12 +47,13 @@ class Drawn:
         sizes = [draw(st.integers(1, 4)) if kind == "rows" else draw(st.sampled_from((0, 2, 5, 9))) for kind in own]
         self.ranged = "range" in own
         self.lateness = draw(st.sampled_from((0, 3))) if self.ranged else 0
+        watermark = draw(st.sampled_from(("slowest", "fastest"))) if self.ranged or windows else "slowest"
         time = "t" if self.ranged or windows or draw(st.booleans()) else None
         streams = [
             OracleStream(name, kind, size, time) for name, kind, size in zip(self.names, own, sizes, strict=True)
         ]
         pairs = [((a, "k"), (b, "k")) for a, b in zip(self.names, self.names[1:], strict=False)]
-        self.oracle = Oracle(OracleQuery(streams, pairs, self.lateness))
+        self.oracle = Oracle(OracleQuery(streams, pairs, self.lateness, watermark=watermark))
         self.timed = time is not None
         self.columns = [f"{name}.{column}" for name in self.names for column in SCHEMA.names]
         self.keys = draw(
@@ -71,6 +72,7 @@ class Drawn:
             [eddy.Stream(one.name, SCHEMA, window=makers[one.window](one.size), time=time) for one in streams],
             [f"{a}.k = {b}.k" for a, b in zip(self.names, self.names[1:], strict=False)],
             lateness=self.lateness,
+            watermark=watermark,
             group_by=self.keys,
             aggregates={"n": agg.count(), **{f"f{k}": given for k, (given, _) in enumerate(self.functions)}},
             having=pc.field("n") > 1 if have else None,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import eddy
 from eddy.fuzz.branch_oracle import BranchOracle, OracleBranch
 from eddy.fuzz.oracle import Comparison, OracleQuery, OracleStream
+from eddy.query.clock_rule import WatermarkOf
 
 NAMES = "RSTUVW"
 COLUMNS = ("a", "b", "t", "v", "p")
@@ -31,6 +32,8 @@ class Drawn:
         self.core, self.query_args = self._core(full)
         ranged = any(stream.window == "range" for stream in self.streams.values())
         self.lateness = draw(st.sampled_from((0, 0, 3))) if ranged else 0
+        self.watermark: WatermarkOf = draw(st.sampled_from(("slowest", "slowest", "fastest"))) if ranged else "slowest"
+        self.idle_after = draw(st.sampled_from((None, 2))) if ranged and self.watermark == "slowest" else None
         self.query = self._query()
 
     def _stream(self) -> OracleStream:
@@ -113,18 +116,24 @@ class Drawn:
 
     def _query(self) -> eddy.Query:
         streams, texts, branches = self.query_args
-        return eddy.Query(streams, texts, branches=branches, lateness=self.lateness)
+        return eddy.Query(streams, texts, branches=branches, **self.timing)
+
+    @property
+    def timing(self) -> dict[str, Any]:
+        """The options of the query that decide its watermark."""
+        return {"lateness": self.lateness, "watermark": self.watermark, "idle_after": self.idle_after}
 
     def oracles(self, changelog: bool) -> list[BranchOracle]:
         """Return the oracle; for a full outer join, also that of the rows of the second stream."""
-        found = [BranchOracle(self.core, changelog, self.lateness)]
+        timing = self.lateness, self.watermark, self.idle_after
+        found = [BranchOracle(self.core, changelog, *timing)]
         if self.full:
             (branch,) = self.core.branches
             turned = OracleQuery(self.core.query.streams, branch.query.equalities, comparisons=branch.query.comparisons)
             own = OracleQuery(branch.query.streams, ())
             found.append(
                 BranchOracle(
-                    OracleBranch(own, "core", [OracleBranch(turned, "anti")]), changelog, self.lateness, found[0].spans
+                    OracleBranch(own, "core", [OracleBranch(turned, "anti")]), changelog, *timing, found[0].spans
                 )
             )
         return found

@@ -30,5 +30,5 @@ def asked(*windows: Window, least: int | None = None) -> Asked:
 
 
 def case(*steps: Step, timed: bool = True, lateness: int = 0, streams: int = 2) -> EngineCase:
-    """Return a case of an engine whose streams have no windows of their own."""
-    return EngineCase(Sources((None,) * streams, timed, lateness), "eddy", steps)
+    """Return a case of an engine whose streams have no windows of their own; the stream that is ahead is the clock."""
+    return EngineCase(Sources((None,) * streams, timed, lateness, "fastest"), "eddy", steps)

@@ -40,7 +40,7 @@ def aggregated(one: Drawn, **groups: Any) -> eddy.Query:
         streams,
         texts,
         branches=branches,
-        lateness=one.lateness,
+        **one.timing,
         group_by={"a": "R.a"},
         aggregates={name: given for name, (given, _) in own.items()},
         **groups,
@@ -113,7 +113,7 @@ def test_a_changelog_adds_up_to_the_groups_of_the_rows_that_stand(one: Drawn, da
         streams,
         on,
         branches=branches,
-        lateness=one.lateness,
+        **one.timing,
         group_by={"a": "R.a"},
         aggregates={name: given for name, (given, _) in chosen.items()},
     )

@@ -268,7 +268,8 @@ def test_event_times_of_different_units_and_columns_of_every_kind() -> None:
     runtime.push({"R": left, "S": [{"k": "bb", "v": "1.5", "at": timedelta(0)}][:0]})
     right = pa.table({"k": ["bb", "a"], "v": ["15.0", "20.0"], "at": [59_999, 61_000]})
     wanted = pa.schema([("k", pa.string()), ("v", pa.decimal128(5, 1)), ("at", pa.timestamp("ms"))])
-    found = runtime.push({"S": right.cast(wanted)})
+    ended = pa.table({"k": ["c"], "at": [61]}).cast(left.schema)
+    found = runtime.push({"R": ended, "S": right.cast(wanted)})
     assert found.schema == query.output_schema
     (row,) = found.to_pylist()
     assert (row["key"], row["large"], str(row["v"]), row["views"]) == ("bb", True, "15.0", "bb")

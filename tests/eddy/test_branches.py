@@ -330,7 +330,8 @@ def test_a_row_waits_for_the_longest_of_the_branches_of_its_branch() -> None:
         eddy.Branch([u], ["S.a = U.a", "U.t between R.t and R.t + 3"], "left"),
     ]
     on = ["R.a = S.a", "S.t between R.t and R.t + 4"]
-    rt = eddy.Runtime(eddy.Query([r], branches=[eddy.Branch([s], on, "left", below)]), ids_only=True)
+    query = eddy.Query([r], branches=[eddy.Branch([s], on, "left", below)], watermark="fastest")
+    rt = eddy.Runtime(query, ids_only=True)
     rt.push({"R": [{"a": 1, "t": 0}, {"a": 2, "t": 0}]})
     assert rt.push({"S": [{"a": 1, "t": 4}]}).num_rows == 0
     assert rt.push({"T": [{"a": 1, "t": 9}]}).to_pylist() == [{"R": 0, "S": 0, "T": 0, "U": None}]
@@ -341,7 +342,8 @@ def test_a_match_waits_no_longer_than_for_its_first_component_to_leave() -> None
     r, q, s = map(timed, "RQS")
     on = ["R.a = S.a", "S.t between R.t and R.t + 2", "S.t between Q.t and Q.t + 50"]
     core = ["R.a = Q.a", "Q.t between R.t and R.t + 5"]
-    rt = eddy.Runtime(eddy.Query([r, q], core, branches=[eddy.Branch([s], on, "anti")]), ids_only=True)
+    query = eddy.Query([r, q], core, branches=[eddy.Branch([s], on, "anti")], watermark="fastest")
+    rt = eddy.Runtime(query, ids_only=True)
     rt.push({"R": [{"a": 1, "t": 0}]})
     assert rt.push({"Q": [{"a": 1, "t": 2}]}).num_rows == 0
     assert rt.push({"Q": [{"a": 5, "t": 3}]}).to_pylist() == [{"R": 0, "Q": 0}]

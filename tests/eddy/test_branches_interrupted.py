@@ -32,7 +32,9 @@ def make_query(switch: Switch) -> eddy.Query:
     r, s, t, u, v = (eddy.Stream(name, SCHEMA, window=eddy.Range(6), time="t") for name in "RSTUV")
     inner = eddy.Branch([v], ["V.a = T.a"], "left")
     branches = [eddy.Branch([t], ["T.a = R.a"], "left", [inner]), eddy.Branch([u], ["U.a = S.a"], "anti")]
-    return eddy.Query([r, s], ["R.a = S.a"], branches=branches, lateness=2, where=eddy.Predicate(switch, ["R.a"]))
+    return eddy.Query(
+        [r, s], ["R.a = S.a"], branches=branches, lateness=2, idle_after=2, where=eddy.Predicate(switch, ["R.a"])
+    )
 
 
 def rows(draw: random.Random, clock: int) -> dict[str, Any]:

@@ -131,12 +131,18 @@ def test_what_cannot_be_compared_is_refused(predicate: str, kind: pa.DataType, m
     assert message in str(caught.value)
 
 
-def test_an_amount_without_a_unit_counts_the_unit_of_both_columns() -> None:
-    one = pair((pa.timestamp("s"), pa.timestamp("s")), "R.x <= S.x + 90")
-    assert one.comparisons[0].high is None
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("ns", "UTC"), pa.duration("ms"), pa.time64("us")])
+def test_a_number_without_a_unit_is_not_added_to_times(kind: pa.DataType) -> None:
+    for predicate in ("R.x <= S.x + 90", "R.x + 90 <= S.x", "R.x between S.x and S.x + 90"):
+        with pytest.raises(eddy.QueryError, match=r"the number 90 has no unit, .* as in '90 s' or '90 min'"):
+            pair((kind, kind), predicate)
+    assert pair((kind, kind), "R.x <= S.x + 90 s").comparisons != pair((kind, kind), "R.x <= S.x").comparisons
+    assert pair((kind, kind), "R.x <= S.x + 0").comparisons[0].low == 0
+
+
+def test_a_number_counts_days_of_dates() -> None:
+    one = pair((pa.date32(), pa.date32()), "R.x <= S.x + 90")
     assert (one.comparisons[0].left, one.comparisons[0].low) == (("S", "x"), -90)
-    with pytest.raises(eddy.QueryError, match="different units of time"):
-        pair((pa.timestamp("s"), pa.timestamp("ms")), "R.x <= S.x + 90")
 
 
 def test_all_ways_to_write_a_comparison_are_equal() -> None:

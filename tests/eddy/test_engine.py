@@ -95,11 +95,11 @@ def test_a_warm_start_over_another_join_graph_finds_the_rows_that_any_query_need
 def test_late_rows_arrive_for_no_query() -> None:
     engine = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in ("R", "S")], lateness=2)
     engine.start("q", Asked({"R": 50, "S": 50}).query())
-    engine.push({"R": [{"k": 1, "t": 10, "x": 0}]})
+    engine.push({"R": [{"k": 1, "t": 10, "x": 0}], "S": [{"k": 2, "t": 10, "x": 9}]})
     out = engine.push({"S": [{"k": 1, "t": 7, "x": 1}, {"k": 1, "t": 8, "x": 2}]})["q"]
     assert out.to_pylist() == [{"R": 0, "S": 2}]
     assert engine.late_counts == {"R": 0, "S": 1}
-    assert engine.position == 2
+    assert engine.position == 3
 
 
 # Refusals

@@ -29,6 +29,7 @@ from eddy import (
     agg,
 )
 from eddy.fuzz.aggregate_oracle import TIME, OracleAggregate, OracleWindow, windowed
+from eddy.fuzz.oracle import OracleClock
 from eddy.queries.changes import CHANGES
 
 ROWS = pa.schema([("k", pa.int64()), ("g", pa.string()), ("x", pa.int64()), ("t", pa.int64())])
@@ -67,10 +68,10 @@ class Asked:
 
 @dataclass
 class Case:
-    """Rows in order of arrival (stream, row), the lateness, and what happens: a change of a kind, then a stop."""
+    """Rows in order of arrival (stream, row), the options of the clock, and what happens: a change, then a stop."""
 
     rows: list[tuple[str, dict[str, Any]]]
-    lateness: int
+    timing: dict[str, Any]
     asked: tuple[Asked, Asked]
     how: str
     start: int
@@ -81,13 +82,17 @@ class Case:
 def drawn(seed: int) -> Case:
     """Return a random case."""
     rng = random.Random(seed)
-    lateness = rng.choice((0, 0, 3))
+    lateness, of = rng.choice((0, 0, 3)), rng.choice(("slowest", "fastest"))
+    timing = {"lateness": lateness, "watermark": of}
+    timing["idle_after"] = rng.choice((None, 6)) if of == "slowest" else None
+    lag = rng.choice((0, 0, 5)) if of == "slowest" else 0
     clock, rows = 0, []
     for _ in range(rng.randint(15, 45)):
         clock += rng.choice((0, 1, 1, 2, 6))
         row = {"k": rng.randint(0, 2), "g": rng.choice(("a", "b")), "x": rng.choice((1, 2, None))}
         late = rng.randint(0, lateness + 1) if lateness else 0
-        rows.append((rng.choice("RS"), {**row, "t": clock - late}))
+        name = rng.choice("RS")
+        rows.append((name, {**row, "t": clock - late - lag * (name == "S")}))
     joins = rng.random() < 0.7
 
     def asked() -> Asked:
@@ -101,23 +106,27 @@ def drawn(seed: int) -> Case:
     # A stop that is given while a version waits for its start keeps it from starting.
     waits = CHANGES[how].waits
     stop = rng.choice(("immediate", "drain")), END if waits else rng.randint(change, len(rows))
-    return Case(rows, lateness, (asked(), asked()), how, start, change, stop)
+    return Case(rows, timing, (asked(), asked()), how, start, change, stop)
 
 
 class Reference:
     """The arrivals of a case, and by definition the windows of a version."""
 
     def __init__(self, case: Case) -> None:
-        self.lateness = case.lateness
+        timing = case.timing
+        clock = OracleClock(dict.fromkeys("RS", timing["lateness"]), timing["watermark"], timing["idle_after"])
         self.places: list[tuple[str, dict[str, Any]]] = []
         self.clock = [-END]
         """By position the greatest event time before it."""
+        self.marks = [-END]
+        """By position the watermark before it."""
         self.pushed: list[int] = []
         """The arrivals before each row."""
         for name, row in case.rows:
             self.pushed.append(len(self.places))
-            if row["t"] >= self.clock[-1] - case.lateness:
+            if not clock.tick(name, row["t"]):
                 self.places.append((name, row))
+                self.marks.append(-END if clock.now is None else clock.now)
                 self.clock.append(max(self.clock[-1], row["t"]))
 
     def before(self, position: int) -> int:
@@ -126,7 +135,7 @@ class Reference:
 
     def passed(self, time: int, behind: int) -> int:
         """Return the arrival with which the watermark has passed a time; END = none."""
-        return next((p for p in range(len(self.places)) if self.clock[p + 1] - behind >= time), END)
+        return next((p for p in range(len(self.places)) if self.marks[p + 1] - behind >= time), END)
 
     def results(self, asked: Asked, start: int, warm: bool) -> list[dict[str, Any]]:
         """Return the results of rows from a position on; if warm, those whose last row is such a row."""
@@ -147,7 +156,7 @@ class Reference:
         self, asked: Asked, start: int, warm: bool, stop: int, drain: int
     ) -> tuple[list[tuple[int, tuple[Any, ...]]], int]:
         """Return the rows of groups with the arrival of each, and the position from which the version has ended."""
-        behind = self.lateness + (asked.span if asked.of_r and asked.joins else 0)
+        behind = asked.span if asked.of_r and asked.joins else 0
         functions = [OracleAggregate("count"), OracleAggregate("sum", "x"), OracleAggregate("count_distinct", "x")]
         all_ = windowed(self.results(asked, start, warm), ["g"], functions, asked.window)
         until = self.before(drain) if drain < END else END
@@ -192,7 +201,7 @@ def wanted(case: Case, reference: Reference) -> list[tuple[float, tuple[Any, ...
 def run(case: Case, reference: Reference, cuts: Sequence[int], share: bool) -> list[Counter[tuple[Any, ...]]]:
     """Return what each push gives; a push ends before each of the rows in `cuts`."""
     streams = [Stream(name, ROWS, time="t", window=Range(10_000)) for name in ("R", "S")]
-    engine = Engine(streams, lateness=case.lateness, share=share)
+    engine = Engine(streams, share=share, **case.timing)
     old, new = (one.query() for one in case.asked)
     if share:
         other = Query([Stream(name, ROWS, time="t", window=Range(3)) for name in ("R", "S")], ["R.x = S.x"])
@@ -255,12 +264,14 @@ def test_a_push_that_fails_changes_no_group() -> None:
     engine.push({"R": [{**one, "t": 1}], "S": [{**one, "t": 2}]})
     for _ in range(2):
         with pytest.raises(InputError, match="two"):
-            engine.push({"R": [{**one, "t": 3}], "S": [{**one, "t": 6}]})
+            engine.push({"R": [{**one, "t": 3}, {**one, "k": 9, "t": 6}], "S": [{**one, "t": 6}]})
         assert engine.position == 2
         engine.check()
     engine["fragile"].stop()
     engine.push({"S": [{**one, "t": 4}]})
-    assert engine.push({"S": [{**one, "t": 20}]})["sound"].column("n").to_pylist() == [2]
+    assert engine.push({"R": [{**one, "k": 9, "t": 20}], "S": [{**one, "t": 20}]})["sound"].column("n").to_pylist() == [
+        2
+    ]
 
 
 def test_early_results_are_those_of_open_windows_of_each_version() -> None:
@@ -269,9 +280,9 @@ def test_early_results_are_those_of_open_windows_of_each_version() -> None:
     running = engine.start("q", query)
     assert running.groups().num_rows == 0
     one = {"k": 1, "g": "a", "x": 1}
-    engine.push({"R": [{**one, "t": 1}, {**one, "t": 12}]})
+    engine.push({"R": [{**one, "t": 1}, {**one, "t": 12}], "S": [{**one, "t": 12}]})
     running.change(Asked(5, OracleWindow(5, 5), False, False, 0).query(), "drain-stream")
-    engine.push({"R": [{**one, "t": 14}, {**one, "t": 16}]})
+    engine.push({"R": [{**one, "t": 14}, {**one, "t": 16}], "S": [{**one, "t": 16}]})
     found = [(row["window_start"], row["window_end"], row["n"]) for row in running.groups().to_pylist()]
     assert found == [(10, 20, 3), (15, 20, 1)]
     plain = Query([Stream(name, ROWS, time="t", window=Range(5)) for name in ("R", "S")], ["R.k = S.k"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -244,7 +245,10 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), (VALUE, pa.int
 
 def two_streams(**more: Any) -> eddy.Query:
     return eddy.Query(
-        streams=[eddy.Stream(name, SCHEMA, window=eddy.Range(10), time="t") for name in ("left", "right")],
+        streams=[
+            eddy.Stream(name, SCHEMA, window=eddy.Range(timedelta(microseconds=10)), time="t")
+            for name in ("left", "right")
+        ],
         on=["left.k = right.k"],
         **more,
     )
@@ -344,7 +348,8 @@ def test_a_null_event_time_matters_only_where_times_do() -> None:
 
 def test_a_rejected_row_needs_no_event_time() -> None:
     keep = pc.field(VALUE) > 0
-    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(5), time="t", filter=keep) for name in ("left", "right")]
+    window = eddy.Range(timedelta(microseconds=5))
+    streams = [eddy.Stream(name, SCHEMA, window=window, time="t", filter=keep) for name in ("left", "right")]
     runtime = eddy.Runtime(eddy.Query(streams=streams, on=["left.k = right.k"]))
     assert runtime.push({"left": rows(1, time=None, value=0), "right": rows(1)}, [0, 1]).num_rows == 0
     assert runtime.push({"left": rows(1)}).num_rows == 1

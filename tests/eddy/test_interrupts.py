@@ -327,6 +327,7 @@ def test_an_exception_at_each_line_of_late(kind: str) -> None:
     query = eddy.Query(streams, on) if kind == "inner" else eddy.Query(streams[:1], branches=left)
     runtime, seen, quiet = eddy.Runtime(query), Seen(), 0
     returned: list[int] = []
+    runtime.push({"S": [{"k": 0, "t": 10_000}]})
     for number in count():
         runtime.push({"R": [{"k": 1, "t": 10_000}, {"k": number, "t": 1}]}, [0, 0])
         found = traced(runtime.late, seen)

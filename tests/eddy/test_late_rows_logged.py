@@ -27,10 +27,16 @@ from tests.eddy.late_streams import Taker, messages, rows, two_streams
             timedelta(minutes=1),
             datetime(2024, 3, 1, 12),
             datetime(2024, 3, 1, 10, 57, 57),
-            ["1 hour 2 minutes older", "lateness is 1 minute;", "lateness=timedelta(seconds=3723)"],
+            ["1 hour 1 minute older", "lateness is 1 minute;", "lateness=timedelta(seconds=3723)"],
         ),
-        (pa.date32(), timedelta(days=2), datetime(2024, 3, 9), datetime(2024, 3, 1), ["8 days", "2 days", "(days=8)"]),
-        (None, 5, 1000, 990, ["10 ticks older", "lateness is 5 ticks", "Query(…, lateness=10)"]),
+        (
+            pa.date32(),
+            timedelta(days=2),
+            datetime(2024, 3, 9),
+            datetime(2024, 3, 1),
+            ["6 days older", "2 days", "days=8"],
+        ),
+        (None, 5, 1000, 990, ["5 ticks older", "lateness is 5 ticks", "Query(…, lateness=10)"]),
     ],
     ids=["microseconds", "nanoseconds", "days", "integers"],
 )
@@ -44,7 +50,7 @@ def test_the_first_late_row_is_told_with_what_would_have_let_it_in(
         runtime = eddy.Runtime(query)
         runtime.push({"S": rows(newest, schema=schema)})
         assert messages(caplog) == []
-        # The message is about the first late row and the greatest time before it.
+        # The message is about the first late row and the watermark with it.
         runtime.push({"R": rows(newest, late, schema=schema)}, [0, 0])
         return runtime
 
@@ -67,7 +73,7 @@ def test_with_a_watermark_that_is_given_the_message_speaks_of_it(caplog: pytest.
     runtime.push({"R": rows(5, 80)}, [0, 0], watermark=50)
     runtime.push({"R": rows(70, 43)}, [0, 0], watermark=60)
     (told,) = messages(caplog)
-    assert "7 ticks older than the watermark passed" in told
+    assert "7 ticks older than the watermark before its push" in told
     assert "only counted" in told
     assert "lateness" not in told
 

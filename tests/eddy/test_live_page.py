@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -116,7 +117,7 @@ def test_events_come_while_rows_are_pushed(runtime: eddy.Runtime, server: Server
 def test_an_engine_is_served(server: Server) -> None:
     schema = pa.schema([("k", pa.int64()), ("at", pa.timestamp("s"))])
     engine = eddy.Engine([eddy.Stream(name, schema, time="at") for name in "RS"])
-    streams = [eddy.Stream(name, schema, window=eddy.Range(9), time="at") for name in "RS"]
+    streams = [eddy.Stream(name, schema, window=eddy.Range(timedelta(seconds=9)), time="at") for name in "RS"]
     query = engine.start("pairs", eddy.Query(streams, ["R.k = S.k"]))
     with eddy.serve(engine, 0, every=EVERY) as other:
         assert other.port != server.port
@@ -128,7 +129,7 @@ def test_an_engine_is_served(server: Server) -> None:
     assert tables["Queries"][0][:5] == ["pairs", "stopped", 0, 0, 1]
     assert [row[3] for row in tables["Control elements, newest first"]] == ["immediate stop", "fresh start"]
     (watermark,) = [one for one in sheet["figures"] if one["name"] == "watermark_timestamp_seconds"]
-    assert (watermark["value"], watermark["shown"]) == (86_401, "1970-01-02 00:00:01")
+    assert (watermark["value"], watermark["shown"]) == (86_400, "1970-01-02 00:00:00")
     with pytest.raises(eddy.InputError, match=r"an eddy\.Runtime or eddy\.Engine is served, not RunningQuery"):
         eddy.serve(query, 0)  # type: ignore[arg-type]
 
@@ -260,7 +261,8 @@ def test_prometheus_reads_the_figures(runtime: eddy.Runtime, server: Server) -> 
 )
 def test_the_watermark_has_a_unit(kind: pa.DataType, name: str, shown: float) -> None:
     schema = pa.schema([("k", pa.int64()), ("at", kind)])
-    streams = [eddy.Stream(name, schema, window=eddy.Range(9), time="at") for name in "RS"]
+    window = eddy.Range(timedelta(seconds=9) if pa.types.is_timestamp(kind) else 9)
+    streams = [eddy.Stream(name, schema, window=window, time="at") for name in "RS"]
     runtime = eddy.Runtime(eddy.Query(streams, ["R.k = S.k"]))
     rows = pa.record_batch({"k": [1], "at": pa.array([1500], kind)})
     runtime.push({"R": rows, "S": rows})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -121,7 +122,8 @@ def _runtime(kind: pa.DataType, role: str) -> eddy.Runtime:
     schema = pa.schema({"k": pa.int64(), "v": pa.int64(), "x": kind})
     keep = pc.field("x").is_valid() if role == "filter" else None
     time = "x" if role == "time" else None
-    window = eddy.Range(10**9) if role == "time" else eddy.Rows(50)
+    long = timedelta(seconds=1000) if pa.types.is_timestamp(kind) else 10**9
+    window = eddy.Range(long) if role == "time" else eddy.Rows(50)
     streams = [eddy.Stream(name, schema, window=window, time=time, filter=keep) for name in "RS"]
     on = {"key": ["R.x = S.x"], "key of two columns": ["R.k = S.k", "R.x = S.x"]}.get(role, ["R.k = S.k"])
     groups: dict[str, Any] = {"group_by": ["R.x"], "aggregates": {"n": agg.count()}} if role == "group" else {}

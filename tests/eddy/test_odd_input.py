@@ -201,7 +201,7 @@ def test_times_out_of_reach_are_refused_with_the_years_that_are_not(
         streams = [eddy.Stream(name, schema) for name in "RS"]
         runtime = eddy.Runtime(eddy.Query(streams, ["R.a = S.a", "R.t < S.t"]))
     else:
-        runtime = eddy.Runtime(query(schema, eddy.Range(10)))
+        runtime = eddy.Runtime(query(schema, eddy.Range(timedelta(seconds=10))))
     before = runtime.snapshot()
     times = pa.array(np.array(["2000-01-01", time], f"datetime64[{kind}]"), pa.timestamp(kind))
     with pytest.raises(eddy.InputError, match=rf"stream R, column t: .*{said}"):

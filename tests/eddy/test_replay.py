@@ -83,10 +83,10 @@ def test_ways_that_were_asked_for(files: list[str]) -> None:
 
 def test_a_query_in_a_file(files: list[str], tmp_path: Path) -> None:
     (tmp_path / "asked.py").write_text(
-        "import pyarrow as pa\nfrom eddy import Branch, Query, Range, Stream\n"
+        "from datetime import timedelta\nimport pyarrow as pa\nfrom eddy import Branch, Query, Range, Stream\n"
         "at = pa.timestamp('s')\n"
-        "R = Stream('R', pa.schema([('k', pa.int64()), ('at', at)]), window=Range(5), time='at')\n"
-        "S = Stream('S', pa.schema([('k', pa.int64()), ('at', at)]), window=Range(5), time='at')\n"
+        "R = Stream('R', pa.schema([('k', pa.int64()), ('at', at)]), window=Range(timedelta(seconds=5)), time='at')\n"
+        "S = Stream('S', pa.schema([('k', pa.int64()), ('at', at)]), window=Range(timedelta(seconds=5)), time='at')\n"
         "query = Query([R], branches=[Branch([S], ['R.k = S.k'], 'anti')])\n"
     )
     found = replay(*files[:2], "--query", str(tmp_path / "asked.py"))

@@ -234,7 +234,8 @@ def test_a_restored_runtime_does_not_keep_the_snapshot() -> None:
     query = Query([Stream(name, schema, window=Range(5), time="t") for name in "RS"], ["R.k = S.k"])
     runtime = Runtime(query)
     for t in (9, 1):
-        runtime.push({"R": pa.record_batch({"k": [1], "s": ["x"], "l": [[1, 2]], "t": [t]}, schema=schema)})
+        row = pa.record_batch({"k": [1], "s": ["x"], "l": [[1, 2]], "t": [t]}, schema=schema)
+        runtime.push({"R": row, "S": row})
     saved = runtime.snapshot()
     references = sys.getrefcount(saved)
     again = Runtime.restore(saved, query)

@@ -109,7 +109,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
     "a time in the future": (
         "changelog",
         lambda _, contents: ints(contents, "stream 1 values 0", "<i8", lambda times: times.__setitem__(0, 1 << 60)),
-        "stream S has event times beyond the watermark",
+        "stream S has event times beyond its newest one",
     ),
     "a string of the payload": (
         "where",

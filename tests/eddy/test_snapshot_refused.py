@@ -203,7 +203,7 @@ def test_the_same_query_written_otherwise_is_the_same() -> None:
     metadata = SCHEMA.with_metadata({"made": "elsewhere"})
     same = make_query(
         schema=metadata,
-        window=Range(5000),
+        window=Range(timedelta(minutes=1) - timedelta(seconds=55)),
         predicates=("(S.a, S.b) = (R.a, R.b)",),
         lateness=timedelta(milliseconds=2000),
     )

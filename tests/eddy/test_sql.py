@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -324,7 +325,7 @@ def test_groups_windows_and_having() -> None:
     rows = {"a": [{"k": 1, "s": "x", "at": 0}, {"k": 2, "s": "y", "at": 1}]}
     rows["b"] = [{"k": 1, "v": v, "at": v} for v in (1, 2, 6)] + [{"k": 2, "v": 1, "at": 2}]
     assert runtime.push(full(rows)).num_rows == 0
-    (found,) = runtime.push(full({"a": [{"k": 9, "at": 200}]})).to_pylist()
+    (found,) = runtime.push(full({"a": [{"k": 9, "at": 200}], "b": [{"k": 8, "at": 200}]})).to_pylist()
     assert (found["s"], found["n"], found["mean"]) == ("x", 3, 3.0)
 
 
@@ -420,8 +421,8 @@ def test_a_constant_group_column_prints_as_its_place_in_the_select_list() -> Non
 
 
 def test_a_query_made_in_python_prints_itself() -> None:
-    windows = [Stream(name, SCHEMA, window=Range(60), time="at") for name in "ab"]
-    query = Query(windows, ["(a.k, a.v) = (b.k, b.v)", "b.at <= a.at + 30"], select=["a.k", "b.s"])
+    windows = [Stream(name, SCHEMA, window=Range(timedelta(minutes=1)), time="at") for name in "ab"]
+    query = Query(windows, ["(a.k, a.v) = (b.k, b.v)", "b.at <= a.at + 30 s"], select=["a.k", "b.s"])
     text = query.sql()
     assert text.endswith("FROM a JOIN b ON a.k = b.k AND a.v = b.v AND b.at <= a.at + INTERVAL '30' SECOND")
     assert query_text(sql(text, windows)) == query_text(query)

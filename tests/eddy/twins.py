@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import eddy
+from eddy.query.clock_rule import WatermarkOf
 from stairs.descriptors import C_NEXT
 from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes
 
@@ -19,7 +20,8 @@ A, B, C = "((R S) T) U", "((S T) R) U", "((S T) U) R"
 
 
 def query(columns: Sequence[str], window: str = "rows", size: int = 100, lateness: int = 0, **sizes: int) -> Case:
-    """Return a query over R, S, T, … by the names of their key columns: "ab" has a and b. Equal names join."""
+    """Return a query over R, S, T, … by the names of their key columns: "ab" has a and b. Equal names join. The
+    stream that is ahead is the clock."""
     timed = window == "range"
     streams, predicates = [], []
     last: dict[str, str] = {}
@@ -30,7 +32,8 @@ def query(columns: Sequence[str], window: str = "rows", size: int = 100, latenes
             if column in last:
                 predicates.append((((last[column], column), (name, column)),))
             last[column] = name
-    return Case(tuple(streams), tuple(predicates), lateness=lateness)
+    watermark: WatermarkOf = "fastest" if timed else "slowest"
+    return Case(tuple(streams), tuple(predicates), lateness=lateness, watermark=watermark)
 
 
 ONE_CLASS = query(["a"] * 4)

@@ -16,7 +16,8 @@ import numpy as np
 from jisc.plan.routes import compile_routes
 from jisc.plan.tree import Tree, default_plan
 from stairs.bytes_directory import BytesDirectory
-from stairs.descriptors import A_COLUMN, M_WATERMARK, S_BASE, S_LO, S_NEXT
+from stairs.clock_reading import ClockReading
+from stairs.descriptors import A_COLUMN, M_BEHIND, M_NEWEST, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.byte_strings import B_FREE, B_NEXT
 from stairs.kernels.marks import newest_of
@@ -47,19 +48,26 @@ def range_window(span: int) -> Window:
     return Window(WindowKind.RANGE, span)
 
 
-def one_class(windows: Sequence[Window], width: int = 1, texts: tuple[int, ...] = ()) -> JoinGraph:
+@dataclass(frozen=True)
+class TimedGraph(JoinGraph):
+    """A join whose watermark is the greatest event time minus a lateness."""
+
+    lateness: int = 0
+
+
+def one_class(windows: Sequence[Window], width: int = 1, texts: tuple[int, ...] = ()) -> TimedGraph:
     """Return a join of streams R, S, … on one class."""
     names = tuple("RSTUVWXYZ"[: len(windows)])
     timed = any(window.kind == WindowKind.RANGE for window in windows)
-    return JoinGraph(names, tuple(windows), ((0,),) * len(windows), (width,), (texts,), timed)
+    return TimedGraph(names, tuple(windows), ((0,),) * len(windows), (width,), (texts,), timed)
 
 
-def chain(windows: Sequence[Window], timed: bool = False, lateness: int = 0) -> JoinGraph:
+def chain(windows: Sequence[Window], timed: bool = False, lateness: int = 0) -> TimedGraph:
     """Return a join of streams R(0), S(0, 1), T(1, 2), …: neighbours share a class; keys of class 1 have two words."""
     n = len(windows)
     attributes = tuple(tuple(c for c in (i - 1, i) if 0 <= c < n - 1) for i in range(n))
     widths = tuple(2 if c == 1 else 1 for c in range(n - 1))
-    return JoinGraph(tuple("RSTUVWXYZ"[:n]), tuple(windows), attributes, widths, timed=timed, lateness=lateness)
+    return TimedGraph(tuple("RSTUVWXYZ"[:n]), tuple(windows), attributes, widths, timed=timed, lateness=lateness)
 
 
 @dataclass
@@ -97,8 +105,8 @@ class Driver:
                 times = np.array([row.time for row in own], np.int64)
                 modules.set_values(i, 0, times, modules.ring_slices(i, len(own)))
         order = np.array([row.stream for row in rows], np.uint8)
-        if watermark is not None:
-            modules.give(watermark, rising=False)
+        if graph.timed:
+            modules.read_clock(self._reading(rows, watermark))
         for stop in stops:
             modules.run(self.routes, order, count_only, stop=stop)
         if self.store is None:
@@ -114,6 +122,18 @@ class Driver:
         found = self.walk(rows, watermark=watermark, stops=stops)
         self.modules.commit()
         return found
+
+    def _reading(self, rows: Sequence[Row], given: int | None) -> ClockReading:
+        """Return the time of a push: the watermark follows the greatest event time, or is given."""
+        lateness = self.graph.lateness if isinstance(self.graph, TimedGraph) else 0
+        before, newest, behind = self.modules.meta[[M_WATERMARK, M_NEWEST, M_BEHIND]].tolist()
+        greatest, marks = newest, []
+        for row in rows:
+            behind, greatest = max(behind, greatest - row.time), max(greatest, row.time)
+            marks.append(before if given is not None else greatest - lateness)
+        after = given if given is not None else marks[-1] if marks else before
+        lags = bool(lateness) or given is not None or before != newest
+        return ClockReading(np.array(marks, np.int64), before, after, newest, behind, lags)
 
     def _write_words(self, i: int, c: int, keys: list[Key]) -> None:
         width = self.graph.widths[c]

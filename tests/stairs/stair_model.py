@@ -28,7 +28,7 @@ from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.kernels.promotion import promote as promote_key
 from stairs.stair import NewState, Stair
 from stairs.store import StairStore
-from tests.stairs.driver import Driver, Key, Row, key_ids
+from tests.stairs.driver import Driver, Key, Row, TimedGraph, key_ids
 from tests.stairs.promotion import compile_states
 
 Composite = tuple[int, ...]
@@ -46,6 +46,7 @@ class Windows:
     def __post_init__(self) -> None:
         self.arrived = [[] for _ in self.graph.names]
         self.low = [0] * self.graph.n_streams
+        self.lateness = self.graph.lateness if isinstance(self.graph, TimedGraph) else 0
 
     def take(self, rows: Sequence[Row]) -> None:
         """Let rows arrive; a RANGE window loses tuples from its front while they are too old."""
@@ -57,7 +58,7 @@ class Windows:
             if window.kind == WindowKind.ROWS:
                 self.low[i] = max(0, len(own) - window.size)
             elif window.kind == WindowKind.RANGE:
-                horizon = self.newest - self.graph.lateness - window.size
+                horizon = self.newest - self.lateness - window.size
                 while self.low[i] < len(own) and own[self.low[i]].time < horizon:
                     self.low[i] += 1
 

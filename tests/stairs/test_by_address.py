@@ -31,7 +31,9 @@ def add_up(chunk_at: int, input_at: int, order: np.ndarray) -> int:
 def test_a_kernel_finds_the_arrays_of_the_newest_tuple() -> None:
     chunk, known, order = Scratch(3, 1, 0).chunk, Descriptions(), np.array([5, 6, 7], np.uint8)
     chunk.levels[1, 2, 3], chunk.streams[2, 1], chunk.owners[4] = 40, 3, 2
-    one, other = Input(np.arange(2), np.ones(1, np.uint8)), Input(np.arange(8, 12), np.full(1, 9, np.uint8))
+    clock = np.zeros(1, np.int64)
+    one = Input(np.arange(2), np.ones(1, np.uint8), clock)
+    other = Input(np.arange(8, 12), np.full(1, 9, np.uint8), clock)
     own = 3000 + 40 + 3 + 2
     assert add_up(known.address(chunk), known.address(one), order) == own + 20_000 + 1 + 1 + 7
     assert known.address(chunk) == known.address(chunk)
@@ -46,7 +48,7 @@ def test_a_kernel_finds_the_arrays_of_the_newest_tuple() -> None:
 )
 def test_an_array_of_another_kind_has_no_address(words: np.ndarray) -> None:
     with pytest.raises(TypeError, match="words of a Input is no writable array"):
-        Description(Input(words, np.zeros(1, np.uint8)))
+        Description(Input(words, np.zeros(1, np.uint8), np.zeros(1, np.int64)))
 
 
 def test_annotations_may_be_aliases() -> None:

@@ -24,6 +24,7 @@ from tests.stairs.driver import (
     Key,
     Model,
     Row,
+    TimedGraph,
     chain,
     count_strings,
     live_parts,
@@ -47,7 +48,7 @@ GRAPHS: dict[str, JoinGraph] = {
 
 
 @pytest.fixture(params=GRAPHS)
-def graph(request: pytest.FixtureRequest) -> JoinGraph:
+def graph(request: pytest.FixtureRequest) -> TimedGraph:
     return GRAPHS[request.param]
 
 
@@ -61,12 +62,12 @@ def small_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stairs.memory.segments, "LEAST_RESERVED", 64)
 
 
-def key_maker(graph: JoinGraph, c: int) -> Callable[[int], Key]:
+def key_maker(graph: TimedGraph, c: int) -> Callable[[int], Key]:
     texts = graph.texts[c] if graph.texts else ()
     return lambda k: tuple(b"key %d" % k if word in texts else k * (word + 1) for word in range(graph.widths[c]))
 
 
-def arrivals(graph: JoinGraph, seed: int, count: int, kinds: int, drift: int = 0, start: int = 0) -> list[Row]:
+def arrivals(graph: TimedGraph, seed: int, count: int, kinds: int, drift: int = 0, start: int = 0) -> list[Row]:
     """Return seeded arrivals, some without keys; with `drift` all keys increase by one every `drift` arrivals."""
     rng = random.Random(seed)
     made = []
@@ -83,7 +84,7 @@ def pushes(rows: list[Row], size: int) -> list[list[Row]]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 200])
-def test_results_are_those_of_the_model_while_rooms_grow(graph: JoinGraph, size: int, small_rooms: None) -> None:
+def test_results_are_those_of_the_model_while_rooms_grow(graph: TimedGraph, size: int, small_rooms: None) -> None:
     driver, model = Driver(graph), Model(graph)
     for push in pushes(arrivals(graph, seed=5, count=200, kinds=5, drift=20), size):
         assert Counter(driver.push(push)) == Counter(model.push(push))
@@ -103,7 +104,7 @@ def test_growth_in_mid_push_happens(small_rooms: None) -> None:
     driver.modules.check()
 
 
-def test_counting_gives_as_many(graph: JoinGraph, small_rooms: None) -> None:
+def test_counting_gives_as_many(graph: TimedGraph, small_rooms: None) -> None:
     first, second = Driver(graph), Driver(graph)
     for push in pushes(arrivals(graph, seed=8, count=120, kinds=3), 40):
         counted = len(first.walk(push, count_only=True))
@@ -136,7 +137,7 @@ def test_undo_restores_exactly(data: st.DataObject) -> None:
     assert counts[0] == counts[1]
 
 
-def test_undo_when_rooms_have_grown_in_between(graph: JoinGraph, small_rooms: None) -> None:
+def test_undo_when_rooms_have_grown_in_between(graph: TimedGraph, small_rooms: None) -> None:
     driver = Driver(graph)
     driver.push(arrivals(graph, seed=1, count=10, kinds=3))
     before = live_parts(driver.modules)
@@ -164,9 +165,9 @@ def test_undo_gives_new_keys_and_strings_back() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 50])
-def test_renumbering_changes_no_result(graph: JoinGraph, size: int) -> None:
+def test_renumbering_changes_no_result(graph: TimedGraph, size: int) -> None:
     if UNBOUNDED in graph.windows:
-        graph = JoinGraph(
+        graph = TimedGraph(
             graph.names, tuple(rows_window(7) for _ in graph.windows), graph.attributes, graph.widths, graph.texts
         )
     often, never = Driver(graph, renumber_at=150), Driver(graph)

@@ -259,8 +259,8 @@ def test_event_times_decide_as_in_the_model(
 
 
 @pytest.mark.parametrize("late", [0, LATE])
-def test_given_watermarks_leave_all_tuples_in_doubt(late: int) -> None:
-    """Rows may be older than earlier ones by any time, and the watermark may be far behind them."""
+def test_watermarks_that_are_given_may_be_far_behind(late: int) -> None:
+    """Rows may be older than earlier ones by any time, and no tuple leaves before the watermark passes."""
     driver = Driver(one_class(LONG))
     model, rows = PlainJoin(driver), arrivals(3, 600, 25, seed=8, late=late)
     for at in range(0, len(rows), 100):

@@ -10,15 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from stairs.descriptors import LOADING, M_MODE, STORED
 from stairs.entry_ring import FIRST_ROOM
-from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.graph import Window, WindowKind
 from stairs.stair import Stair
-from tests.stairs.driver import Key, Row
+from tests.stairs.driver import Key, Row, TimedGraph
 from tests.stairs.promotion import hops_over
 from tests.stairs.stair_model import Pair, is_attempted, kid_of, promote
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> JoinGraph:
+def graphs(draw: st.DrawFn) -> TimedGraph:
     """Draw a small join with windows: chain, star, cycle or clique, with one class per edge or a few for all."""
     n = draw(st.integers(2, 4))
     shape = draw(st.sampled_from(("chain", "star", "cycle", "clique")))
@@ -42,7 +42,7 @@ def graphs(draw: st.DrawFn) -> JoinGraph:
     windows = tuple(Window(kind, 0 if kind == WindowKind.UNBOUNDED else draw(st.integers(1, 6))) for kind in kinds)
     timed = WindowKind.RANGE in kinds
     lateness = draw(st.sampled_from((0, 0, 3))) if timed else 0
-    return JoinGraph(tuple("RSTU"[:n]), windows, own, (1,) * len(used), timed=timed, lateness=lateness)
+    return TimedGraph(tuple("RSTU"[:n]), windows, own, (1,) * len(used), timed=timed, lateness=lateness)
 
 
 class StairMachine(RuleBasedStateMachine):
@@ -55,7 +55,7 @@ class StairMachine(RuleBasedStateMachine):
         drift=st.sampled_from((0, 0, 1)),
         picks=st.tuples(st.integers(0, 255), st.integers(0, 255)),
     )
-    def begin(self, graph: JoinGraph, renumber_at: int | None, dead: int, drift: int, picks: tuple[int, int]) -> None:
+    def begin(self, graph: TimedGraph, renumber_at: int | None, dead: int, drift: int, picks: tuple[int, int]) -> None:
         self.graph, self.drift, self.clock = graph, drift, 0
         self.pair = Pair(graph, renumber_at)
         self.identities = [

@@ -8,7 +8,7 @@ of the row in the case. Results of version v have a column "v_R" for each stream
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from eddy.fuzz.changing.oracle import EngineOracle
 from eddy.fuzz.oracle import Comparison, OracleQuery, OracleStream
 from eddy.queries.changes import How
 from eddy.queries.life import Stop as Stopping
+from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Window
@@ -36,6 +37,10 @@ class Sources:
     windows: tuple[Window | None, ...]
     timed: bool = True
     lateness: int = 0
+    watermark: WatermarkOf = "slowest"
+    idle_after: int | None = None
+    late_of: Mapping[str, int] = field(default_factory=dict)
+    """The lateness of some streams; the others have that of the engine."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,7 +54,8 @@ class Sources:
 
     def streams(self) -> list[Stream]:
         """Return the streams as the engine takes them."""
-        return [self.stream(name, window) for name, window in zip(self.names, self.windows, strict=True)]
+        found = [self.stream(name, window) for name, window in zip(self.names, self.windows, strict=True)]
+        return [replace(one, lateness=self.late_of.get(one.name)) for one in found]
 
     def stream(self, name: str, window: Window | None, least: int | None = None) -> Stream:
         """Return a stream with a window, and a filter if there is a least value."""
@@ -62,7 +68,8 @@ class Sources:
             name: None if window is None else oracle_window(window)
             for name, window in zip(self.names, self.windows, strict=True)
         }
-        return EngineOracle(own, "t" if self.timed else None, self.lateness)
+        time = "t" if self.timed else None
+        return EngineOracle(own, time, self.lateness, self.watermark, self.idle_after, self.late_of)
 
     def values(self, row: Row) -> dict[str, Any]:
         """Return the columns of a row."""
@@ -113,7 +120,7 @@ class Asked:
         comparisons: list[Comparison] = [
             ((NAMES[i], "x"), "<=", (NAMES[j], "x"), amount) for i, j, amount in self.comparisons
         ]
-        return OracleQuery(streams, equalities, sources.lateness, comparisons=comparisons)
+        return OracleQuery(streams, equalities, comparisons=comparisons)
 
 
 def _keep(least: int | None) -> Any:
@@ -182,4 +189,6 @@ class EngineCase:
     @property
     def options(self) -> Mapping[str, Any]:
         """The options of the engine without the policy."""
-        return {"lateness": self.sources.lateness, "strategy": self.strategy}
+        own = self.sources
+        timing = {"lateness": own.lateness, "watermark": own.watermark, "idle_after": own.idle_after}
+        return {**timing, "strategy": self.strategy}

@@ -24,6 +24,7 @@ from eddy.fuzz.changing.case import (
 )
 from eddy.fuzz.changing.oracle import EngineOracle
 from eddy.fuzz.changing.play import Model
+from eddy.fuzz.draw import PACES, Pace, timings
 from eddy.queries.changes import CHANGES, How
 from eddy.query.windows import Range, Rows, Unbounded, Window
 
@@ -82,6 +83,7 @@ class StepWriter:
     case: EngineCase
     model: Model = field(init=False)
     asked: dict[str, Asked] = field(default_factory=dict)
+    paces: Sequence[Pace] = PACES[0]
     clock: int = 0
     number: int = 0
 
@@ -135,7 +137,9 @@ class StepWriter:
             own = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
             i = (k + own[0]) % len(self.case.sources.windows)
             self.clock += own[1] % 3 == 1
-            age = own[2] % 16 % (self.case.sources.lateness + 3) if own[2] % 4 == 3 else 0
+            lag, drag = self.paces[i % len(self.paces)]
+            age = lag + self.clock * drag // 16
+            age += own[2] % 16 % (self.case.sources.lateness + 3) if own[2] % 4 == 3 else 0
             keys = {name: KEY_VALUES[own[3] // (1 + 40 * c) % len(KEY_VALUES)] for c, name in enumerate(KEYS)}
             row = Row(i, keys, self.clock - age, self.number, own[4] % 4)
             self.number += 1
@@ -170,7 +174,11 @@ def sources_drawn(draw: st.DrawFn, max_streams: int = 4) -> Sources:
     timed = draw(st.sampled_from((True, True, True, False)))
     kinds: tuple[Window | None, ...] = (None, None, None, Rows(4), Range(5) if timed else Rows(2))
     windows = draw(st.lists(st.sampled_from(kinds), min_size=n, max_size=n))
-    return Sources(tuple(windows), timed, draw(st.sampled_from((0, 0, 1, 4))) if timed else 0)
+    if not timed:
+        return Sources(tuple(windows), timed)
+    timing = draw(timings(n))
+    own = zip(NAMES, timing.pop("late_of", ()), strict=False)
+    return Sources(tuple(windows), timed, **timing, late_of={name: late for name, late in own if late is not None})
 
 
 @st.composite
@@ -185,7 +193,7 @@ def engine_cases(
         seed=draw(st.integers(0, 255)),
         decide_every=draw(st.sampled_from(DECIDE_EVERY)),
     )
-    writer = StepWriter(case)
+    writer = StepWriter(case, paces=draw(st.sampled_from(PACES)))
     starts = st.lists(st.tuples(st.just("start"), _PICKS, st.just(b"")), min_size=1, max_size=3)
     few, many = st.lists(DRAWN_STEPS, min_size=1, max_size=5), st.lists(DRAWN_STEPS, min_size=8, max_size=MOST_STEPS)
     drawn = [*draw(starts), *draw(few | many)]

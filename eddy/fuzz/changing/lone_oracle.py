@@ -26,6 +26,11 @@ class Part(NamedTuple):
     arrivals: Sequence[tuple[str, Row]]
     watermarks: Sequence[Any]
 
+    @property
+    def end(self) -> Any:
+        """The watermark at the end, less than all times before the first."""
+        return float("-inf") if self.watermarks[-1] is None else self.watermarks[-1]
+
     def cut(self, begin: int, end: int) -> Part | None:
         """Return the part from one position to another, None if it is empty."""
         low, high = max(begin - self.first, 0), min(end - self.first, len(self.arrivals))
@@ -80,7 +85,7 @@ def branched(oracles: Sequence[BranchOracle], timed: bool) -> Follow:
         found: tuple[list[Rows], list[Rows]] = [], []
         for oracle in oracles:
             mine = [one for one in part.arrivals if one[0] in oracle.names]
-            ended, begun, fates = oracle.push(mine, part.watermarks[-1] if timed else None)
+            ended, begun, fates = oracle.push(mine, part.end if timed else None)
             assert all(fates)
             for out, rows in zip(found, (ended, begun), strict=True):
                 out += [tuple(_row(oracle, k, n) for k, n in enumerate(row)) for row in rows]
@@ -101,7 +106,7 @@ def inner(query: OracleQuery) -> Follow:
     def follow(part: Part) -> tuple[list[Rows], list[Rows]]:
         mine = [one for one in part.arrivals if one[0] in names]
         if timed:
-            outcomes, ended = oracle.push(mine, part.watermarks[-1])
+            outcomes, ended = oracle.push(mine, part.end)
         else:
             outcomes, ended = [oracle.arrive(*one) for one in mine], ()
         gone = [one for outcome in outcomes for one in (*outcome.expired, *outcome.displaced)] + list(ended)

@@ -31,7 +31,7 @@ class Measures(NamedTuple):
 def all_results(query: OracleQuery, number: int, arrived: Sequence[Arrived]) -> list[Given]:
     """Return all results of a query over all arrivals, as those of a version that ran from the first one."""
     version = OracleVersion(number, query, 0)
-    return [given for place, one in enumerate(arrived) for given in version.take(place, one.stream, one.row)]
+    return [given for place, one in enumerate(arrived) for given in version.take(place, one)]
 
 
 def papers_reference(old: Iterable[Given], new: Iterable[Given], at: int) -> set[Given]:

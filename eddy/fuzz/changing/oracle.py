@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream, Row
+from eddy.fuzz.oracle import Oracle, OracleClock, OracleQuery, OracleStream, Row
 
 
 class Kind(NamedTuple):
@@ -63,11 +63,12 @@ class Given:
 
 
 class Arrived(NamedTuple):
-    """A row that arrived: its stream, its columns, its event time if it has one."""
+    """A row that arrived: its stream, its columns, its event time if it has one, and the watermark with it."""
 
     stream: str
     row: Row
     time: Any
+    watermark: Any
 
 
 @dataclass(eq=False)
@@ -96,11 +97,12 @@ class OracleVersion:
         self.join = Oracle(self.query)
         self.places = {stream.name: [] for stream in self.query.streams}
 
-    def take(self, position: int, stream: str, row: Row) -> list[Given]:
+    def take(self, position: int, one: Arrived) -> list[Given]:
         """Take an arrival; return the results that it completes and that the version owns."""
+        stream = one.stream
         if stream not in self.places:
             return []
-        outcome = self.join.arrive(stream, row)
+        outcome = self.join.arrive_at(stream, one.row, one.watermark)
         if outcome.fate != "arrived":
             return []
         self.places[stream].append(position)
@@ -202,7 +204,7 @@ class OracleRunning:
     def _add(self, query: OracleQuery, start: int | None, warm: bool) -> OracleVersion:
         version = OracleVersion(len(self.versions), query, start, warm)
         for position, one in enumerate(self._engine.arrived):
-            version.take(position, one.stream, one.row)
+            version.take(position, one)
         self.versions.append(version)
         return version
 
@@ -258,11 +260,11 @@ class OracleRunning:
         """Return whether the results of a version wait."""
         return any(link.kind.holds and link.new is version and link.old.ended is None for link in self._successions)
 
-    def arrive(self, position: int, stream: str, row: Row) -> list[Given]:
+    def arrive(self, position: int, arrived: Arrived) -> list[Given]:
         """Return the results that an arrival completes, those of older versions first, after those it lets go."""
         parts: list[list[Given]] = []
         for one in reversed(self.versions):
-            found = one.take(position, stream, row)
+            found = one.take(position, arrived)
             if found:
                 for link in [link for link in self._successions if link.new is one and link.kind.at_result]:
                     self._end(link, position)
@@ -283,7 +285,7 @@ class EngineOracle:
     """The streams of an engine, by name with their own windows, and its queries.
 
     time      the column of event times, None without
-    lateness  by how much a row may be older than the greatest event time of all streams
+    lateness, watermark, idle_after   as in an `OracleQuery`; late_of has the lateness of some streams
     """
 
     def __init__(
@@ -291,12 +293,15 @@ class EngineOracle:
         streams: Mapping[str, tuple[str, int] | None],
         time: str | None = None,
         lateness: int = 0,
+        watermark: str = "slowest",
+        idle_after: int | None = None,
+        late_of: Mapping[str, int] | None = None,
     ) -> None:
-        self.streams, self._time, self._lateness = dict(streams), time, lateness
+        self.streams, self._time = dict(streams), time
+        self.clock = OracleClock({**dict.fromkeys(streams, lateness), **(late_of or {})}, watermark, idle_after)
         self.arrived: list[Arrived] = []
         self.late = dict.fromkeys(streams, 0)
         self.queries: dict[str, OracleRunning] = {}
-        self.newest: Any = None
         self.dropped = dict.fromkeys(streams, 0)
         """By stream the position from which its rows must have been kept."""
 
@@ -324,16 +329,15 @@ class EngineOracle:
         given: dict[str, list[Given]] = {name: [] for name, one in self.queries.items() if one.live}
         for stream, row in rows:
             time = None if self._time is None else row[self._time]
-            if time is not None and self.newest is not None and time < self.newest - self._lateness:
+            if time is not None and self.clock.tick(stream, time):
                 self.late[stream] += 1
                 continue
             position = self.position
             for name in given:
                 given[name] += self.queries[name].settle(position)
-            self.newest = time if self.newest is None or time is None else max(self.newest, time)
-            self.arrived.append(Arrived(stream, row, time))
+            self.arrived.append(Arrived(stream, row, time, self.clock.now))
             for name in given:
-                given[name] += self.queries[name].arrive(position, stream, row)
+                given[name] += self.queries[name].arrive(position, self.arrived[-1])
         for name in given:
             given[name] += self.queries[name].settle(self.position)
         self._drop()
@@ -367,8 +371,8 @@ class EngineOracle:
                 if len(own) - len(before) < stream.size:
                     return False
             else:
-                newest = max(one.time for one in arrived)
-                if newest - self._lateness <= max(one.time for one in before) + stream.size:
+                watermark = arrived[-1].watermark
+                if watermark is None or watermark <= max(one.time for one in before) + stream.size:
                     return False
         return True
 
@@ -397,4 +401,5 @@ class EngineOracle:
             own = [p for p, one in enumerate(self.arrived) if one.stream == name and (keep is None or keep(one.row))]
             newest = set(own[-size:])
             return lambda place: place in newest
-        return lambda place: bool(self.arrived[place].time >= self.newest - self._lateness - size)
+        now = self.clock.now
+        return lambda place: now is None or bool(self.arrived[place].time >= now - size)

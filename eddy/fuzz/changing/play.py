@@ -124,6 +124,8 @@ class EngineGame:
             compare_given(tables[name], groups, self.complete_from[name])
             self.given.setdefault(name, []).extend(given_rows(tables[name]))
             self.tally.results += sum(map(len, groups))
+        now = self.model.oracle.clock.now
+        assert self.engine.watermark == now, f"watermark {self.engine.watermark}, not {now}"
         self.tally.pushes += 1
         self.tally.arrivals += len(rows)
 

@@ -99,17 +99,18 @@ def _setup(case: EngineCase) -> str:
     lines = [f"STREAMS = {list(sources.names)!r}", f"SCHEMA = pa.schema([{fields}])", f"policy: Any = {policy}"]
     lines.append("streams = [")
     for name, window in zip(sources.names, sources.windows, strict=True):
-        lines.append(f"    {_stream(sources.timed, name, window, None)},")
+        lines.append(f"    {_stream(sources.timed, name, window, None, sources.late_of.get(name))},")
     lines += ["]", f"engine = eddy.Engine(streams, {', '.join(options)})"]
     lines += [f'engine.options["decide_every"] = {case.decide_every}', "complete_from: dict[str, dict[int, int]] = {}"]
     return "\n".join([*lines, "", ""])
 
 
-def _stream(timed: bool, name: str, window: object, least: int | None) -> str:
+def _stream(timed: bool, name: str, window: object, least: int | None, lateness: int | None = None) -> str:
     parts = [repr(name), "SCHEMA"]
     parts += [] if window is None else [f"window=eddy.{window!r}"]
     parts += ['time="t"'] * timed
     parts += [] if least is None else [f'filter=pc.field("x") >= {least}']
+    parts += [] if lateness is None else [f"lateness={lateness}"]
     return f"eddy.Stream({', '.join(parts)})"
 
 

@@ -34,7 +34,7 @@ from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.storage.json_form import fields, integer, list_of, mapping, optional, text
 from eddy.storage.sections import FileKind, pack, unpack
 
-GROUPS = FileKind("file of groups", b"eddygrps", 2, StreamingStateError, "a streaming join", "read")
+GROUPS = FileKind("file of groups", b"eddygrps", 3, StreamingStateError, "a streaming join", "read")
 _TICK = optional(integer(-(1 << 63), (1 << 63) - 1))
 _FORM = fields(
     {

@@ -32,9 +32,10 @@ def narrowed(
     whole      whether it keeps all columns
 
     The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of each `where`. It has no
-    filters: rows are filtered when they are read, so a column that only the filter reads is not sent further. It has no
-    lateness: its arrivals are in order. Functions for late and failed rows run on the driver: workers keep the rows, as
-    many as there are, until they have written them.
+    filters: rows are filtered when they are read, so a column that only the filter reads is not sent further. Its
+    arrivals are in order of event time or come with watermarks, so it needs no lateness, and it waits for no stream.
+    Functions for late and failed rows run on the driver: workers keep the rows, as many as there are, until they have
+    written them.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     joins = tuple(query.joins.values()) if isinstance(query, BranchedQuery) else (query,)
@@ -60,6 +61,7 @@ def narrowed(
     select = {name: one if isinstance(one, Computed) else readable_name(*one) for name, one in query.outputs.items()}
     failed: Failed = "count" if query.failed == "count" else "keep"
     more: dict[str, Any] = {"select": select, "where": query.where, "failed": failed, "failed_rows": sys.maxsize}
+    more["watermark"] = "fastest"
     if not isinstance(query, BranchedQuery):
         return Query(streams, query.on, **more), tuple(inputs)
     by_name = {stream.name: stream for stream in streams}

@@ -233,7 +233,7 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
     asked: dict[str, eddy.Query] = {}
     numbers = iter(range(100))
     found: list[dict[str, Counter[Any]]] = [{}, {}]
-    sources = Sources([eddy.Stream(name, SCHEMA, time="t") for name in "RST"], 0)
+    sources = Sources([eddy.Stream(name, SCHEMA, time="t") for name in "RST"])
     live = GroupQueries(sources, EngineOptions())
     for batch in range(8):
         for name, own in list(owned.items()):

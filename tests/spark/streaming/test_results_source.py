@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ MINUTE_US = 60_000_000
 
 
 def query() -> eddy.Query:
-    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(5 * MINUTE_US), time="t") for name in "RS"]
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(timedelta(minutes=5)), time="t") for name in "RS"]
     return eddy.Query(streams, ["R.k = S.k"], select={"k": "R.k", "at": "S.t", "n": "R.n"})
 
 

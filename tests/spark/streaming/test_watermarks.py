@@ -200,6 +200,7 @@ def test_sources_in_order_have_no_late_row_whatever_their_speeds(
 # Rules from the user's arguments
 
 SCHEMA = pa.schema([("k", pa.int64()), ("at", pa.timestamp("ms", "UTC"))])
+MS = timedelta(milliseconds=1)
 
 
 def query(lateness: timedelta | int = 0, window: Any = None) -> eddy.Query:
@@ -211,13 +212,15 @@ def query(lateness: timedelta | int = 0, window: Any = None) -> eddy.Query:
 def test_rules_in_ticks_of_the_query() -> None:
     assert make_rules(query()) == WatermarkRules("slowest", (0, 0), None)
     assert make_rules(query(timedelta(seconds=2))) == WatermarkRules("slowest", (2000, 2000), None)
-    assert make_rules(query(7), "per-source", timedelta(seconds=1), timedelta(minutes=1)) == WatermarkRules(
+    assert make_rules(query(MS * 7), "per-source", timedelta(seconds=1), timedelta(minutes=1)) == WatermarkRules(
         "per-source", (1000, 1000), 60.0
     )
-    assert make_rules(query(7), lateness={"S": timedelta(seconds=1)}, idle_after=2) == WatermarkRules(
+    assert make_rules(query(MS * 7), lateness={"S": timedelta(seconds=1)}, idle_after=2) == WatermarkRules(
         "slowest", (7, 1000), 2.0
     )
-    assert make_rules(query(), lateness=5).lateness == (5, 5)
+    assert make_rules(query(), lateness=MS * 5).lateness == (5, 5)
+    own = [eddy.Stream(n, SCHEMA, eddy.Range(MS * 9), "at", lateness=late) for n, late in (("R", MS * 3), ("S", None))]
+    assert make_rules(eddy.Query(own, ["R.k = S.k"], lateness=MS)).lateness == (3, 1)
     assert make_rules(query(window=eddy.Unbounded())).lateness == (0, 0)
 
 
@@ -226,6 +229,7 @@ def test_rules_in_ticks_of_the_query() -> None:
     [
         ({"watermark": "fastest"}, SparkJoinError, "watermark='fastest': pass one of 'slowest', 'per-source'"),
         ({"lateness": {"T": 1}}, SparkJoinError, "the query has no stream 'T'; its streams are R, S"),
+        ({"lateness": 5}, QueryError, "lateness of stream R: the number 5 has no unit"),
         ({"lateness": {"S": -1}}, SparkJoinError, "lateness of stream S: -1 is negative"),
         ({"lateness": timedelta(seconds=-1)}, SparkJoinError, "lateness of stream R: .* is negative"),
         ({"lateness": {"R": 1.5}}, SparkJoinError, "lateness of stream R: 1.5 is neither"),
@@ -239,6 +243,13 @@ def test_rules_in_ticks_of_the_query() -> None:
 def test_rules_that_cannot_be(given_: dict[str, Any], kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
         make_rules(query(), **given_)
+
+
+def test_options_of_a_runtime_are_refused_where_they_have_no_effect() -> None:
+    streams = query().streams
+    for options in ({"watermark": "fastest"}, {"idle_after": MS}):
+        with pytest.raises(eddy.QueryError, match=r"is for a Runtime.*join\(…, idle_after=…\)"):
+            make_rules(eddy.Query(streams, ["R.k = S.k"], **options))
 
 
 def test_lateness_needs_a_range_window() -> None:

@@ -28,6 +28,7 @@ import numpy as np
 
 from eddy.log import LOG
 from eddy.query.numbers import whole
+from eddy.query.places import check_waits
 from eddy.spark.errors import SparkJoinError
 from eddy.storage.json_form import FormError, fields, finite, integer, list_of, optional
 
@@ -212,18 +213,23 @@ def make_rules(
     """Return the rules for a query.
 
     watermark   "slowest" or "per-source"
-    lateness    a timedelta, or ticks of the common time type; or a mapping from stream to such, where streams left out
-                have the lateness below; None: that of all streams
+    lateness    a timedelta, or ticks of integer event times; or a mapping from stream to such, where streams left out
+                have the lateness below; None: all streams have that
     idle_after  time after which a silent source no longer holds the watermark back: a timedelta or seconds; None: never
 
     declared    stream -> delay that `withWatermark` set on its time column
 
-    A stream without a span in `lateness` has the query's lateness if that is not 0, else the delay declared for it,
-    else 0. A warning names a stream whose lateness is not the delay that was declared.
+    A stream without a span in `lateness` has the one of its own or of the query if that is not 0, else the delay
+    declared for it, else 0. A warning names a stream whose lateness is not the delay that was declared.
 
     Raises SparkJoinError that names the stream and the value, and QueryError for a span that is not a whole number of
-    ticks.
+    ticks, and for a query that does not wait for its slowest stream.
     """
+    check_waits(
+        query,
+        "a streaming join waits for the slowest source. Leave it out, and give join(…, idle_after=…) if a source may be"
+        " silent",
+    )
     names = [stream.name for stream in query.streams]
     spans: dict[str, timedelta | int] = {}
     if isinstance(lateness, Mapping):
@@ -233,13 +239,13 @@ def make_rules(
             spans[name] = span
     elif lateness is not None:
         spans = dict.fromkeys(names, lateness)
-    ticks = dict.fromkeys(names, query.graph.lateness)
+    ticks = dict(zip(names, query.clock_rule.lateness, strict=True))
     for name, span in spans.items():
         ticks[name] = _span_ticks(query, name, span)
     if query.graph.timed:
         for name, delay in (declared or {}).items():
             own = query.ticks(delay, None, f"delay of withWatermark of stream {name}")
-            if name not in spans and not query.graph.lateness:
+            if name not in spans and not ticks[name]:
                 ticks[name] = own
             elif ticks[name] != own:
                 LOG.warning(

@@ -7,7 +7,7 @@ make the keys of its streams equal: then all components of a result are in one k
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -70,8 +70,8 @@ class HubStreams:
                 "the time columns of all streams of a hub have one type, not"
                 f" {', '.join(f'{name} {kind}' for name, kind in kinds.items())}; convert them"
             )
-        self.sources = Sources([one.stream for one in given], 0, "Hub")
-        streams = [Stream(one.stream.name, one.stream.schema, Range(0), one.stream.time) for one in given]
+        self.sources = Sources([one.stream for one in given], place="Hub")
+        streams = [replace(one.stream, window=Range(0)) for one in given]
         first, *others = ([_quoted(name, column) for column in keys] for name, keys in self.keys.items())
         self.base = Query(streams, [_equality(first, other) for other in others])
         kind = self.base.time_type

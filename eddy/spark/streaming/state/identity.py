@@ -37,7 +37,7 @@ from eddy.spark.streaming.state.durable import ReadOutcome, read_twice, write_tw
 from eddy.storage.json_form import FormError, fields, integer, list_of, mapping, one_of, optional, parse, row_of, text
 
 FORMAT = "eddy streaming join"
-VERSION = 6
+VERSION = 7
 _FORM = fields(
     {
         "query": QUERY_FORM,

@@ -31,7 +31,7 @@ from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batche
 from eddy.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
 from eddy.storage.sections import FileKind, pack, unpack
 
-VERSION = 9
+VERSION = 10
 KIND = FileKind("manifest", b"eddymani", VERSION, StreamingStateError, "Manifest.to_bytes()", "go on from")
 
 _NUMBERS = ("offset", "length", "group", "stream", "rows", "splits", "first", "last")

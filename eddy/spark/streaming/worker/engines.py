@@ -103,7 +103,7 @@ class Engines:
     @cached_property
     def sources(self) -> Sources:
         """The streams of a hub."""
-        return Sources([Stream(one.name, one.schema, time=one.time) for one in self.job.query.streams], 0)
+        return Sources([Stream(one.name, one.schema, time=one.time) for one in self.job.query.streams])
 
     def holding(self) -> Holding:
         """Return the engines of the process."""
