@@ -48,7 +48,7 @@ QUERY_FORM = fields(
         "branches": text,
         "conditions": list_of(FILTER_FORM),
     },
-    others=("groups",),
+    others=("groups", "shown"),
 )
 """The form of the result of `query_text`."""
 
@@ -70,9 +70,10 @@ def query_text(query: Query) -> Text:
                 "filter": filter_text(stream.conditions),
             }
         )
-    groups = _groups(query)
+    groups, shown = _groups(query), _shown(query)
     return {
         **({"groups": groups} if groups else {}),
+        **({"shown": shown} if shown else {}),
         "streams": streams,
         "classes": [
             [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
@@ -97,7 +98,7 @@ def _output_text(name: str, one: tuple[str, str] | Computed) -> list[str]:
 
 
 def _groups(query: Query) -> str:
-    """Return the groups, aggregates, windows, `having` and output of a query as text; empty without aggregates."""
+    """Return the groups, aggregates and windows of a query as text; empty without aggregates."""
     own = query.aggregation
     if own is None:
         return ""
@@ -112,9 +113,16 @@ def _groups(query: Query) -> str:
         of = "the greatest" if w.time is None else query.graph.names[w.time]
         span = f"sessions of gap {w.gap}" if w.gap else f"windows of {w.size} every {w.hop}"
         found.append(f"{span} ticks, event time: {of}, columns {own.group_window.start!r}, {own.group_window.end!r}")
-    having = [_identity(one) for one in own.conditions]
-    if having:
-        found.append("having " + " and ".join(having))
+    return "; ".join(found)
+
+
+def _shown(query: Query) -> str:
+    """Return which rows of groups are given, and in which columns: `having` and `select`; empty for all."""
+    own, found = query.aggregation, []
+    if own is None:
+        return ""
+    if own.conditions:
+        found.append("having " + " and ".join(map(_identity, own.conditions)))
     if query.group_outputs is not None:
         for name, output in query.group_outputs.outputs.items():
             shown = _expression_text(output.expression) if isinstance(output, Computed) else repr(output)
@@ -235,7 +243,7 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
     """Return the first difference between a query and the `query_text` of a saved one, None if they are equal.
 
     where    the place of `saved`, for the text
-    results  True: compare `where` and `select` as well
+    results  whether to compare what changes no state as well: `where` (of a query without groups), `having`, `select`
     """
     own = query_text(query)
 
@@ -259,11 +267,15 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         return differ("predicates", saved["predicates"], own["predicates"])
     if saved["comparisons"] != own["comparisons"]:
         return differ("comparisons", *(" AND ".join(text["comparisons"]) or "none" for text in (saved, own)))
-    if results and not same_filter(saved["where"], query.conditions):
-        return differ("where", filter_shown(saved["where"]), filter_shown(own["where"]))
-    if results and saved.get("groups") != own.get("groups"):
+    grouped = query.aggregation is not None
+    if (results or grouped) and not same_filter(saved["where"], query.conditions):
+        why = "; the groups count the rows that it accepted" if grouped else ""
+        return differ("where", filter_shown(saved["where"]), filter_shown(own["where"])) + why
+    if saved.get("groups") != own.get("groups"):
         return differ("groups", *(text.get("groups", "none") for text in (saved, own)))
-    if results and saved["select"] != own["select"]:
+    if results and saved.get("shown") != own.get("shown"):
+        return differ("rows of groups", *(text.get("shown", "all") for text in (saved, own)))
+    if results and not grouped and saved["select"] != own["select"]:
         shown = [", ".join(f"{name} = {s}{'.' * bool(s)}{c}" for name, s, c in text["select"]) for text in (saved, own)]
         return differ("select", *shown)
     if saved["watermark"] != own["watermark"]:

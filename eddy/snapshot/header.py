@@ -64,7 +64,7 @@ _HEADER: Form = fields(
                 "combinations": _COUNT,
             }
         ),
-        "streams": list_of(fields({"first": _COUNT, "rows": integer(0, RENUMBER_AT)})),
+        "streams": list_of(fields({"first": _COUNT, "rows": integer(0, RENUMBER_AT), "columns": list_of(text)})),
         "clock": optional(CLOCK_FORM),
         "groups": optional(GROUPS),
     }
@@ -77,10 +77,16 @@ _require = SNAPSHOT.require
 def check_header(header: dict[str, Any], query: Query) -> None:
     """Raise SnapshotError unless the header is that of a snapshot of this query and its values fit each other."""
     SNAPSHOT.check(header, fields({"query": QUERY_FORM}, ignored=True))
-    found = difference(header["query"], query)
+    found = difference(header["query"], query, results=False)
     if found is not None:
         raise SnapshotError(f"the snapshot is of another query: {found}")
     SNAPSHOT.check(header, _HEADER)
+    found = difference(header["query"], query) if header["options"]["output"] == "changelog" else None
+    if found is not None:
+        raise SnapshotError(
+            f"the snapshot is of another query: {found}. A changelog takes back results as it gave them, so where,"
+            " having and select stay the same"
+        )
     _check_options(header, query)
     _check_counts(header, query)
 

@@ -84,7 +84,10 @@ def snapshot_of(engine: JoinEngine) -> bytes:
             "arrivals": windows.arrivals,
             "combinations": windows.combinations,
         },
-        "streams": [{"first": first, "rows": rows} for first, rows in zip(windows.firsts, windows.rows, strict=True)],
+        "streams": [
+            {"first": first, "rows": rows, "columns": columns}
+            for first, rows, columns in zip(windows.firsts, windows.rows, engine.columns, strict=True)
+        ],
         "clock": None if engine.clock is None else engine.clock.contents(),
         "groups": groups,
     }
@@ -122,7 +125,9 @@ class Snapshot:
         sections = self._sections
         firsts = [stream["first"] for stream in self._header["streams"]]
         rows = [stream["rows"] for stream in self._header["streams"]]
-        self._check_names(engine, rows)
+        kept = [stream["columns"] for stream in self._header["streams"]]
+        self._check_columns(engine, kept)
+        self._check_names(engine, rows, kept)
         windows = Windows(
             firsts=firsts,
             rows=rows,
@@ -143,13 +148,13 @@ class Snapshot:
         columns: list[list[Column]] = []
         late: list[list[pa.RecordBatch]] = []
         for i, (stream, schema) in enumerate(
-            zip(engine.query.streams, payload_schemas(engine.query, engine.columns), strict=True)
+            zip(engine.query.streams, payload_schemas(engine.query, kept), strict=True)
         ):
             payload = sections.batches(f"stream {i} payload", schema, rows[i])
             whole = sum(batch.num_rows for batch in payload) == rows[i] * bool(schema.names)
             SNAPSHOT.require(whole, f"stream {stream.name} has {rows[i]} tuples, and payload for another number")
             table = pa.Table.from_batches(payload) if len(payload) > 1 else payload[0] if payload else None
-            columns.append([] if table is None else table.columns)
+            columns.append([] if table is None else [table.column(name) for name in engine.columns[i]])
             late.append(sections.batches(f"stream {i} late", plain_schema(stream.schema), counts["late"][i]))
         fill(modules, windows)
         if engine.clock is not None:
@@ -166,14 +171,26 @@ class Snapshot:
         if engine.groups is not None:
             fill_groups(engine.groups, self._header["groups"], sections, engine.watermark, SNAPSHOT)
 
-    def _check_names(self, engine: JoinEngine, rows: list[int]) -> None:
+    def _check_columns(self, engine: JoinEngine, kept: list[list[str]]) -> None:
+        """Raise SnapshotError unless the snapshot has the columns that the query needs."""
+        for stream, names, needed in zip(engine.query.streams, kept, engine.columns, strict=True):
+            fits = len(set(names)) == len(names) and set(names) <= set(stream.schema.names)
+            SNAPSHOT.require(fits, f"stream {stream.name} has the columns {', '.join(names)}")
+            lacking = [f"{stream.name}.{name}" for name in needed if name not in names]
+            if lacking:
+                raise SnapshotError(
+                    f"select and where of the query need {', '.join(lacking)}, which the query of the snapshot did not"
+                    f" need: of stream {stream.name} the snapshot has {', '.join(names) or 'no column'}"
+                )
+
+    def _check_names(self, engine: JoinEngine, rows: list[int], kept: list[list[str]]) -> None:
         """Raise SnapshotError unless the sections are exactly those of this query and these windows."""
         graph, modules = engine.query.graph, engine.modules
         wanted = {f"class {c} keys" for c in range(graph.n_classes)}
         wanted |= {f"class {c} word {word} {what}" for c, word in modules.texts for what in ("offsets", "text")}
         wanted |= {f"stream {i} class {c}" for i, c in modules.attribute_rows}
         wanted |= {f"stream {i} values {k}" for i, n in enumerate(graph.rings) for k in range(n)}
-        wanted |= {f"stream {i} payload" for i, names in enumerate(engine.columns) if rows[i] and names}
+        wanted |= {f"stream {i} payload" for i, names in enumerate(kept) if rows[i] and names}
         wanted |= groups_names(engine.groups)
         optional = {"failed", *(f"stream {i} late" for i in range(graph.n_streams * graph.timed))}
         self._sections.check_names(wanted, optional)

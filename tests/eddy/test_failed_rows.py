@@ -443,6 +443,47 @@ def test_rows_that_fail_in_a_filter_are_no_hindrance_to_a_drain() -> None:
     assert query.state == "stopped"
 
 
+# A restore with another query, after which rows do not fail
+
+CHANGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "select": ({"select": {"v": R / S}}, {"select": {"v": R + S}}),
+    "where": ({"where": R / S > 0}, {"where": S > 0}),
+    "having": ({"having": pc.scalar(1) / (pc.field("n") - 2) < 9}, {"having": pc.field("n") > 1}),
+    "select of groups": (
+        {"select": {"v": pc.scalar(1) / (pc.field("n") - 2)}},
+        {"select": {"v": pc.field("n") - 2, "k": "R.k"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_restore_changes_what_fails(what: str) -> None:
+    groups: dict[str, Any] = {}
+    if what in ("having", "select of groups"):
+        groups = {"group_by": ["R.k"], "aggregates": {"n": agg.count()}, "group_window": Tumbling(4)}
+    old, new = (Query(streams(), ["R.k = S.k"], **groups, **one) for one in CHANGED[what])
+    pushes, runtime, whole = drawn(5), Runtime(old), Runtime(new)
+    for push in pushes[:3]:
+        pushed(runtime, push)
+        pushed(whole, push)
+    assert runtime.failed_count > 0
+    restored = Runtime.restore(runtime.snapshot(), new)
+    for push in pushes[3:]:
+        found = lines(pushed(restored, push).to_pylist())
+        assert found == lines(pushed(whole, push).to_pylist())
+    assert restored.failed_count == runtime.failed_count == restored.failed().num_rows
+
+
+def test_a_restore_with_another_query_is_refused_for_its_reason() -> None:
+    of_groups = {"group_by": ["R.k"], "aggregates": {"n": agg.count()}, "group_window": Tumbling(4)}
+    saved = Runtime(Query(streams(), ["R.k = S.k"], select=["R.x"], where=R > 0)).snapshot()
+    with pytest.raises(eddy.SnapshotError, match=r"need S.x, which .* stream S the snapshot has no column"):
+        Runtime.restore(saved, Query(streams(), ["R.k = S.k"], select=["S.x"]))
+    saved = Runtime(Query(streams(), ["R.k = S.k"], where=R > 0, **of_groups)).snapshot()
+    with pytest.raises(eddy.SnapshotError, match=r"where: .*; the groups count the rows that it accepted"):
+        Runtime.restore(saved, Query(streams(), ["R.k = S.k"], where=R > 1, **of_groups))
+
+
 # Conditions, functions, the side output
 
 

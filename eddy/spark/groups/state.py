@@ -150,7 +150,7 @@ class GroupsFiles:
         GROUPS.check(header, _FORM)
         if header["batch"] != batch:
             raise StreamingStateError(f"it has the groups after batch {header['batch']}, not after {batch}")
-        differs = difference(header["query"], self._query, where="the checkpoint")
+        differs = difference(header["query"], self._query, where="the checkpoint", results=False)
         if differs is not None:
             raise StreamingStateError(f"these are groups of another query: {differs}; start with a new checkpoint")
         results, files = tuple(header["results"]), tuple(header["files"])

@@ -76,14 +76,15 @@ def test_a_row_for_which_a_filter_has_no_value_does_not_stop_a_job(
 
 def test_a_window_that_fails_is_left_out_and_the_job_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
-    query = eddy.Query(
-        STREAMS,
-        ["R.k = S.k"],
-        group_by=["R.k"],
-        aggregates={"total": agg.sum("S.x")},
-        having=pc.scalar(6) / pc.field("total") > 0,
-        group_window=eddy.Tumbling(10),
-    )
+
+    def replaced(having: pc.Expression) -> eddy.Query:
+        functions = {"total": agg.sum("S.x")}
+        window = eddy.Tumbling(10)
+        return eddy.Query(
+            STREAMS, ["R.k = S.k"], group_by=["R.k"], aggregates=functions, having=having, group_window=window
+        )
+
+    query = replaced(pc.scalar(6) / pc.field("total") > 0)
     for number in range(3):
         add(inputs, 20 * number)
         running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
@@ -94,6 +95,12 @@ def test_a_window_that_fails_is_left_out_and_the_job_goes_on(spark: SparkSession
         ("having", "0", "1"),
         ("having", "20", "1"),
     ]
+    # Groups are as before, and another `having` says which are given.
+    add(inputs, 60)
+    other = replaced(having=pc.field("total") >= 0)
+    run(other, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    windows = [(row["window_start"], row["R.k"]) for row in published(tmp_path / "out").to_pylist()]
+    assert sorted(windows)[-4:] == [(40, k) for k in range(4)]
 
 
 def test_a_batch_join_fails_or_only_counts(spark: SparkSession, tmp_path: Path) -> None:
