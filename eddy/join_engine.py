@@ -88,6 +88,7 @@ class JoinEngine:
     groups             the groups of a query with aggregates, else None
     rings              the ring values that may serve the groups; None = nothing but joined rows can
     n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
+    finished           whether the input has ended
     undo, commit       records of a push or change under way (`eddy.push.transaction`); None = none is
     last               the last push
     """
@@ -150,6 +151,7 @@ class JoinEngine:
         blocks = None if plain is None else ResultBlocks(self.payload, plain, self.output.schema)
         self.found = Walked(self.modules, self.payload, blocks)
         self.n_results = self.n_deleted = self.pushes = 0
+        self.finished = False
         self.undo: UndoRecord | None = None
         self.commit: CommitRecord | None = None
         self.last: LastPush | None = None

@@ -282,9 +282,9 @@ class Runtime(Uncopied):
     def finish(self) -> pa.Table:
         """End the input, and return the results that only its end decides, in order of event time.
 
-        These are rows of left and anti branches that still waited for a partner, and groups that were not yet given;
-        after that, a push is refused. In a query without branches and aggregates nothing waits: the table is empty, and
-        nothing changes.
+        These are rows of left and anti branches that still waited for a partner, and groups that were not yet given.
+        In a query without branches and aggregates nothing waits: the table is empty. After that a push is refused, also
+        by a runtime that is restored from a snapshot.
         """
         return end(self._engine)
 

@@ -26,7 +26,7 @@ from eddy.ingest.gate import Gate
 from eddy.ingest.watermark import as_ticks, check_timed
 from eddy.join_engine import JoinEngine, Options, clock_of, filters_by_place, groups_of
 from eddy.push.bound import checked_bound
-from eddy.push.push import NO_LOAD, computed
+from eddy.push.push import NO_LOAD, check_open, computed
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
 from eddy.query.branch_nodes import Path
@@ -151,8 +151,7 @@ class BranchedEngine:
 
     def prepare(self, pushed: Mapping[str, object], order: Any, watermark: int | None) -> tuple[Arrivals, Commit]:
         """Compute a push. It happens once `commit` is set to the record, for `complete`; `recover` takes it back."""
-        if self.finished:
-            raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
+        check_open(self.finished)
         self.last = None
         watermark = as_ticks(watermark)
         check_timed(watermark, self.clock is not None)
@@ -163,7 +162,8 @@ class BranchedEngine:
     def load(self, pushed: Mapping[str, object], watermark: int | None) -> None:
         """Take earlier arrivals in without their results; see `Runtime.load`."""
         graph = self.query.graph
-        if self.position or self.finished:
+        check_open(self.finished)
+        if self.position:
             raise InputError(f"{self.position} rows have arrived already; load rows into a new runtime only")
         counted = [name for name, one in zip(graph.names, graph.windows, strict=True) if one.kind == WindowKind.ROWS]
         if counted:

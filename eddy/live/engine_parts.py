@@ -32,6 +32,7 @@ def to_parts(engine: JoinEngine) -> Plain:
         "late": engine.late.rows.to_parts(),
         "failed": engine.failed.rows.to_parts(),
         "counts": [engine.n_results, engine.n_deleted],
+        "finished": engine.finished,
         "schedule": [
             {"at": one.at, "plan": one.tree.text(names), "store": one.store and list(one.store)}
             for one in engine.schedule
@@ -80,6 +81,7 @@ def load_engine(engine: JoinEngine, parts: Parts) -> None:
     engine.late.rows = LateRows.from_parts(parts.part("late"), [stream.schema for stream in engine.query.streams])
     engine.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     engine.n_results, engine.n_deleted = parts.integers("counts", 2)
+    engine.finished = parts.flag("finished")
     schedule = []
     for one in parts.items("schedule"):
         tree = read_plan(one.text("plan"), graph)

@@ -48,13 +48,19 @@ def push(engine: JoinEngine, batches: Pushed, order: Any, watermark: int | None)
 
 def end(engine: JoinEngine) -> pa.Table:
     """End the input, and return the groups that only its end decides; see `Runtime.finish`."""
-    if engine.groups is None or engine.groups.progress.finished:
+    if engine.finished:
         # Arrow cannot make empty arrays of every type.
         return pa.Table.from_batches([], schema=engine.output_schema)
     prepared = prepare(engine, {}, None, None, ends=True)
     settle(engine, prepared)
     assert prepared.commit.last is not None
     return prepared.commit.last.results
+
+
+def check_open(finished: bool) -> None:
+    """Raise InputError if the input has ended."""
+    if finished:
+        raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
 
 
 class Prepared(NamedTuple):
@@ -80,8 +86,7 @@ def prepare(
 
     reading   what the clock of all streams says about the rows, if the engine has only some of them
     """
-    if engine.groups is not None and engine.groups.progress.finished:
-        raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
+    check_open(engine.finished)
     began = perf_counter()
     engine.last = None
     watermark = as_ticks(watermark)
@@ -178,6 +183,7 @@ def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitR
         groups,
         new_failed,
         _clock_after(engine, arrivals),
+        arrivals.ends,
     )
 
 
@@ -190,6 +196,7 @@ def _clock_after(engine: JoinEngine, arrivals: Arrivals) -> Int64s | None:
 
 def load(engine: JoinEngine, batches: Pushed, watermark: int | None) -> None:
     """Load earlier arrivals; see `Runtime.load`."""
+    check_open(engine.finished)
     if engine.position:
         raise InputError(f"{engine.position} rows have arrived already; load rows into a new runtime only")
     if engine.schedule:

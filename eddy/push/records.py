@@ -44,6 +44,7 @@ class CommitRecord(NamedTuple):
     savepoint           where its strategy starts again with empty states; None = states are as the push left them
     groups              what commits the groups of a query with aggregates; None = none
     clock               the state of the clock; None in a query without one
+    finished            whether the input has ended
     """
 
     position: int
@@ -60,3 +61,4 @@ class CommitRecord(NamedTuple):
     groups: GroupsCommit | None = None
     new_failed: Mapping[int, FailedBatch] = MappingProxyType({})
     clock: Int64s | None = None
+    finished: bool = False

@@ -31,7 +31,7 @@ def finish(engine: JoinEngine, commit: CommitRecord) -> None:
     modules.figures[M_ARRIVALS] = commit.position
     engine.n_results, engine.n_deleted = commit.results, commit.deleted
     engine.schedule, engine.late.rows, engine.failed.rows = commit.schedule, commit.late, commit.failed
-    engine.last, engine.pushes = commit.last, commit.pushes
+    engine.last, engine.pushes, engine.finished = commit.last, commit.pushes, commit.finished
     if engine.clock is not None and commit.clock is not None:
         engine.clock.state = commit.clock
     if engine.groups is not None and commit.groups is not None:

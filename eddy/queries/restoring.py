@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from eddy.branches.runtime import BranchedRuntime
 from eddy.ingest.clock import behind_of
 from eddy.ingest.validation import checked_times
 from eddy.queries.changes import CHANGES
@@ -246,8 +245,7 @@ class _Reader:
         _require(runtime.output_schema.equals(own.runtime.output_schema), f"{where} has other columns")
         _require(begun or not runtime.position, f"{where} has rows from before its start")
         _require(runtime.max_bytes is None, f"{where} has a bound on its bytes")
-        finished = isinstance(runtime, BranchedRuntime) and runtime._engine.finished
-        _require(not finished, f"the input of {where} has ended")
+        _require(not runtime._engine.finished, f"the input of {where} has ended")
         timed = begun and own.query.graph.timed
         _require(runtime.watermark == (engine.watermark if timed else None), f"{where} has another watermark")
         own.resume(runtime, begun)

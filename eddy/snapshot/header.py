@@ -67,6 +67,7 @@ _HEADER: Form = fields(
         "streams": list_of(fields({"first": _COUNT, "rows": integer(0, RENUMBER_AT), "columns": list_of(text)})),
         "clock": optional(CLOCK_FORM),
         "groups": optional(GROUPS),
+        "finished": boolean,
     }
 )
 

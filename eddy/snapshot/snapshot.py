@@ -90,6 +90,7 @@ def snapshot_of(engine: JoinEngine) -> bytes:
         ],
         "clock": None if engine.clock is None else engine.clock.contents(),
         "groups": groups,
+        "finished": engine.finished,
     }
     return pack(header, sections)
 
@@ -168,7 +169,10 @@ class Snapshot:
         engine.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
         engine.failed.rows = failed_from(sections, counts)
         engine.n_results, engine.n_deleted = counts["results"], counts["deleted"]
+        engine.finished = self._header["finished"]
         if engine.groups is not None:
+            ended = self._header["groups"]["finished"] == engine.finished
+            SNAPSHOT.require(ended, "only groups have seen the end, or not")
             fill_groups(engine.groups, self._header["groups"], sections, engine.watermark, SNAPSHOT)
 
     def _check_columns(self, engine: JoinEngine, kept: list[list[str]]) -> None:

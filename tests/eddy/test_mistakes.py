@@ -105,3 +105,26 @@ def test_the_message_helps(what: str) -> None:
     with pytest.raises(eddy.EddyError) as raised:
         act()
     assert message in str(raised.value)
+
+
+ENDING: dict[str, Callable[[], eddy.Query]] = {
+    "join": query,
+    "groups": lambda: query(aggregates={"n": eddy.agg.count()}),
+    "branch": lambda: eddy.Query([clicks()], branches=[eddy.Branch([buys()], ON, "left")]),
+}
+
+
+@pytest.mark.parametrize("kind", ENDING)
+def test_nothing_comes_after_the_end(kind: str) -> None:
+    runtime = eddy.Runtime(ENDING[kind](), bounded=True)
+    rows = {"clicks": [{"user": 1, "page": "x", "at": 0}]}
+    runtime.push(rows)
+    runtime.finish()
+    assert runtime.finish().num_rows == 0
+    for ended in (runtime, eddy.Runtime.restore(runtime.snapshot(), runtime.query)):
+        for call in (ended.push, ended.load):
+            with pytest.raises(
+                eddy.InputError, match="the input has ended: finish\\(\\) was called; start a new runtime"
+            ):
+                call(rows)
+        assert ended.position == 1
