@@ -11,6 +11,8 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
 
 def json_rows(rows: pa.RecordBatch) -> Iterator[bytes]:
@@ -20,13 +22,21 @@ def json_rows(rows: pa.RecordBatch) -> Iterator[bytes]:
     in base64. A float that is not finite is the text "NaN", "Infinity" or "-Infinity", as in Spark. A map is an array
     of pairs, because its keys may be of any type.
 
-    Python's json encodes row by row: pyarrow does not write JSON, and no other dependency does.
+    Polars writes the rows, except those with a float that is not finite. In a batch with columns that Polars cannot
+    write so (maps, wide decimals, values within values that JSON lacks) Python's json writes all rows, at about a tenth
+    of the speed.
     """
-    for row in rows.to_pylist():
-        try:
-            yield _STRICT.encode(row).encode()
-        except ValueError:  # some float in it is not finite
-            yield _STRICT.encode(_finite(row)).encode()
+    if not all(map(_written_by_polars, rows.schema.types)):
+        yield from map(_encoded, rows.to_pylist())
+        return
+    finite = _finite_rows(rows)
+    lines = iter(_lines(rows if finite is None else rows.filter(finite)))
+    if finite is None:
+        yield from lines
+        return
+    others = map(_encoded, rows.filter(pc.invert(finite)).to_pylist())
+    for plain in finite.to_pylist():
+        yield next(lines if plain else others)
 
 
 def json_text(value: object) -> bytes:
@@ -36,13 +46,76 @@ def json_text(value: object) -> bytes:
     return (value if isinstance(value, str) else _STRICT.encode(_finite(value)).strip('"')).encode()
 
 
+def _written_by_polars(kind: pa.DataType) -> bool:
+    """Return whether Polars writes values of a type as they should be, given what `_lines` does before."""
+    if pt.is_dictionary(kind):
+        return _written_by_polars(kind.value_type)
+    if pt.is_nested(kind):
+        # A float within a value may be infinite, and what `_lines` does is for columns.
+        parts = [kind.field(k).type for k in range(kind.num_fields)]
+        floats = any(pt.is_floating(part) or pt.is_timestamp(part) or _is_bytes(part) for part in parts)
+        return not floats and not pt.is_map(kind) and not pt.is_union(kind) and all(map(_written_by_polars, parts))
+    return not pt.is_decimal256(kind) and not pt.is_interval(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind) or pt.is_binary_view(kind)
+
+
+def _finite_rows(rows: pa.RecordBatch) -> pa.BooleanArray | None:
+    """Return which rows have finite floats and nulls only; None = all."""
+    found = None
+    for column in rows.columns:
+        if pt.is_floating(column.type):
+            # It is null for null.
+            finite = pc.is_finite(column).fill_null(True)
+            if not pc.all(finite).as_py():
+                found = finite if found is None else pc.and_(found, finite)
+    return found
+
+
+def _lines(rows: pa.RecordBatch) -> list[bytes]:
+    """Return each row as a JSON object, written by Polars."""
+    import polars as pl
+    import polars.selectors as cs
+
+    if not len(rows):
+        return []
+    wide = [
+        # In JSON a float is a float64.
+        column.cast(pa.float64())
+        if pt.is_floating(column.type)
+        else column.cast(pa.binary())
+        if _is_bytes(column.type)
+        else column
+        for column in rows.columns
+    ]
+    frame = pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(wide, rows.schema.names)))
+    frame = frame.with_columns(
+        cs.datetime(time_zone=None).dt.strftime("%Y-%m-%dT%H:%M:%S%.f"), cs.binary().bin.encode("base64")
+    )
+    return frame.write_ndjson().encode().splitlines()
+
+
+def _encoded(row: dict[str, Any]) -> bytes:
+    try:
+        return _STRICT.encode(row).encode()
+    except ValueError:  # some float in it is not finite
+        return _STRICT.encode(_finite(row)).encode()
+
+
 def _plain(value: object) -> str:
     """Return the text for a value of a type that JSON lacks."""
     match value:
-        case datetime() | date() | time():
+        case datetime() | time():
+            # Three digits, six, or none at all, as Polars writes them; a pandas Timestamp has its nanoseconds.
+            units = "auto" if value.microsecond % 1000 or getattr(value, "nanosecond", 0) else "milliseconds"
+            return value.isoformat(timespec=units if value.microsecond else "auto")
+        case date():
             return value.isoformat()
         case timedelta():
-            return f"PT{Decimal(value // timedelta(microseconds=1)).scaleb(-6).normalize():f}S"
+            seconds = Decimal(abs(value) // timedelta(microseconds=1)).scaleb(-6).normalize()
+            return f"{'-' if value < timedelta() else ''}PT{seconds:f}S"
         case Decimal():
             return f"{value:f}"
         case bytes():

@@ -1,4 +1,4 @@
-"""Sends results to a topic of Kafka, a message per row. Needs the package confluent-kafka."""
+"""Sends results to a topic of Kafka, a message per row. Needs the packages confluent-kafka and Polars."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ class KafkaSink(Sink):
               object; None: messages without a key
     settings  further settings of librdkafka, such as `security.protocol` and `message.timeout.ms`
 
-    The value of a message is the row as a JSON object; `json_rows` describes it. The driver encodes all rows, so this
-    sink suits some ten thousand results a second.
+    The value of a message is the row as a JSON object; `json_rows` describes it. The driver encodes and sends all rows.
 
     Guarantee: at least once. A batch whose publication ended early, by a crash or by an error, is sent again as a
     whole, with the same rows in the same order. The headers `eddy-batch` and `eddy-row` are the number of the batch and
@@ -92,8 +91,10 @@ class KafkaSink(Sink):
         Raises SparkJoinError that says what to do: without the package confluent-kafka, for settings that librdkafka
         refuses, a key that is no result column, brokers that do not answer, and a topic that is not there.
         """
-        if find_spec("confluent_kafka") is None:
-            raise SparkJoinError("KafkaSink needs the package confluent-kafka: pip install 'eddy-join[kafka]'")
+        if find_spec("confluent_kafka") is None or find_spec("polars") is None:
+            raise SparkJoinError(
+                "KafkaSink needs the packages confluent-kafka and polars: pip install 'eddy-join[kafka]'"
+            )
         if self._key is not None and self._key not in schema.names:
             raise SparkJoinError(
                 f"topic {self._topic}: key {self._key!r} is no result column; the columns are {', '.join(schema.names)}"
