@@ -21,6 +21,7 @@ IMPORTED_AS = {
     "markdown-it-py": "markdown_it",
     "myst-parser": "myst_parser",
     "pillow": "PIL",
+    "protobuf": "google",
     "prometheus-client": "prometheus_client",
     "pytest-xdist": "xdist",
 }
@@ -31,6 +32,7 @@ PLACES = {
     "java": ("eddy/spark",),
     "delta": ("eddy/spark/streaming/sinks",),
     "kafka": ("eddy/spark",),
+    "registry": ("eddy/spark",),
     "fuzz": ("eddy/fuzz",),
     "bench": ("bench",),
     "docs": ("docs",),

@@ -20,6 +20,7 @@ from eddy.spark.environment.daemon import end_quietly
 from eddy.spark.errors import MalformedMessageError, SparkJoinError
 from eddy.spark.kafka.client import Offsets
 from eddy.spark.kafka.message_parts import MessagePart, with_parts
+from eddy.spark.kafka.registered import check_registered
 from eddy.spark.kafka.topic import Topic, topic_of
 from eddy.spark.types import struct_type
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME, TOPIC = "eddy_kafka", "topic"
-Encoding = Literal["json", "arrow"]
+Encoding = Literal["json", "arrow", "avro", "protobuf"]
 Starting = Literal["earliest", "latest"]
 Malformed = Literal["fail", "skip"]
 end_quietly()
@@ -47,6 +48,8 @@ def stream_topic(
     malformed: Malformed = "fail",
     dead_letters: str | None = None,
     message: Mapping[str, MessagePart] | None = None,
+    registry: Mapping[str, str] | None = None,
+    protobuf: str | None = None,
 ) -> DataFrame:
     """Return a topic of Kafka as a streaming DataFrame.
 
@@ -58,7 +61,9 @@ def stream_topic(
     settings   further settings of librdkafka, such as `security.protocol` and `sasl.password`. Users of the session see
                them in Spark's plans; no file has them
     encoding   "json": each message is a JSON object; fields that the schema lacks are ignored, missing ones are null,
-               times and dates are text in the form of ISO 8601. "arrow": an Arrow IPC stream of any number of rows
+               times and dates are text in the form of ISO 8601. "arrow": an Arrow IPC stream of any number of rows.
+               "avro", "protobuf": a record each, whose schema `registry` has; fields as with "json", and their values
+               must be those of the column
     starting   where a query without a checkpoint starts: at the "earliest" message that Kafka has, or at the "latest"
     max_rows   most messages that a micro-batch takes; None: all that are there
     malformed  "fail": a message that cannot be decoded ends the query with an error that names its offset; "skip": it
@@ -69,6 +74,9 @@ def stream_topic(
     message    column -> part of the message that it has: "key" (binary, or text if `schema` has the column so),
                "headers" (a list of name and value), "timestamp", "partition" or "offset". A column that `schema` lacks
                is added. With encoding "arrow" all rows of a message have the same
+    registry   settings of a schema registry by the names of confluent-kafka, {"url": "http://registry:8081"}: messages
+               of Avro, Protobuf and JSON begin with the number of their schema there. None: JSON without it
+    protobuf   "module:name" of the class that protoc generated for the messages
 
     A query with a checkpoint reads each message once. Messages without a value have no row. In a streaming join with
     the transport "packed", the tasks of the join read the messages, and the JVM never sees them. Needs confluent-kafka
@@ -91,10 +99,13 @@ def stream_topic(
             f"dead_letters={dead_letters!r}: name another topic than {topic!r}, and leave malformed= out: messages are"
             " sent there in place of failing"
         )
+    check_registered(encoding, registry, protobuf)
     parts = dict(message or {})
     schema = with_parts(schema, parts)
     known_settings = {**(settings or {}), "bootstrap.servers": servers}
-    found = Topic(topic, known_settings, encoding, starting, max_rows, malformed, dead_letters, parts)
+    found = Topic(
+        topic, known_settings, encoding, starting, max_rows, malformed, dead_letters, parts, registry, protobuf
+    )
     try:
         spark.dataSource.register(TopicSource)
     except AnalysisException as known:

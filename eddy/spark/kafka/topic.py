@@ -17,8 +17,9 @@ from eddy.log import LOG
 from eddy.spark.errors import MalformedMessageError, SparkJoinError
 from eddy.spark.kafka.client import Offsets, client_of, described
 from eddy.spark.kafka.dead_letters import send_dead_letters
-from eddy.spark.kafka.decoding import DECODERS, NotDecodedError, shortened
+from eddy.spark.kafka.decoding import DECODERS, Decode, NotDecodedError, shortened
 from eddy.spark.kafka.message_parts import MessagePart, part_column
+from eddy.spark.kafka.registered import registered
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -30,12 +31,14 @@ class Topic:
 
     name       of the topic
     settings   of librdkafka, `bootstrap.servers` among them; may hold passwords
-    encoding   of the messages, one of `DECODERS`
+    encoding   of the messages, one of `DECODERS` or, with a registry, of `REGISTERED`
     starting   where a new job starts: "earliest" or "latest"
     max_rows   most messages that a micro-batch takes, None for all
     malformed  "fail": a message that cannot be decoded ends the job; "skip": it is left out, with a warning
     dead_letters   a topic for messages that cannot be decoded; None: `malformed` counts
     parts      column -> part of the message that it has (`message_parts.TYPES`)
+    registry   settings of the schema registry that has the schemas of the messages, None = none; may hold passwords
+    protobuf   "module:name" of the class of the messages, for the encoding "protobuf"
     """
 
     name: str
@@ -46,6 +49,8 @@ class Topic:
     malformed: str = "fail"
     dead_letters: str | None = None
     parts: Mapping[str, MessagePart] = field(default_factory=dict)
+    registry: Mapping[str, str] | None = field(default=None, repr=False)
+    protobuf: str | None = None
 
     def begins(self) -> Offsets:
         """Return where a new job starts."""
@@ -99,7 +104,7 @@ class Topic:
 
     def _rows(self, messages: Sequence[Message], schema: pa.Schema) -> pa.Table:
         """Return the rows of messages. Raises NotDecodedError or ArrowInvalid if one of them cannot be decoded."""
-        decode, values = DECODERS[self.encoding], [one.value() or b"" for one in messages]
+        decode, values = self._decoder(), [one.value() or b"" for one in messages]
         parts = {name: self.parts[name] for name in schema.names if name in self.parts}
         if not parts:
             return decode(values, schema)
@@ -119,6 +124,11 @@ class Topic:
             for own in schema
         }
         return pa.table(columns, schema)
+
+    def _decoder(self) -> Decode:
+        if self.registry is None:
+            return DECODERS[self.encoding]
+        return registered(self.encoding, self.name, self.registry, self.protobuf)
 
     def _decodable(self, messages: Sequence[Message], schema: pa.Schema) -> list[Message]:
         """Return the messages that can be decoded; the others fail, are skipped, or become dead letters."""

@@ -152,7 +152,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, kafka: MockKafka, monkeypa
             KafkaSink.from_options(options)
     monkeypatch.delitem(sys.modules, "confluent_kafka")
     monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(SparkJoinError, match=r"needs the packages confluent-kafka and polars: pip install 'eddy-join\[kafka\]'"):
+    with pytest.raises(
+        SparkJoinError, match=r"needs the packages confluent-kafka and polars: pip install 'eddy-join\[kafka\]'"
+    ):
         ready(KafkaSink(kafka.servers, "pairs"), tmp_path)
 
 
