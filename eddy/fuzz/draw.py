@@ -38,6 +38,7 @@ from eddy.fuzz.graphs import SHAPES, edges
 from eddy.fuzz.oracle import Oracle
 from eddy.query.windows import Range, Rows, Unbounded, Window
 from eddy.routing.policies import POLICIES
+from eddy.runtime import Runtime
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 from stairs.errors import QueryError
@@ -56,9 +57,10 @@ KEY_VALUES = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 
 DECIDE_EVERY = (1, 2, 3, 5, 9, 20)
 """Arrivals between decisions: too few for a policy to measure time, so that it decides the same again."""
-MAX_BYTES = (8_000, 12_000, 16_000, 24_000, 40_000, 80_000)
-BRANCHED_BYTES = 12
-"""A query with branches has this many times the bounds: each of its joins has windows of its own."""
+ROOM = (4_000, 6_000, 10_000, 16_000, 32_000, 72_000)
+"""What bounds on bytes leave above the empty state."""
+BRANCHED_ROOM = 12
+"""A query with branches has this many times the room: each of its joins has windows of its own."""
 LONG_KEY = 400
 """Additional characters of some text keys, so that strings exhaust the room."""
 ALL_POLICIES = (CHAOS, *POLICIES)
@@ -243,6 +245,13 @@ def some_states(plan: str, shape: Shape, pick: int) -> tuple[str, ...] | None:
     return tuple(state for k, state in enumerate(inner_states(plan, shape)) if pick >> (k + 1) & 1)
 
 
+def bounds_of(shape: Shape) -> list[int]:
+    """Return bounds on the bytes of a runtime, one for each room. The empty state keeps to them under each strategy."""
+    # Of all strategies it has the most tables.
+    empty = Runtime(shape.query(), strategy="eddy-jisc", bounded=bool(shape.branches)).nbytes
+    return [empty + room * (BRANCHED_ROOM if shape.branches else 1) for room in ROOM]
+
+
 @dataclass
 class StepWriter:
     """Turns drawn steps into the steps of a case, one after the other."""
@@ -255,7 +264,7 @@ class StepWriter:
     plans: list[str]
     strategy: str
     policy: str
-    bounded: bool = False
+    bounds: Sequence[int] = ()
     paces: Sequence[Pace] = PACES[0]
     clock: int = 0
     oracle: Oracle = field(init=False)
@@ -297,9 +306,8 @@ class StepWriter:
                 yield self.reload(picks)
             case "limit":
                 # A case that starts without a bound gets none: most cases are about something else.
-                if self.bounded:
-                    most = (None, *MAX_BYTES, *MAX_BYTES)[picks[0] % (1 + 2 * len(MAX_BYTES))]
-                    yield Limit(most and most * (BRANCHED_BYTES if self.shape.branches else 1))
+                if self.bounds:
+                    yield Limit((None, *self.bounds, *self.bounds)[picks[0] % (1 + 2 * len(self.bounds))])
             case "schedule":
                 yield self.schedule(picks, picks[1] % 12)
             case _:
@@ -408,13 +416,11 @@ def cases(
     ordered = [name for name in ("fixed",) if name in policies] + [name for name in policies if name != "fixed"]
     policy = draw(st.sampled_from(ordered + [CHAOS] * (len(ordered) - 2 if CHAOS in policies else 0)))
     key_values, drift = draw(st.sampled_from(KEY_VALUES)), draw(st.integers(0, 1))
-    max_bytes = draw(st.sampled_from((None,) * 10 + MAX_BYTES))
-    if branches and max_bytes is not None:
-        max_bytes *= BRANCHED_BYTES
+    room = draw(st.sampled_from((None,) * 10 + ROOM))
+    bounds = [] if room is None else bounds_of(shape)
+    max_bytes = None if room is None else bounds[ROOM.index(room)]
     paces = draw(st.sampled_from(PACES))
-    writer = StepWriter(
-        shape, key_values, drift, strategies, policies, [plan], strategy, policy, max_bytes is not None, paces
-    )
+    writer = StepWriter(shape, key_values, drift, strategies, policies, [plan], strategy, policy, bounds, paces)
     case = Case(
         shape,
         plan,

@@ -42,8 +42,8 @@ class Turn:
         self._what = what
         self._held: dict[str, FrameType] = {}
         self._ended: str | None = None
-        self._reading = threading.Lock()
-        self._reader: FrameType | None = None
+        self._reading: dict[str, FrameType] = {}
+        """The frame that reads, under `_HOLDER`. An interrupt may leave it there, as in `_held`, and unlike a lock."""
         self.asked: Callable[[], None] | None = None
         """Called once at the end of the next call, in its thread. It raises nothing of its own."""
 
@@ -54,20 +54,20 @@ class Turn:
         if self._ended:
             raise StateError(f"{call}: {self._ended}")
         self._wait_for_reader()
-        if not self._claim(frame):
+        if not self._claim(self._held, frame):
             raise StateError(_refusal(call, self._what, _thread_of(self._held.get(_HOLDER))))
 
-    def _claim(self, frame: FrameType) -> bool:
-        """Give the turn to a frame unless another one has it that still runs; return whether that happened."""
-        if self._held.setdefault(_HOLDER, frame) is frame:
+    def _claim(self, held: dict[str, FrameType], frame: FrameType) -> bool:
+        """Let a frame hold `held` unless another one does that still runs; return whether that happened."""
+        if held.setdefault(_HOLDER, frame) is frame:
             return True
         if self._ended:
             return False
         with _SEARCH:
-            holder = self._held.get(_HOLDER)
-            if holder is not None and _thread_of(holder) is None and self._held.get(_HOLDER) is holder:
-                del self._held[_HOLDER]
-            return self._held.setdefault(_HOLDER, frame) is frame
+            holder = held.get(_HOLDER)
+            if holder is not None and _thread_of(holder) is None and held.get(_HOLDER) is holder:
+                del held[_HOLDER]
+            return held.setdefault(_HOLDER, frame) is frame
 
     def answer(self) -> None:
         """Call what was asked for, at the end of a call."""
@@ -80,12 +80,10 @@ class Turn:
 
         A call of another thread waits until it is over, so it should take no longer than milliseconds.
         """
-        if not self._reading.acquire(blocking=False):
-            return False
+        frame = sys._getframe()
         try:
-            # First, so that whoever meets this frame as the holder knows that it only reads.
-            self._reader = frame = sys._getframe()
-            if not self._claim(frame):
+            # First, so that whoever meets this frame as the holder of the turn knows that it only reads.
+            if not self._claim(self._reading, frame) or not self._claim(self._held, frame):
                 return False
             try:
                 act()
@@ -93,12 +91,12 @@ class Turn:
                 self.give_back()
             return True
         finally:
-            self._reader = None
-            self._reading.release()
+            if self._reading.get(_HOLDER) is frame:
+                del self._reading[_HOLDER]
 
     def _wait_for_reader(self) -> None:
         until = time.monotonic() + LONGEST
-        while (holder := self._held.get(_HOLDER)) is not None and holder is self._reader:
+        while (holder := self._held.get(_HOLDER)) is not None and holder is self._reading.get(_HOLDER):
             if time.monotonic() > until:
                 return
             time.sleep(NAP)

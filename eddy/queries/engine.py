@@ -341,7 +341,8 @@ class Engine(Uncopied):
         if self.clock is not None and done.clock is not None:
             self.clock.state = done.clock
         self._running = {name: one for name, one in self._running.items() if one.live}
-        self.joins.forget(-FOREVER if self.watermark is None else self.watermark)
+        watermark = None if self.clock is None else self.clock.watermark
+        self.joins.forget(-FOREVER if watermark is None else watermark)
         # Last: until then an exception leads back here.
         self._undo = None
         self._done = None

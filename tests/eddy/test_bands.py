@@ -123,7 +123,7 @@ def test_a_band_is_made_when_a_scan_asks_and_freed_when_memory_is_short() -> Non
     made = modules.bands.nbytes
     assert made > 0
     # With exactly what the rest takes, the next push fits after the bands were given up.
-    runtime.max_bytes = modules.allowance.used - made
+    runtime.max_bytes = runtime._engine.bound.used - made
     assert push(200) == 0
     assert runtime.nbytes < before
     runtime.max_bytes = None

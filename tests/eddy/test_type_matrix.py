@@ -9,6 +9,7 @@ chunks, rows out of order and late, a push that fails, a snapshot, both outputs,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -129,7 +130,7 @@ def _query(kind: pa.DataType, role: str) -> eddy.Query:
     streams = [eddy.Stream(name, schema, window=eddy.Rows(100), time=time, filter=keep) for name in "RS"]
     if role == "payload":
         # Only windows by time have late rows.
-        streams = [eddy.Stream(name, schema, window=eddy.Range(1000 * STEP), time=time) for name in "RS"]
+        streams = [eddy.Stream(name, schema, window=eddy.Range(timedelta(hours=1000)), time=time) for name in "RS"]
     key = "x" if role == "key" else "k"
     return eddy.Query(streams, [f"R.{key} = S.{key}"], where=where)
 

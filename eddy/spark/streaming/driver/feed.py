@@ -11,7 +11,7 @@ import pyarrow as pa
 from eddy.spark.directories import File
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.inputs.file_log import FileLog
-from eddy.spark.streaming.inputs.offsets import Position, position, read_starts
+from eddy.spark.streaming.inputs.offsets import END, Position, position, read_starts
 from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.transports.inputs import FilePart, Input, TopicPart
 from eddy.spark.transports.parquet_source import open_in
@@ -38,15 +38,15 @@ class Feed:
         self._offsets = root / "spark" / "offsets"
         self._directory = root / "files"
         self._log = FileLog(self._directory, len(names))
-        self._form = fields(dict.fromkeys(names, position))
+        self._form = fields(dict.fromkeys(names, position), others=(END,))
 
     def begin(self) -> Taken:
         """Return how far each stream was read when the job began."""
         starts = read_starts(self._directory)
         return tuple(starts.get(name, 0) for name in self._names)
 
-    def end(self, batch: int) -> Taken:
-        """Return how far each stream is read once a batch is over, as Spark planned it."""
+    def end(self, batch: int) -> tuple[Taken, bool]:
+        """Return how far each stream is read once a batch is over, as Spark planned it, and whether the input ends."""
         path = self._offsets / str(batch)
         try:
             offset = parse(path.read_bytes().splitlines()[-1])
@@ -55,7 +55,7 @@ class Feed:
             raise StreamingStateError(
                 f"{path}: Spark planned the batch, and its offsets are not there: {problem!r}"
             ) from problem
-        return tuple(offset[name] for name in self._names)
+        return tuple(offset[name] for name in self._names), END in offset
 
     def deal(self, start: Taken, end: Taken, tasks: int) -> list[list[Part]]:
         """Return the parts between two positions for each task, of about the same number of bytes."""

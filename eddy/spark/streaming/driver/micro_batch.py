@@ -288,6 +288,11 @@ class MicroBatches:
             return
         if self._planned_before is not None and batch <= self._planned_before:
             LOG.warning("%s: Spark replays batch %d, which was not committed before this start", self.title, batch)
+        if self._watermarks.has_ended:
+            raise StreamingStateError(
+                f"{self.title}: rows came after the end of the input, which trigger(…, finish=True) has declared; start"
+                " with a new checkpoint, or take these rows away"
+            )
         began = time.perf_counter()
         self._maintenance.check()
         self._begin(batch)
@@ -413,10 +418,11 @@ class MicroBatches:
         """Read, log and join the files and messages of a batch in one Spark job."""
         streams = len(self._context.job.query.streams)
         start = self._feed.begin() if self.manifest is None else tuple(self.manifest.extra["taken"])
-        end = self._feed.end(batch)
+        end, ends = self._feed.end(batch)
 
         def plan(said: Sequence[Said]) -> BatchPlan:
-            return self._plan(batch, layout, LogReport.of((one for task in said for one in task.logged), streams), end)
+            logged = LogReport.of((one for task in said for one in task.logged), streams)
+            return self._plan(batch, layout, logged, end, ends)
 
         return self._run_tasks(batch, layout, lambda tasks: self._feed.deal(start, end, tasks), plan)
 
@@ -467,11 +473,15 @@ class MicroBatches:
         the log keeps."""
         return tuple(file for report in reports for file in report.results), {}
 
-    def _plan(self, batch: int, layout: Layout, logged: LogReport, taken: Taken | None) -> BatchPlan:
-        """Return the work on the rows of a batch."""
+    def _plan(
+        self, batch: int, layout: Layout, logged: LogReport, taken: Taken | None, ends: bool = False
+    ) -> BatchPlan:
+        """Return the work on the rows of a batch; `ends`: it has none, and the input ends with it."""
         logged_at, marks = time.perf_counter(), self._watermarks
         greatest = logged.greatest if self._timed else (None,) * len(logged.greatest)
         watermarks = marks.after(greatest, time.time(), self._settings.rules)
+        if ends:
+            watermarks = watermarks.ended()
         rows = rows_by_group(logged.segments, layout.tree)
         groups: dict[int, GroupState] = {}
         if self.manifest is not None:

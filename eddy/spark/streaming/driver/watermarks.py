@@ -31,6 +31,7 @@ from eddy.query.numbers import whole
 from eddy.query.places import check_waits
 from eddy.spark.errors import SparkJoinError
 from eddy.storage.json_form import FormError, fields, finite, integer, list_of, optional
+from stairs.graph import FOREVER
 
 if TYPE_CHECKING:
     from eddy.query.query import Query
@@ -150,6 +151,15 @@ class Watermarks:
         marks = own if rules.policy == "per-source" else list(self.marks)
         # The engines have evicted rows before their watermark, so older rows of every stream are late.
         return Watermarks(greatest, rows_at, tuple(_later(mark, engine) for mark in marks), engine, begun, now_s)
+
+    def ended(self) -> Watermarks:
+        """Return the state after the end of the input: event time has passed everything."""
+        return replace(self, engine=FOREVER, marks=(FOREVER,) * len(self.marks))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the input has ended."""
+        return self.engine == FOREVER
 
     def resumed(self, now_s: float) -> Watermarks:
         """Return the state for a job that starts again at `now_s`, without the time for which it was stopped.

@@ -91,8 +91,10 @@ class StreamingJoin:
         make_batches: Callable[[JobContext, Settings], MicroBatches],
         name: str | None,
         trigger: Mapping[str, Any],
+        finish: bool = False,
     ) -> StreamingJoinQuery:
         """Start the job, or resume it; raises what `JoinWriter.start` raises."""
+        frame = self._finishing() if finish else self.carried.frame
         check_workers(self.spark)
         self._warn_of_settings()
         checkpoint = Checkpoint(self.checkpoint)
@@ -118,7 +120,7 @@ class StreamingJoin:
                 write_identity(self.checkpoint, self.job, groups, transport, change=batches.change)
             calls = Calls(batches)
             batches.at_end(calls.end)
-            writer = self.carried.frame.writeStream.foreachBatch(calls)
+            writer = frame.writeStream.foreachBatch(calls)
             writer = writer.option("checkpointLocation", str(self.checkpoint / "spark"))
             if name is not None:
                 writer = writer.queryName(name)
@@ -127,6 +129,22 @@ class StreamingJoin:
             running = StreamingJoinQuery(self.spark, writer.start(), batches)
             undo.pop_all()
         return running
+
+    def _finishing(self) -> DataFrame:
+        """Return the frame of a run that ends the input. Raises SparkJoinError if that is not possible."""
+        from eddy.spark.streaming.inputs.source import inputs_frame
+
+        if not self.carried.inputs:
+            raise SparkJoinError(
+                "finish=True needs input that the workers read (transport 'packed': Parquet files, topics), and this"
+                f" join has the transport {self.carried.remark}"
+            )
+        if not self.job.query.graph.timed:
+            raise SparkJoinError("finish=True: without event time no result waits for the end; leave it out")
+        places = {
+            stream.name: one.place for stream, one in zip(self.job.query.streams, self.carried.inputs, strict=True)
+        }
+        return inputs_frame(self.spark, self.checkpoint / "files", places, finish=True)
 
     def _warn_of_settings(self) -> None:
         """Log a warning, once for each Spark application, of settings that a session of the user's own lacks."""
@@ -163,6 +181,8 @@ def checked_trigger(trigger: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a trigger. Raises SparkJoinError for one without micro-batches."""
     if "continuous" in trigger or "realTime" in trigger:
         raise SparkJoinError("trigger: a join runs in micro-batches; pass processingTime=… or availableNow=True")
+    if "finish" in trigger:
+        raise SparkJoinError("finish: the input of a hub, whose queries come and go, does not end; leave it out")
     return trigger
 
 
@@ -176,6 +196,7 @@ class JoinWriter:
         self._options: dict[str, str] = {}
         self._name: str | None = None
         self._trigger: dict[str, Any] = {}
+        self._finish = False
 
     def format(self, source: str) -> JoinWriter:
         """Write results to one of these sinks:
@@ -228,13 +249,21 @@ class JoinWriter:
         self._name = queryName
         return self
 
-    def trigger(self, **trigger: Any) -> JoinWriter:
+    def trigger(self, *, finish: bool = False, **trigger: Any) -> JoinWriter:
         """Set when micro-batches run, as in Spark: processingTime="5 seconds", or availableNow=True.
+
+        finish   with availableNow=True: the input ends with what is there now. A last micro-batch gives what waits for
+                 the end: rows of left, anti and full joins, and windows of aggregates. Later rows are refused. Input
+                 that the workers read only (transport "packed")
 
         Without a trigger each micro-batch begins when the last one ends. Raises SparkJoinError for continuous and
         real-time triggers.
         """
-        self._trigger = checked_trigger(trigger)
+        if finish and not trigger.get("availableNow"):
+            raise SparkJoinError(
+                "trigger: finish=True ends the input with what is there now; pass availableNow=True with it"
+            )
+        self._trigger, self._finish = checked_trigger(trigger), finish
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinWriter:
@@ -279,7 +308,7 @@ class JoinWriter:
         if path is not None:
             self.option("path", path)
         self.options(**options)
-        return self._join.begin(self._chosen_sink(), MicroBatches, self._name, self._trigger)
+        return self._join.begin(self._chosen_sink(), MicroBatches, self._name, self._trigger, self._finish)
 
     def _chosen_sink(self) -> Sink:
         if self._sink is not None:

@@ -20,6 +20,8 @@ from eddy.storage.sections import FileKind, pack, unpack
 
 Position = int | Offsets
 """A number of files, or partition -> offset."""
+END = ""
+"""Stands in an offset, with any text, beside the names of the streams once the input has ended."""
 OFFSETS = mapping_of(integer(0))
 _KIND = FileKind("starts of topics", b"eddystar", 1, StreamingStateError, "fix_starts()", "go on from")
 _FORM = fields({"starts": mapping_of(OFFSETS)})

@@ -26,7 +26,7 @@ from eddy.spark.errors import StreamingStateError
 from eddy.spark.kafka.client import Offsets
 from eddy.spark.kafka.topic import Topic
 from eddy.spark.streaming.inputs.file_log import FileLog
-from eddy.spark.streaming.inputs.offsets import Position, fix_starts
+from eddy.spark.streaming.inputs.offsets import END, Position, fix_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,16 +38,18 @@ Place = Directory | Topic
 end_quietly()
 
 
-def inputs_frame(spark: SparkSession, log: Path, places: Mapping[str, Place]) -> DataFrame:
+def inputs_frame(spark: SparkSession, log: Path, places: Mapping[str, Place], finish: bool = False) -> DataFrame:
     """Return the streaming DataFrame that stands for the input of all streams.
 
     log     directory of the lists of files, and of the starts of topics
     places  name of a stream -> its directory or topic
+    finish  whether a run with the trigger `availableNow` ends the input, with a last micro-batch of its own
     """
     spark.dataSource.register(InputsSource)
     kinds = {one: name for name, one in _KINDS.items()}
     streams = json.dumps({name: [kinds[type(one)], asdict(one)] for name, one in places.items()})
-    return spark.readStream.format(NAME).option("log", str(log)).option("streams", streams).load()
+    reader = spark.readStream.format(NAME).option("log", str(log)).option("finish", finish)
+    return reader.option("streams", streams).load()
 
 
 class InputsSource(DataSource):
@@ -63,14 +65,14 @@ class InputsSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         streams = json.loads(self.options["streams"])
         places = {name: _KINDS[kind](**data) for name, (kind, data) in streams.items()}
-        return InputsReader(Path(self.options["log"]), places)
+        return InputsReader(Path(self.options["log"]), places, self.options["finish"] == "true")
 
 
 class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Finds files and messages. An offset maps the name of each stream to its position."""
+    """Finds files and messages. An offset maps each stream to its position, and has `END` after the end."""
 
-    def __init__(self, log: Path, places: Mapping[str, Place]) -> None:
-        self._places = places
+    def __init__(self, log: Path, places: Mapping[str, Place], finish: bool = False) -> None:
+        self._places, self._finish = places, finish
         self._directory = log
         self._topics = {name: one for name, one in places.items() if isinstance(one, Topic)}
         self._log = FileLog(log, len(places))
@@ -95,7 +97,7 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._new()
         self._ends = self._topics_now()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Position]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         self._check(start)
         if self._last is None:
             self._add(self._new())
@@ -110,6 +112,9 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found[name] = one.take(start[name], ends[name], everything)
             else:
                 found[name] = first + (len(files) if everything else one.take(files, start[name] - first))
+        ended = END in start or (self._finish and self._last is not None)
+        if ended and all(start[name] == position for name, position in found.items()):
+            return {**found, END: "ended"}
         return found
 
     def reportLatestOffset(self) -> dict[str, Position]:
