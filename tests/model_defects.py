@@ -119,7 +119,7 @@ MODELS = {
             "tests/eddy/drawn_aggregates.py",
         ),
         "test_groups_are_those_of_the_oracle_through_switches",
-        80,
+        200,
         _RING_DEFECTS,
     ),
     "no-good marks": Model(

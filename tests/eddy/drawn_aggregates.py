@@ -47,7 +47,7 @@ class Drawn:
         sizes = [draw(st.integers(1, 4)) if kind == "rows" else draw(st.sampled_from((0, 2, 5, 9))) for kind in own]
         self.ranged = "range" in own
         self.lateness = draw(st.sampled_from((0, 3))) if self.ranged else 0
-        watermark = draw(st.sampled_from(("slowest", "fastest"))) if self.ranged or windows else "slowest"
+        watermark = draw(st.sampled_from(("fastest", "fastest", "slowest"))) if self.ranged or windows else "slowest"
         time = "t" if self.ranged or windows or draw(st.booleans()) else None
         streams = [
             OracleStream(name, kind, size, time) for name, kind, size in zip(self.names, own, sizes, strict=True)
