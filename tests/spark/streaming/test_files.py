@@ -217,7 +217,9 @@ def test_files_are_dealt_evenly_and_large_ones_in_parts(tmp_path: Path) -> None:
     (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"R":2,"S":2}')
     source = FileInput(Directory(f"file:{large.parent}"), ("k",), {"k": pa.int64()})
     feed = Feed(tmp_path, ("R", "S"), (source, source))
-    assert feed.end(0) == (2, 2)
+    assert feed.end(0) == ((2, 2), False)
+    (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"R":2,"S":2,"":"ended"}')
+    assert feed.end(0) == ((2, 2), True)
     dealt = feed.deal((0, 0), (2, 2), 3)
     parts = sorted(part for own in dealt for part in own)
     assert [(one.stream, one.path) for one in parts] == [(0, str(large))] * 3 + [(0, "b"), (1, "c"), (1, "d")]

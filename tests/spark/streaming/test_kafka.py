@@ -336,7 +336,7 @@ def test_errors_of_a_topic_name_its_stream(
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"encoding": "avro"}, "encoding='avro': pass one of 'json', 'arrow'"),
+        ({"encoding": "xml"}, "encoding='xml': pass one of 'json', 'arrow', 'avro', 'protobuf'"),
         ({"starting": 5}, "starting=5: pass one of 'earliest', 'latest'"),
         ({"malformed": "drop"}, "malformed='drop': pass one of"),
         ({"max_rows": 0}, "max_rows=0: give 1 or more"),
