@@ -16,6 +16,7 @@ from bench.harness.turns import Taken, agree, without_gc
 from bench.ways.loop_kernels import tables, w1_loop, w2_loop, w21_loop
 from bench.ways.w1_loops import PayloadLoop
 from bench.workloads.sources import Chunk, Columns, Keys, Order, Source
+from eddy.ingest.clock import Clock
 from jisc.plan.routes import compile_routes
 from jisc.plan.tree import default_plan
 from stairs.modules import Modules
@@ -88,12 +89,17 @@ class EngineRunner:
     def __init__(self, query: eddy.Query) -> None:
         self.modules = Modules(query.graph)
         self.routes = compile_routes(default_plan(query.graph), query.graph)
+        self.clock = Clock(query.clock_rule, None)
 
     def push(self, order: Order, columns: Columns, times: Sequence[Keys] = ()) -> int:
         """Take one push, with event times by stream if the query has them; return how many results it has."""
         open_push(self.modules, columns)
         for i, own in enumerate(times):
             self.modules.set_values(i, 0, own, self.modules.ring_slices(i, len(own)))
+        if times:
+            ticked = self.clock.tick(order, list(times), None)
+            self.modules.read_clock(ticked.reading)
+            self.clock.state = ticked.state
         results = self.modules.run(self.routes, order)
         self.modules.commit()
         return results
