@@ -1,4 +1,4 @@
-"""What the clock of a query says about a push."""
+"""The reading of a query's clock for a push."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ KEY_VALUES = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 DECIDE_EVERY = (1, 2, 3, 5, 9, 20)
 """Arrivals between decisions: too few for a policy to measure time, so that it decides the same again."""
 ROOM = (4_000, 6_000, 10_000, 16_000, 32_000, 72_000)
-"""What bounds on bytes leave above the empty state."""
+"""Bytes that a bound leaves above the empty state."""
 BRANCHED_ROOM = 12
 """A query with branches has this many times the room: each of its joins has windows of its own."""
 LONG_KEY = 400

@@ -59,7 +59,7 @@ class Arrivals:
 
     @property
     def watermark(self) -> int | None:
-        """The watermark after the push, None while there is none."""
+        """The watermark after the push, None before the first one."""
         return None if self.reading is None or self.reading.after == -FOREVER else self.reading.after
 
 

@@ -7,7 +7,7 @@ a clock is one array, which each push replaces as a whole (docs/guide/semantics.
     since[streams]    per stream the greatest event time of all streams when its last row had come; before its first
                       row, the event time of the first row of all
     greatest          the greatest event time of all streams, -FOREVER before the first row
-    watermark         -FOREVER while there is none
+    watermark         -FOREVER before the first one
     behind            no row in a window is older by more than that than one that came before it
     until             no row that is so much older has come since this event time was the greatest
 """
