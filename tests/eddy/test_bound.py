@@ -312,7 +312,7 @@ def test_what_a_bound_counts() -> None:
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("factor", [1.0, 1.3, 2.0, 4.0, 10.0])
 def test_nbytes_stays_within_the_bound_after_each_push(output: str, grouped: bool, factor: float) -> None:
-    """Check all that `nbytes` counts, late rows and the room of the last push included, also after pushes that were refused."""
+    """Check all that `nbytes` counts: late rows and the room of the last push, also after a refused push."""
     schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("p", pa.string())])
     streams = [eddy.Stream(name, schema, window=eddy.Range(50), time="t") for name in "RST"]
     counted: dict[str, Any] = {"group_by": ["R.k"], "aggregates": {"c": eddy.agg.count(), "m": eddy.agg.max("S.p")}}
