@@ -18,7 +18,7 @@ class Commit(NamedTuple):
 
     joins     what commits the push in each inner join; empty at the end of the input
     position, results, deleted, pushes   counts since the start
-    clock     the state of the clock, None = there is none, or it stands
+    clock     the state of the clock after the push; None = the query has no clock, or its clock stays as it is
     late, failed, last, live, finished   as in `BranchedEngine`
     groups    what commits the groups of a query with aggregates; None = none
     new_failed   the failed rows of this push, which are in `failed` already
