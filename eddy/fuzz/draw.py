@@ -406,9 +406,10 @@ def cases(
     max_streams: int = 6,
     policies: Sequence[str] = ALL_POLICIES,
     branches: bool = False,
+    strategy: str | None = None,
 ) -> Case:
-    """Draw a case for one of the strategies and one of the policies."""
-    strategy = draw(st.sampled_from(list(strategies)))
+    """Draw a case for one of the policies. It begins with `strategy`, by default one of the strategies."""
+    strategy = draw(st.sampled_from([strategy] if strategy else list(strategies)))
     shape = draw(shapes(max_streams, branches))
     plan = plan_text(shape, draw(st.binary(min_size=8, max_size=8)))
     results: list[Results] = ["rows", "ids", "rows", "count"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import time
@@ -27,14 +28,6 @@ from eddy.fuzz.sql.draw import sql_cases
 from eddy.fuzz.sql.play import play as play_sql
 from eddy.fuzz.sql.script import script as sql_script
 
-ROUND = 200
-"""Cases drawn from one seed. Hypothesis keeps every case that it has drawn, so each round starts it anew."""
-BRANCHED_ROUND = 60
-"""Cases of a round of queries with branches."""
-CHANGING_ROUND = 60
-"""Cases of a round of engines with queries that change."""
-SQL_ROUND = 60
-"""Cases of a round of random SQL."""
 Kind = Literal["inner", "branches", "changing", "sql"]
 KINDS: dict[str, tuple[Kind, ...]] = {
     "all": ("inner", "branches", "changing"),
@@ -44,6 +37,12 @@ KINDS: dict[str, tuple[Kind, ...]] = {
     "sql": ("sql",),
 }
 """Kinds of queries that a run draws, by name."""
+ROUND: dict[Kind, int] = {"inner": 200, "branches": 60, "changing": 60, "sql": 60}
+"""Cases drawn from one seed, shared by the strategies.
+
+Hypothesis keeps every case that it has drawn, so each round starts it anew. It also varies what it has drawn, and so
+neglects some members of a list; each strategy has rounds of its own.
+"""
 SHRINK_SECONDS = 60.0
 CASE_SECONDS = 30.0
 """Time limit of a case; a case that takes longer counts as endless. Most cases take some milliseconds."""
@@ -167,27 +166,26 @@ class Hunt:
                 self.tallies[case.strategy].add(done)
                 tell()
 
-        rounds = 0
+        rounds = ((kind, strategy) for kind in self.kinds for strategy in self.strategies)
         try:
-            while self.failure is None:
-                for kind in self.kinds:
-                    if self.failure is None:
-                        self._round(one, kind, self.seed * 1_000_003 + rounds)
-                rounds += 1
+            for number, (kind, strategy) in enumerate(itertools.cycle(rounds)):
+                if self.failure is not None:
+                    break
+                self._round(one, kind, strategy, self.seed * 1_000_003 + number)
         except Enough:
             pass
         self.seconds = time.monotonic() - start
 
-    def _round(self, one: Callable[[AnyCase], None], kind: Kind, seed: int) -> None:
+    def _round(self, one: Callable[[AnyCase], None], kind: Kind, strategy: str, seed: int) -> None:
         drawn: SearchStrategy[Case] | SearchStrategy[EngineCase] | SearchStrategy[SqlCase]
         if kind == "sql":
-            drawn = sql_cases(self.strategies)
+            drawn = sql_cases([strategy])
         elif kind == "changing":
-            drawn = engine_cases(self.strategies, self.max_streams, self.policies)
+            drawn = engine_cases([strategy], self.max_streams, self.policies)
         else:
-            drawn = cases(self.strategies, self.outputs, self.max_streams, self.policies, kind == "branches")
+            drawn = cases(self.strategies, self.outputs, self.max_streams, self.policies, kind == "branches", strategy)
         search = settings(
-            max_examples={"branches": BRANCHED_ROUND, "changing": CHANGING_ROUND, "sql": SQL_ROUND}.get(kind, ROUND),
+            max_examples=-(-ROUND[kind] // len(self.strategies)),
             database=None,
             deadline=None,
             derandomize=False,
