@@ -8,7 +8,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # One more than two cores: tests with Spark wait much of the time. A fourth process gained nothing.
 WORKERS ?= 3
 
-.PHONY: help demo test oldest newest docs bench guard lint kernels dist wheel setup clean
+.PHONY: help demo test oldest newest docs bench figures guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make newest  the same on the last Python and with the newest of everything"
 	@echo "make docs    the documentation as a site in build/docs"
 	@echo "make bench   measure the benchmarks and write bench/report; about ten minutes"
+	@echo "make figures measure each figure once in its smallest size, to see that it works"
 	@echo "make guard   measure a few ratios and compare them with that report"
 	@echo "make lint    ruff and mypy only"
 	@echo "make dist    the sdist and the wheel for PyPI in dist/, built and checked"
@@ -73,6 +74,10 @@ docs: $(DOCS_STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m eddy bench
+
+# Fails if a figure cannot be measured; its numbers mean nothing. About fifteen minutes, most of them starts of Spark.
+figures: $(STAMP)
+	$(BIN)/python -m eddy bench --smallest
 
 # Prints changes and does not fail: on a busy machine the ratios of a few rounds prove nothing.
 guard: $(STAMP)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -38,6 +39,9 @@ Install = Annotated[
     list[str] | None,
     typer.Option("--install", metavar="flink|pathway", help="Measure nothing: install this peer in its environment."),
 ]
+Smallest = Annotated[
+    bool, typer.Option("--smallest", help="See only that each figure can be measured; nothing is kept.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="With --compare: fail if a figure is worse beyond the noise.")]
 
 
@@ -53,6 +57,7 @@ def bench(
     json_to: Json = None,
     compare: Compare = None,
     strict: Strict = False,
+    smallest: Smallest = False,
 ) -> None:
     """Measure every figure, quickly unless --full, and write the report: a page, its plots, a file of figures."""
     if context.invoked_subcommand is not None:
@@ -62,6 +67,9 @@ def bench(
         return
     import bench.harness.report  # noqa: F401  # a missing package is reported before anything is measured
 
+    if smallest:
+        _check_figures(only or list(TITLES), where or ())
+        return
     failed = _measure(only or list(TITLES), full, again, points, where or (), json_to)
     report(out, points)
     if failed:
@@ -147,6 +155,20 @@ def _measure(
             Path(json_to).parent.mkdir(parents=True, exist_ok=True)
             Path(json_to).write_text(text)
     return len(failures)
+
+
+def _check_figures(names: Sequence[str], where: Sequence[str]) -> None:
+    """Measure figures in their smallest sizes, and keep nothing. Raises Exit if a point fails."""
+    from bench.harness.run import measure
+    from bench.harness.store import Store
+    from bench.smallest import with_smallest_points
+
+    with TemporaryDirectory() as folder:
+        figures, console = [with_smallest_points(figure) for figure in load(names)], Console(stderr=True)
+        failures = measure(figures, Store(Path(folder)), full=False, again=True, console=console, where=where)
+    if failures:
+        console.print(f"{len(failures)} points failed")
+        raise typer.Exit(1)
 
 
 def _compare(before: Path, after: Path, strict: bool) -> None:

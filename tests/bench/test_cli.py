@@ -106,3 +106,16 @@ def test_peers_are_installed_when_asked_for_and_nothing_is_measured(monkeypatch:
     done = RUNNER.invoke(cli.app, ["peers", "--install", "flink", "--install", "pathway"])
     assert done.exit_code == 0, done.output
     assert made == ["flink", "pathway"]
+
+
+def test_the_smallest_sizes_show_what_fails_and_keep_nothing(
+    broken: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert RUNNER.invoke(cli.app, ["--smallest"]).exit_code == 0
+    broken.add("guard")
+    done = RUNNER.invoke(cli.app, ["--smallest"])
+    assert done.exit_code == 1
+    assert "1 points failed" in done.stderr
+    assert RUNNER.invoke(cli.app, ["--smallest", "--only", "strategies"]).exit_code == 0
+    assert not list(tmp_path.iterdir())
