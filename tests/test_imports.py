@@ -17,6 +17,30 @@ ROOT = Path(__file__).parent.parent
 LAYERS = ("stairs", "jisc", "eddy", "bench")
 WITHOUT_CIRCLES = ("stairs", "jisc", "bench")
 """Packages in which imports form no cycle, those in functions and type-checking blocks included."""
+ROOMS = (
+    *("cli", "command", "errors", "log", "uncopied", "storage", "filters", "query", "agg", "ingest", "results", "aggregates"),
+    *("push", "join_engine", "routing", "inspect", "snapshot", "runtime", "show", "replay", "live", "branches", "queries"),
+    *("compiling", "cluster", "dialect", "placement", "spark", "fuzz", "demo"),
+)
+"""The folders and single modules of `eddy` from the ground up: each may import those before it."""
+UPWARDS = {
+    ("cluster", "spark"),
+    ("join_engine", "routing"),
+    ("join_engine", "snapshot"),
+    ("push", "join_engine"),
+    ("push", "routing"),
+    ("push", "runtime"),
+    ("query", "dialect"),
+    ("query", "routing"),
+    ("query", "show"),
+    ("runtime", "branches"),
+    ("runtime", "live"),
+    ("runtime", "show"),
+    ("show", "queries"),
+}
+"""Imports against this order, to be removed; no other may come."""
+IN_CIRCLES = 116
+"""The number of modules that import themselves through others, in functions and type-checking blocks, too. It may only fall."""
 SPARK_MODULES = (
     "eddy.query.schemas",  # of a schema of Spark, which brings pyspark
     "eddy.spark",
@@ -109,8 +133,8 @@ def test_layers_import_downwards_only(layer: str) -> None:
     assert not breaches
 
 
-def circle(imports: Mapping[str, set[str]]) -> str | None:
-    """Return a cycle of modules that import each other, or None if the imports have no cycle."""
+def modules_in(imports: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return the modules that each module imports, of all that it names."""
     graph: dict[str, set[str]] = {}
     for name, targets in imports.items():
         # `from package import module` loads the module; a name that is no module comes from the package itself.
@@ -120,8 +144,13 @@ def circle(imports: Mapping[str, set[str]]) -> str | None:
             inside = {t for t in targets if t.startswith(f"{package}.")}
             if inside and inside <= MODULES.keys():
                 graph[name].discard(package)
+    return graph
+
+
+def circle(imports: Mapping[str, set[str]]) -> str | None:
+    """Return a cycle of modules that import each other, or None if the imports have no cycle."""
     try:
-        TopologicalSorter(graph).prepare()
+        TopologicalSorter(modules_in(imports)).prepare()
     except CycleError as error:
         return " -> ".join(error.args[1])
     return None
@@ -136,6 +165,38 @@ def test_no_module_imports_itself_through_others() -> None:
 def test_no_circle_of_type_checking_imports() -> None:
     """Imports in functions and in type-checking blocks count as well."""
     assert circle({name: found for name, found in all_imports().items() if within(name, WITHOUT_CIRCLES)}) is None
+
+
+@IN_ONE_PROCESS
+def test_rooms_import_downwards_only() -> None:
+    """Imports in functions and in type-checking blocks count as well."""
+    graph = modules_in(all_imports())
+    inside = {name: name.split(".")[1] for name in MODULES if name.startswith("eddy.")}
+    arrows = {
+        (room, inside[target])
+        for name, room in inside.items()
+        for target in graph[name]
+        if target in inside and room not in ("__main__", inside[target])
+    }
+    assert {room for arrow in arrows for room in arrow} <= set(ROOMS)
+    place = {room: i for i, room in enumerate(ROOMS)}
+    upwards = {(room, target) for room, target in arrows if place[room] < place[target]}
+    assert upwards == UPWARDS
+
+
+@IN_ONE_PROCESS
+def test_the_circle_of_modules_does_not_grow() -> None:
+    graph = modules_in(all_imports())
+
+    def reached(name: str) -> set[str]:
+        found, ahead = set[str](), [name]
+        while ahead:
+            new = graph[ahead.pop()] - found
+            found |= new
+            ahead += new
+        return found
+
+    assert sum(name in reached(name) for name in graph) == IN_CIRCLES
 
 
 @IN_ONE_PROCESS

@@ -5,7 +5,7 @@ class; a tuple goes to the coordinate of its key in every class that it has, and
 
     one node                        no shares
     four nodes by class b           shares {b: 4}; tuples without class b go to all four
-    a grid of 2 x 3 nodes           shares {a: 2, b: 3}: a hypercube join (`eddy.spark.partitioning.shares`)
+    a grid of 2 x 3 nodes           shares {a: 2, b: 3}: a hypercube join (`eddy.placement.shares`)
 
 All components of a result meet in exactly one cell of a place if each join there is on keys, so nothing is lost or
 doubled: for every class with a share above 1, some component has the coordinate.

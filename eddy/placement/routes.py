@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from eddy.placement.costs import UnitCosts
 from eddy.placement.places import Place, by_class, grid
 from eddy.placement.program import Steps
+from eddy.placement.shares import choose
 from eddy.placement.synopses import Distribution, Synopsis
 from eddy.query.query import Query
-from eddy.spark.partitioning.shares import choose
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from eddy.placement.keys import KeyNumbers
+from eddy.placement.shares import Shares
 from eddy.spark.batch.blobs import BLOB_COLUMNS, Blob, as_batches, blobs_of
 from eddy.spark.hops.hops import Hops, key_class
 from eddy.spark.hops.legs import WHOLE, Columns, Legs
@@ -20,7 +21,6 @@ from eddy.spark.hops.windows import BLOCK_ROWS, SortedWindow, together
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, as_spark
 from eddy.spark.partitioning.failed import refuse_failed
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split import Splitter
 from eddy.spark.transports.base import RowTask
 from eddy.spark.types import spark_schema

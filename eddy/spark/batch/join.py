@@ -4,7 +4,7 @@ r"""`eddy.spark.join` of batch DataFrames.
     stream S  scan / any plan -> split  >- union - shuffle of blobs by part - sort by first - join
     stream T  scan / any plan -> split /                                     one engine per partition
 
-See `blobs.py` for the blobs, `partitioning/shares.py` for the partitions, `partitioning/merge.py` for the order and
+See `blobs.py` for the blobs, `eddy/placement/shares.py` for the partitions, `partitioning/merge.py` for the order and
 `transports/` for the ways in which rows reach the workers. `DataFrame.explain()` shows these steps as MapInArrow nodes.
 """
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from eddy.placement.costs import UnitCosts
 from eddy.placement.routes import Planner
+from eddy.placement.shares import Shares
 from eddy.placement.synopses import Synopsis
 from eddy.query.query import Query
 from eddy.spark.hops.hops import Hops
 from eddy.spark.partitioning.operators import grid_place, homes
-from eddy.spark.partitioning.shares import Shares
 
 TEXT_BYTES = 16
 """The assumed bytes of a value without a fixed width."""

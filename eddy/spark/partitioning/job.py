@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from eddy.filters.conditions import Predicate
 from eddy.ingest.keys import unified_column
+from eddy.placement.shares import Shares, choose
 from eddy.query.branches import BranchedQuery
 from eddy.query.event_time import unified_time
 from eddy.query.query import Query
@@ -30,7 +31,6 @@ from eddy.query.windows import Range, Rows, Unbounded
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.narrow import narrowed
-from eddy.spark.partitioning.shares import Shares, choose
 from eddy.spark.types import sortable_type
 from stairs.plain_types import plain
 
@@ -173,6 +173,8 @@ def make_job(
     counted = _of_kind(query, Rows)
     if partitions is None:
         partitions = 1 if counted else parallelism
+    if partitions < 1:
+        raise SparkJoinError(f"partitions={partitions}: give 1 or more")
     if counted and partitions > 1:
         raise SparkJoinError(
             f"stream {counted[0]!r} has a Rows window, which counts the arrivals of the whole stream, but with"

@@ -8,10 +8,10 @@ from eddy.placement.keys import classes_of
 from eddy.placement.operators import NOS, texts
 from eddy.placement.places import Place, by_class
 from eddy.placement.program import place_operators
+from eddy.placement.shares import Shares
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.query.windows import Rows
-from eddy.spark.partitioning.shares import Shares
 
 
 def why_unplaced(query: Query) -> str | None:

@@ -34,11 +34,11 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.ingest.keys import key_hash
+from eddy.placement.shares import Shares
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.fragments import Dealt, keep_part
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.kernels import keep_branch
-from eddy.spark.partitioning.shares import Shares
 
 MAX_DEPTH = 16
 """Bits of one class that a group may have; the fraction of a hash has 32, fewer with many shares."""

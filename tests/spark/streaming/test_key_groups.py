@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from eddy.placement.shares import Shares
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.fragments import Dealt
-from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split_tree import Split, SplitTree
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.move_records import MEASURED_AFTER

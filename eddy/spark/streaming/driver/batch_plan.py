@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from eddy.placement.shares import Shares
 from eddy.spark.hops.hops import Hops
-from eddy.spark.partitioning.shares import Shares
 from eddy.spark.streaming.driver.feed import Taken
 from eddy.spark.streaming.driver.hop_works import base_rows
 from eddy.spark.streaming.driver.key_groups import Layout

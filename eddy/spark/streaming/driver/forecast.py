@@ -17,13 +17,13 @@ import numpy as np
 
 from eddy.log import LOG
 from eddy.placement.keys import classes_of
+from eddy.placement.shares import Shares
 from eddy.placement.synopses import Distribution, Synopsis, distribution
 from eddy.query.query import Query
 from eddy.spark.hops.costs import TaskCosts, TaskWork, bytes_of_row, grid_work, hops_work, planner_of
 from eddy.spark.hops.hops import Hops
 from eddy.spark.hops.measured import Measured
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.shares import Shares
 from eddy.spark.streaming.worker.samples import Sample
 
 GRID = TaskCosts(0.0, 0.0022, 1.4e-8, 1.6e-8, 7e-10, 6e-8, 8.2e-8)

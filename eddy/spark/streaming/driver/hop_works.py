@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from eddy.placement.shares import Shares
 from eddy.spark.hops.hops import Hops
-from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.distribution import places
 from eddy.spark.streaming.state.manifest import GroupState

@@ -15,9 +15,9 @@ from threading import Lock
 from typing import Any
 
 from eddy.log import LOG
+from eddy.placement.shares import Shares
 from eddy.query.numbers import whole
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.move_records import Change, How, Kind, MoveRecords, check_how
 from eddy.spark.streaming.driver.partition_map import PartitionMap

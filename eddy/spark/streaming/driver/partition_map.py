@@ -1,6 +1,6 @@
 """The partition of each key group.
 
-Rows belong to key groups: the cells of the grid in `eddy/spark/partitioning/shares.py`, and what splits make of them
+Rows belong to key groups: the cells of the grid in `eddy/placement/shares.py`, and what splits make of them
 (`split_tree.py`).
 Key groups belong to partitions; this assignment changes. A group moves as a whole, with its engine, windows and plan.
 There are many more groups than partitions, so that load moves in small pieces. Zhu and Rundensteiner ("Adapting

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from eddy.placement.shares import Shares
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split_tree import MAX_DEPTH, MAX_SPLITS, SplitTree
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Rebalancer

@@ -28,8 +28,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eddy.spark.errors import SparkJoinError
-
 if TYPE_CHECKING:
     from eddy.query.query import Query
 
@@ -152,15 +150,13 @@ def _count(n: int, places: int) -> int:
 
 
 def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = None) -> Shares:
-    """Return the grid of `partitions` cells that copies the fewest tuples.
+    """Return the grid of `partitions` cells, 1 or more, that copies the fewest tuples.
 
     weights   stream -> expected size; streams left out get the mean; None: equal sizes
 
     Among equal grids the one that splits fewer classes wins, then the one that splits the earlier class. Cost: up to
     20 000 factorizations times streams.
     """
-    if partitions < 1:
-        raise SparkJoinError(f"partitions={partitions}: give 1 or more")
     names = tuple(stream.name for stream in query.streams)
     has = tuple(tuple(c for c, k in enumerate(query.classes) if name in k.columns) for name in names)
     labels = tuple(_label(k.columns) for k in query.classes)

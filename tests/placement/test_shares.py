@@ -6,12 +6,10 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddy.spark.errors import SparkJoinError
-from eddy.spark.partitioning.shares import Shares, _factorizations, choose
+from eddy.placement.shares import Shares, _factorizations, choose
 
 
 def query(*classes: dict[str, str]) -> Any:
@@ -96,10 +94,8 @@ def test_a_chain_becomes_a_hypercube() -> None:
     assert "2.00 copies of a tuple on average" in text
 
 
-def test_one_partition_and_none() -> None:
+def test_one_partition() -> None:
     assert choose(CHAIN, 1).describe() == "one partition: all streams meet in one engine"
-    with pytest.raises(SparkJoinError, match="partitions=0"):
-        choose(CHAIN, 0)
 
 
 def test_very_many_classes_are_dealt_greedily() -> None:
