@@ -8,7 +8,8 @@ from .statement import sql
 from .streaming.hub.hub import Hub, HubQuery
 from .streaming.hub.sources import Source
 from .streaming.sinks import Sink
-from .streaming.sinks.transactions import read_transactions, stream_transactions
+from .streaming.sinks.results_source import stream_transactions
+from .streaming.sinks.transactions import read_transactions
 
 __all__ = [
     "Hub",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eddy.spark.environment.daemon import GIVEN_UP, end_quietly, ending_quietly
+from eddy.spark.environment.ending import GIVEN_UP, end_quietly, ending_quietly
 from eddy.spark.environment.session import FAST, missing_settings, session, with_retries
 from eddy.spark.errors import SparkJoinError
 

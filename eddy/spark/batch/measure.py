@@ -23,8 +23,9 @@ from eddy.query.derived import given_columns
 from eddy.spark.batch.figures import StreamFigures, figures_of
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split import conform
-from eddy.spark.transports.base import RowTask, UnsuitableError
+from eddy.spark.transports.base import RowTask
 from eddy.spark.transports.choice import carry
+from eddy.spark.transports.inputs import UnsuitableError
 from eddy.spark.transports.parquet_source import BatchInput, read_group
 
 SAMPLE_ROWS = 1 << 15

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from eddy.spark.environment.daemon import end_quietly
+from eddy.spark.environment.ending import end_quietly
 from eddy.spark.errors import MalformedMessageError, SparkJoinError
 from eddy.spark.kafka.client import Offsets
 from eddy.spark.kafka.message_parts import MessagePart, with_parts

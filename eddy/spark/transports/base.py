@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from eddy.spark.transports.parquet_source import BatchInput
 
 
-class UnsuitableError(Exception):
-    """A transport cannot carry the rows of a DataFrame; the message says why."""
-
-
 class RowTask(ABC):
     """The work on the rows of one stream within one Spark task. Spark pickles it and sends it to the workers.
 

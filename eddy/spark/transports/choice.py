@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.transports import TRANSPORTS
-from eddy.spark.transports.base import Carried, RowTask, Transport, UnsuitableError
+from eddy.spark.transports.base import Carried, RowTask, Transport
+from eddy.spark.transports.inputs import UnsuitableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

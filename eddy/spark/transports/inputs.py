@@ -10,6 +10,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 
+class UnsuitableError(Exception):
+    """A transport cannot carry the rows of a DataFrame; the message says why."""
+
+
 class FilePart(NamedTuple):
     """A part of a file of a stream: its row groups, dealt evenly to `parts` parts, of which this is number `part`."""
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from eddy.spark.environment.session import parallelism
 from eddy.spark.partitioning.split import PIECE_ROWS
-from eddy.spark.transports.base import Carried, RowTask, Transport, UnsuitableError
-from eddy.spark.transports.inputs import Input
+from eddy.spark.transports.base import Carried, RowTask, Transport
+from eddy.spark.transports.inputs import Input, UnsuitableError
 from eddy.spark.transports.parquet_source import BatchInput, FileInput, RowGroup, file_input, read_group
 
 if TYPE_CHECKING:

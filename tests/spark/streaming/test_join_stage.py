@@ -22,7 +22,7 @@ from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.segments import Segment, SegmentWriter
 from eddy.spark.streaming.worker.engines import Start, engines_of
 from eddy.spark.streaming.worker.input_reader import logged_inputs
-from eddy.spark.streaming.worker.join_stage import PartitionJoin
+from eddy.spark.streaming.worker.partition_join import PartitionJoin
 from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask
 from eddy.spark.transports.inputs import FilePart
 from eddy.spark.transports.parquet_source import FileInput

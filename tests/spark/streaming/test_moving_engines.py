@@ -21,7 +21,7 @@ from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import GroupState, Link
 from eddy.spark.streaming.worker.engines import Engines, Start
-from eddy.spark.streaming.worker.join_stage import PartitionJoin
+from eddy.spark.streaming.worker.partition_join import PartitionJoin
 from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask
 from tests.cases import assert_same, text_rows
 from tests.spark.streaming.manifests import make_manifest

@@ -9,8 +9,8 @@ from typing import Any
 
 from eddy.placement.shares import Shares
 from eddy.spark.hops.hops import Hops
+from eddy.spark.streaming.driver.base_rows import base_rows
 from eddy.spark.streaming.driver.feed import Taken
-from eddy.spark.streaming.driver.hop_works import base_rows
 from eddy.spark.streaming.driver.key_groups import Layout
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.state.compaction import prune

@@ -6,15 +6,14 @@ spreads rows that Spark carried, and rows of the log for copies that no worker h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eddy.placement.shares import Shares
 from eddy.spark.hops.hops import Hops
-from eddy.spark.partitioning.split_tree import SplitTree
+from eddy.spark.streaming.driver.base_rows import base_rows, once
 from eddy.spark.streaming.driver.distribution import places
-from eddy.spark.streaming.state.manifest import GroupState
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.tasks import HopTask, LoggedRows, NodeCopy, Work, copy_token
@@ -22,23 +21,6 @@ from eddy.spark.streaming.worker.tasks import HopTask, LoggedRows, NodeCopy, Wor
 if TYPE_CHECKING:
     from eddy.spark.streaming.driver.batch_plan import BatchPlan
     from eddy.spark.streaming.worker.join_stage import Said
-
-
-def once(segments: Iterable[Segment]) -> list[Segment]:
-    """Return the segments without those that are another name for the same bytes, for a copy in another key group."""
-    return list({(one.file, one.offset): one for one in segments}.values())
-
-
-def base_rows(groups: Mapping[int, GroupState], tree: SplitTree, shares: Shares, streams: set[int]) -> list[LoggedRows]:
-    """Return all rows of some streams in the state, each once: of its copies in key groups, the first one."""
-    found = []
-    for group, state in sorted(groups.items()):
-        first = {stream for stream in streams if tree.is_first(shares, stream, group)}
-        for link in state.chain:
-            segments = tuple(one for one in link.segments if one.stream in first)
-            if segments:
-                found.append(LoggedRows(group, link.late_below, segments))
-    return found
 
 
 def missing_copies(hops: Hops, tasks: Sequence[int], holdings: Sequence[Holding], held: str | None) -> set[NodeCopy]:

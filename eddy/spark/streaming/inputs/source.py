@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from eddy.spark.directories import Directory, File
-from eddy.spark.environment.daemon import end_quietly
+from eddy.spark.environment.ending import end_quietly
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.kafka.client import Offsets
 from eddy.spark.kafka.topic import Topic

@@ -6,6 +6,7 @@ its own continues exactly once. The tasks read the Parquet files.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,14 +16,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from eddy.spark.environment.daemon import end_quietly
+from eddy.spark.environment.ending import end_quietly
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks.staging import local_path, read_batches
 from eddy.spark.streaming.sinks.transactions import batch_files, saved_schema, versions
 from eddy.spark.types import struct_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 NAME = "eddy"
@@ -30,6 +31,24 @@ LIMIT = "maxBatchesPerTrigger"
 
 
 end_quietly()
+
+
+def stream_transactions(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
+    """Return the results that a `transactions` sink publishes, as a streaming DataFrame.
+
+        pairs = eddy.spark.stream_transactions(spark, "results")
+        pairs.groupBy("user").count().writeStream.outputMode("complete").format("memory").queryName("n").start()
+
+    path   directory of the sink; the job must have started once
+
+    A query over it reads each batch of the join once, in order, exactly once with a checkpoint of its own. The
+    same source with options: `spark.readStream.format("eddy").option("maxBatchesPerTrigger", 10).load(path)`. Raises
+    SparkJoinError for a directory without results of a join.
+    """
+    root = local_path(path, "path")
+    saved_schema(root)
+    register(spark)
+    return spark.readStream.format(NAME).load(str(root))
 
 
 def register(spark: SparkSession) -> None:

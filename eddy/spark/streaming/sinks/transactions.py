@@ -141,26 +141,6 @@ def read_transactions(spark: SparkSession, path: str | os.PathLike[str], upto: i
     return read_files(spark, saved_schema(root), files)
 
 
-def stream_transactions(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
-    """Return the results that a `transactions` sink publishes, as a streaming DataFrame.
-
-        pairs = eddy.spark.stream_transactions(spark, "results")
-        pairs.groupBy("user").count().writeStream.outputMode("complete").format("memory").queryName("n").start()
-
-    path   directory of the sink; the job must have started once
-
-    A query over it reads each batch of the join once, in order, exactly once with a checkpoint of its own. The
-    same source with options: `spark.readStream.format("eddy").option("maxBatchesPerTrigger", 10).load(path)`. Raises
-    SparkJoinError for a directory without results of a join.
-    """
-    from eddy.spark.streaming.sinks.results_source import NAME, register
-
-    root = local_path(path, "path")
-    saved_schema(root)
-    register(spark)
-    return spark.readStream.format(NAME).load(str(root))
-
-
 def saved_schema(root: Path) -> pa.Schema:
     """Return the schema of the results. Raises SparkJoinError if the directory has none."""
     schema = _schema(root)

@@ -10,9 +10,9 @@ from eddy.queries.sources import POSITION
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engines, Lent
 from eddy.spark.streaming.worker.group_queries import GroupQueries, Part, Rows
-from eddy.spark.streaming.worker.join_stage import PartitionJoin
 from eddy.spark.streaming.worker.kept_engine import Engine
 from eddy.spark.streaming.worker.output_files import ResultFile
+from eddy.spark.streaming.worker.partition_join import PartitionJoin
 from eddy.spark.streaming.worker.tasks import (
     LOADED,
     NEW,

@@ -1,0 +1,28 @@
+"""The rows of the state of a streaming join, each once: key groups share rows that were copied along a class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eddy.placement.shares import Shares
+from eddy.spark.partitioning.split_tree import SplitTree
+from eddy.spark.streaming.state.manifest import GroupState
+from eddy.spark.streaming.state.segments import Segment
+from eddy.spark.streaming.worker.tasks import LoggedRows
+
+
+def once(segments: Iterable[Segment]) -> list[Segment]:
+    """Return the segments without those that are another name for the same bytes, for a copy in another key group."""
+    return list({(one.file, one.offset): one for one in segments}.values())
+
+
+def base_rows(groups: Mapping[int, GroupState], tree: SplitTree, shares: Shares, streams: set[int]) -> list[LoggedRows]:
+    """Return all rows of some streams in the state, each once: of its copies in key groups, the first one."""
+    found = []
+    for group, state in sorted(groups.items()):
+        first = {stream for stream in streams if tree.is_first(shares, stream, group)}
+        for link in state.chain:
+            segments = tuple(one for one in link.segments if one.stream in first)
+            if segments:
+                found.append(LoggedRows(group, link.late_below, segments))
+    return found

@@ -1,0 +1,204 @@
+"""The join of the key groups of one partition, one group after the other.
+
+A group's engine is in the worker (`engines.py`) if it has exactly the wanted state; else it is loaded from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from time import perf_counter, process_time
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from eddy.log import LOG
+from eddy.runtime import Runtime
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.merge import Merger, interleave
+from eddy.spark.partitioning.split_tree import own_rows
+from eddy.spark.streaming.state.segments import Segment
+from eddy.spark.streaming.worker.engines import Engines, Lent
+from eddy.spark.streaming.worker.failed_rows import FailedRows
+from eddy.spark.streaming.worker.hot_keys import hot_keys
+from eddy.spark.streaming.worker.kept_engine import Engine
+from eddy.spark.streaming.worker.late_rows import LateRows
+from eddy.spark.streaming.worker.output_files import ResultFile
+from eddy.spark.streaming.worker.samples import Sampler
+from eddy.spark.streaming.worker.state_loader import StateLoader, split_late
+from eddy.spark.streaming.worker.tasks import (
+    LOADED,
+    NEW,
+    GroupTask,
+    PartitionReport,
+    PartitionTask,
+)
+from eddy.spark.types import spark_schema
+from stairs.graph import FOREVER
+
+
+class _Arrival(NamedTuple):
+    """Rows of one segment that are not late, ascending in arrival order from position `first`."""
+
+    first: int
+    stream: int
+    rows: pa.RecordBatch
+
+
+class PartitionJoin:
+    """Joins the key groups of one partition.
+
+    known  rows of segments of the batch that this process has in memory
+    """
+
+    def __init__(self, engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> None:
+        job = engines.job
+        self._job = job
+        self._engines = engines
+        self._locations = engines.locations
+        self._task = task
+        self._state = StateLoader(job, engines.locations, task.previous, task.tree)
+        self._state.reader.know(known)
+        self._results = ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
+        """Results of the one query of a join."""
+        self._late, self._failed = LateRows(job.query, task.late_below), FailedRows()
+        self._sampler = Sampler(job.query, task.steps)
+        self._timed = job.query.graph.timed
+
+    def run(self) -> PartitionReport:
+        """Join all key groups of the partition."""
+        report, began = PartitionReport(), process_time()
+        try:
+            # While these engines join, others are handed over. A live engine is used before another one displaces it.
+            for one in sorted(self._task.groups, key=lambda one: (one.handed, not self._engines.is_live(one.group))):
+                report.groups.append(self._join(one))
+        finally:
+            self._state.close()
+            report.results = self._results.close()
+        report.samples, report.cpu_s = self._sampler.samples(), process_time() - began
+        report.late, report.late_rows = self._late.write(self._locations, self._task.batch), self._late.counts
+        report.late += self._failed.write(self._locations.late, self._task.batch)
+        return report
+
+    def _given(self, watermark: int | None) -> int | None:
+        """Return a watermark for an engine: in a timed query it needs one with every push, even before any is known."""
+        return -FOREVER if watermark is None and self._timed else watermark
+
+    def _watermark(self, pushed: dict[str, pa.Table], to_come: int) -> int | None:
+        """Return the watermark after a push: no row that follows it, in this batch or later ones, is older."""
+        task = self._task
+        if task.watermark is None or not to_come:
+            return task.watermark
+        # Pushes ascend by event time.
+        times = (self._job.positions(table, self._job.query.index(name)) for name, table in pushed.items())
+        newest = max(int(own.max()) for own in times if own is not None)
+        return min(task.watermark, newest if task.forgotten is None else max(newest, task.forgotten))
+
+    def _join(self, one: GroupTask) -> dict[str, Any]:
+        task, job = self._task, self._job
+        began = perf_counter()
+        with self._engines.lent(one.group, one.before, one.after, one.handed) as lent:
+            read_before = self._state.bytes_read
+            received = self._file_bytes(one) if one.handed and lent.runtime is not None else 0
+            runtime, source = self._engine(one, lent)
+            received += self._state.bytes_read - read_before
+            ready = perf_counter()
+            changes = runtime.changes
+            arrivals, late = self._arrivals(one)
+            results = 0
+            to_come = sum(own.rows.num_rows for own in arrivals)
+            # Without rows, the watermark alone decides rows that waited.
+            for pushed in pushes(job, arrivals) if arrivals else ({},):
+                to_come -= sum(table.num_rows for table in pushed.values())
+                results += self._push(runtime, pushed, self._given(self._watermark(pushed, to_come)))
+            lost = {name: n for name, n in runtime.late_counts.items() if n}
+            if lost:
+                raise SparkJoinError(
+                    f"batch {task.batch}: key group {one.group} would have lost rows; this is a defect, please report"
+                    f" it: {', '.join(f'{n} of stream {name!r}' for name, n in lost.items())}"
+                )
+            joined, streams = perf_counter(), range(len(job.query.streams))
+            keys = hot_keys(job, ((own.stream, own.rows) for own in arrivals)) if one.watched else []
+            metrics: dict[str, Any] = {
+                "batch": task.batch,
+                "group": one.group,
+                "partition": task.partition,
+                "source": source,
+                "rows": sum(own.rows.num_rows for own in arrivals),
+                "late": late,
+                "results": results,
+                "state_bytes": runtime.nbytes,
+                "plan": runtime.plan,
+                "due": self._due(runtime),
+                "transitions": runtime.changes - changes,
+                "reason": runtime.reason if runtime.changes > changes else None,
+                "ready_seconds": ready - began,
+                "join_seconds": joined - ready,
+                "received_bytes": received,
+                "key_share": min((own.share for own in keys), default=None),
+                "keys": keys,
+                "stream_rows": [sum(own.rows.num_rows for own in arrivals if own.stream == i) for i in streams],
+            }
+        return metrics
+
+    def _engine(self, one: GroupTask, lent: Lent) -> tuple[Engine, str]:
+        """Return the engine of a key group before the batch, and its source."""
+        source = NEW if one.before is None else lent.source
+        if lent.runtime is None:
+            runtime = lent.runtime = self._job.options.runtime(self._job.query, one.plan)
+            if one.before is not None:
+                source = LOADED
+                self._log_loading(one)
+                self._state.load(one.group, runtime, self._given(self._task.forgotten))
+        return lent.runtime, source
+
+    def _file_bytes(self, one: GroupTask) -> int:
+        """Return the size of the file from which an engine was taken."""
+        try:
+            return self._locations.engine_file(one.group).stat().st_size
+        except OSError:  # its owner, who has it mapped, may have been asked to drop it
+            return 0
+
+    def _log_loading(self, one: GroupTask) -> None:
+        level = logging.INFO if one.by_log else logging.WARNING
+        LOG.log(level, "batch %d: loading the engine of key group %d from the log", self._task.batch, one.group)
+
+    def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:
+        """Join rows and write their results; return the number of results."""
+        assert isinstance(engine, Runtime)
+        order = None if self._job.arrival == "time" or not pushed else interleave(self._job, pushed)
+        found = engine.push(pushed, order, watermark=watermark)
+        self._results.write(found)
+        self._failed.add(engine.failed().to_batches())
+        return found.num_rows
+
+    def _due(self, engine: Engine) -> int | None:
+        assert isinstance(engine, Runtime)
+        return engine.due
+
+    def _arrivals(self, one: GroupTask) -> tuple[list[_Arrival], int]:
+        """Return the group's rows that are not late, ascending by first position, and the number of late rows."""
+        job, arrivals, late = self._job, [], 0
+        for segment in one.segments:
+            read = self._state.reader.read(segment)
+            own = own_rows(job, self._task.tree, one.group, segment.stream, segment.splits, read)
+            rows, too_late = split_late(job, segment, own, self._task.late_below)
+            # A row that was copied to several groups counts once.
+            if self._task.tree.is_first(job.shares, segment.stream, one.group):
+                self._sampler.add(segment.stream, rows)
+                if too_late.num_rows:
+                    late += too_late.num_rows
+                    self._late.note(segment, too_late)
+            if rows.num_rows:
+                positions = job.positions(rows.slice(0, 1), segment.stream)
+                arrivals.append(_Arrival(0 if positions is None else int(positions[0]), segment.stream, rows))
+        return sorted(arrivals, key=lambda own: (own.first, own.stream)), late
+
+
+def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Table]]:
+    """Yield rows in arrival order as pushes of a suitable size; `arrivals` ascend."""
+    merger = Merger(job)
+    for first, stream, rows in arrivals:
+        yield from merger.add(first, stream, rows)
+    yield from merger.finish()
