@@ -25,13 +25,13 @@ from eddy.query.numbers import at_least, whole
 from eddy.query.query import Query
 from eddy.results.failed_output import FailedOutput
 from eddy.results.late_output import LateOutput
+from eddy.results.modes import check_output
 from eddy.results.results import Results
 from eddy.results.walked import Walked
 from eddy.routing.policies import Policy
 from eddy.routing.router import Router, make_policy
 from eddy.routing.schedule import schedule_of
 from eddy.routing.strategies import make_strategy, streams_text
-from eddy.snapshot.header import OUTPUTS
 from jisc.plan.states import StateId
 from jisc.plan.tree import default_plan, read_plan
 from jisc.strategies import STRATEGIES
@@ -70,8 +70,7 @@ class Options:
             raise InputError("count_only and ids_only exclude each other: leave one out")
         if self.count_only and self.ordered:
             raise InputError("count_only and ordered exclude each other: a count has no order; leave one out")
-        if self.output not in OUTPUTS:
-            raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {self.output!r}")
+        check_output(self.output)
 
 
 class JoinEngine:

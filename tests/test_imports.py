@@ -26,10 +26,8 @@ ROOMS = (
 UPWARDS = {
     ("cluster", "spark"),
     ("join_engine", "routing"),
-    ("join_engine", "snapshot"),
     ("push", "join_engine"),
     ("push", "routing"),
-    ("push", "runtime"),
     ("query", "dialect"),
     ("query", "routing"),
     ("query", "show"),
@@ -39,7 +37,7 @@ UPWARDS = {
     ("show", "queries"),
 }
 """Imports against this order, to be removed; no other may come."""
-IN_CIRCLES = 103
+IN_CIRCLES = 102
 """The number of modules that import themselves through others, in functions and type-checking blocks as well.
 
 It may only fall."""

@@ -18,9 +18,10 @@ from eddy.join_engine import JoinEngine, Options
 from eddy.query.branches import BranchedQuery
 from eddy.query.text import QUERY_FORM, difference
 from eddy.results.late_rows import LateRows
+from eddy.results.modes import OUTPUTS
 from eddy.snapshot.checked_sections import CheckedSections
 from eddy.snapshot.groups import fill_groups, groups_names
-from eddy.snapshot.header import OUTPUTS, check_groups
+from eddy.snapshot.header import check_groups
 from eddy.snapshot.restore import Choices, fill_engine, restored_options
 from eddy.snapshot.snapshot import Snapshot, failed_from, payload_schemas
 from eddy.storage.json_form import boolean, fields, integer, list_of, mapping, one_of, optional

@@ -24,7 +24,7 @@ from eddy.log import LOG, log_changes, log_refusal
 from stairs.errors import StateError
 
 if TYPE_CHECKING:
-    from eddy.runtime import Runtime
+    import pyarrow as pa
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -150,7 +150,16 @@ class Settled(Protocol):
     def _unsettled(self) -> bool: ...
 
 
-R = TypeVar("R", bound="Runtime")
+class Adaptive(Settled, Protocol):
+    """Something settled whose plan changes; `history` has the changes, `changes` is their number."""
+
+    @property
+    def changes(self) -> int: ...
+
+    def history(self) -> pa.Table: ...
+
+
+R = TypeVar("R", bound=Adaptive)
 S = TypeVar("S", bound=Settled)
 
 

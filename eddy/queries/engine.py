@@ -30,11 +30,11 @@ from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.results.late_rows import LateRows
+from eddy.results.modes import check_output
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
-from eddy.snapshot.header import OUTPUTS
 from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 from stairs.graph import FOREVER
@@ -173,8 +173,7 @@ class Engine(Uncopied):
         """
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
-        if output not in OUTPUTS:
-            raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {output!r}")
+        check_output(output)
         if output == "changelog" and getattr(query, "aggregation", None) is not None:
             raise InputError(
                 f'query {name!r}: an engine gives aggregates over windows of event time once, as "append"; use a'

@@ -13,6 +13,7 @@ from eddy.aggregates.storage import HEADER as GROUPS
 from eddy.ingest.clock import CLOCK_FORM
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, difference
+from eddy.results.modes import OUTPUTS
 from eddy.routing.strategies import check_background, check_purge, check_store
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
 from eddy.storage.sections import SNAPSHOT, FileKind
@@ -24,8 +25,6 @@ from stairs.graph import WindowKind
 from stairs.memory.allowance import Allowance
 from stairs.stems import RENUMBER_AT
 
-OUTPUTS = ("append", "changelog")
-"""Values of `Runtime(output=…)`."""
 _COUNT = integer(0, 1 << 62)
 _STORE = optional(list_of(text))
 _POSITIVE = optional(integer(1, 1 << 1000))
