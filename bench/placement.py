@@ -17,9 +17,9 @@ import pyarrow as pa
 from bench.chains import SHAPES, WAYS, auto_bars, auto_ratios, auto_titles, chain
 from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table, number
 from bench.harness.turns import Mismatch
+from bench.simulated.placement.simulation import Simulation
 from eddy import Query, Runtime, Stream
 from eddy.placement.costs import UnitCosts
-from eddy.placement.simulation import Simulation
 
 LINK = {"c_l": 5e-4, "c_r": 12.5e6}
 """100 Mbit/s and half a millisecond."""

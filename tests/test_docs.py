@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+import bench.simulated.cluster
+import bench.simulated.placement
 import eddy
-import eddy.cluster
 import eddy.placement
 import eddy.spark
 from eddy.routing.policies import POLICIES
@@ -101,7 +102,11 @@ def test_every_public_name_is_in_the_reference_with_an_example(package: Any, nam
 
 @pytest.mark.parametrize(
     ("package", "name"),
-    [(package, name) for package in (eddy, eddy.spark, eddy.cluster, eddy.placement) for name in package.__all__],
+    [
+        (package, name)
+        for package in (eddy, eddy.spark, eddy.placement, bench.simulated.cluster, bench.simulated.placement)
+        for name in package.__all__
+    ],
 )
 def test_every_public_signature_shows_its_parameters(package: Any, name: str) -> None:
     """A name of underscores, as in `*_`, hides parameters."""

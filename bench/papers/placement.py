@@ -17,9 +17,9 @@ import pyarrow as pa
 from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table
 from bench.harness.turns import Mismatch
 from bench.placement import COST_TITLES, fitted, fitted_rows
+from bench.simulated.placement.simulation import Simulation
 from eddy import Query, Range, Stream
 from eddy.placement.costs import UnitCosts
-from eddy.placement.simulation import Simulation
 
 PAPER = "Tran, Lee, Distributed and Parallel Databases 2014"
 INTERVAL_MS, WINDOW_MS, KEYS, TUPLE_BYTES = 200, 500, 100, 150

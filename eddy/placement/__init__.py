@@ -1,8 +1,7 @@
-"""Placement: which join step runs on which node, decided while the join runs.
+"""Placement: which join step runs on which node.
 
-Plans of one-way joins with a placement each, node operator sets that execute them, and their change while tuples are
-under way, after Tran and Lee; and plans over many nodes, in one round or in several hops. `Simulation` runs all of it
-in one process, with real joins and a simulated clock.
+Plans of one-way joins with a placement each and the node operator sets that execute them, after Tran and Lee; and plans
+over many nodes, in one round or in several hops. Joins on Spark run them, and a simulation in `bench`.
 """
 
 import lazy_loader

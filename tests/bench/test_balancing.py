@@ -6,7 +6,7 @@ import pytest
 
 from bench.harness.figure import Figure, Point, Row, number
 from bench.papers.balancing import FIGURES, figures, runs
-from eddy.cluster import Costs
+from bench.simulated.cluster import Costs
 
 SMALL: Point = {
     "groups": 8,

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from eddy.cluster.simulation import Simulation as Cluster
-from eddy.placement.simulation import Simulation as Placement
+from bench.simulated.cluster.simulation import Simulation as Cluster
+from bench.simulated.placement.simulation import Simulation as Placement
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])

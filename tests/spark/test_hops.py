@@ -28,8 +28,8 @@ from eddy.spark.partitioning.job import Job, make_job
 from eddy.storage.json_form import FormError
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER
+from tests.bench.simulated.placement.test_simulation import drawn_plan
 from tests.placement.chains import batches, chain, expected, results, rows, star
-from tests.placement.test_simulation import drawn_plan
 
 
 def shuffled(blobs: Iterator[pa.RecordBatch], partitions: int, draw: random.Random) -> dict[int, list[pa.RecordBatch]]:

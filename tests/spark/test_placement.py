@@ -15,8 +15,8 @@ from eddy.spark import SparkJoinError, explain, join
 from eddy.spark.batch import choice
 from eddy.spark.hops.costs import TaskCosts
 from eddy.spark.transports import parquet_source
+from tests.bench.simulated.placement.test_simulation import drawn_plan
 from tests.cases import Case, Condition, StreamCase
-from tests.placement.test_simulation import drawn_plan
 from tests.spark.test_join import check, files_of
 
 if TYPE_CHECKING:

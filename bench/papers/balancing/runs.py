@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench.harness.figure import Point, Row
+from bench.simulated.cluster import Automatic, Balance, Costs, Node, Simulation, fitted
 from eddy import Query, Range, Stream
-from eddy.cluster import Automatic, Balance, Costs, Node, Simulation, fitted
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load
 

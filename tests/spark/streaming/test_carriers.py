@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from eddy.cluster import Simulation
-from eddy.cluster.messages import STEPS
+from bench.simulated.cluster import Simulation
+from bench.simulated.cluster.messages import STEPS
 from eddy.spark import join
-from tests.cluster.cases import SCHEMA, STREAMS, TICK, arrivals, expected, finished, found, query
+from tests.bench.simulated.cluster.cases import SCHEMA, STREAMS, TICK, arrivals, expected, finished, found, query
 from tests.spark.streaming.jobs import Inputs, published
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def rows_of(number: int) -> dict[str, list[dict[str, Any]]]:
 
 
 class Simulated:
-    """The carrier of `eddy.cluster`."""
+    """The carrier of `bench.simulated.cluster`."""
 
     def __init__(self) -> None:
         self.simulation = Simulation(query(LATENESS), 2, groups=GROUPS, owners=[0, 0, 1, 1])

@@ -17,9 +17,9 @@ from eddy.spark.hops import measured
 from eddy.spark.hops.costs import TaskCosts
 from eddy.spark.streaming.driver import forecast, placement
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+from tests.bench.simulated.placement.test_simulation import drawn_plan
 from tests.cases import Case, assert_same, feed, predicate_text, sorted_by_time
 from tests.cases import results as combinations
-from tests.placement.test_simulation import drawn_plan
 from tests.spark.streaming.faults.traps import Trap, Traps, pass_by
 from tests.spark.streaming.jobs import Inputs, results
 from tests.spark.test_placement import VALUES, case_of

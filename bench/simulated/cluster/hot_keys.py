@@ -1,0 +1,112 @@
+"""When a hot key gets fragments, and when they are gathered.
+
+The load of a key is its share of the rows of its group, times the load of the group; and that of its fragments, if it
+has any. A key that alone has more than `hot` times the mean load of a node leaves a node overloaded wherever its group
+moves. It gets as many fragments as bring each of them below the mean, at the emptiest nodes. They are gathered when its
+load is below half of the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.simulated.cluster.split import Split
+
+
+class Frequent(NamedTuple):
+    """The most frequent key of a group in a period.
+
+    key    its hash
+    share  its part of the rows of the group
+    deal   position of the stream with most of its rows, among those with a window
+    """
+
+    key: int
+    share: float
+    deal: int
+
+
+class Fragmenting(NamedTuple):
+    """A key that gets a fragment at each of these nodes."""
+
+    key: int
+    deal: int
+    nodes: tuple[int, ...]
+
+
+def most_frequent(splits: Sequence[Split], group: int, deals: Sequence[int]) -> Frequent | None:
+    """Return the most frequent key of a group in this period, None if no row came.
+
+    deals   positions of the streams that may be dealt
+    """
+    recent = [one.recent(group) for one in splits]
+    keys, counts = np.unique(np.concatenate(recent), return_counts=True)
+    if not len(keys):
+        return None
+    key = int(keys[counts.argmax()])
+    deal = max(deals, key=lambda i: int((recent[i] == np.uint64(key)).sum()))
+    return Frequent(key, float(counts.max() / counts.sum()), deal)
+
+
+@dataclass
+class HotKeys:
+    """The rule.
+
+    hot       bound of the load of a key, over the mean load of a node
+    patience  periods in a row before a key gets fragments, or loses them
+    """
+
+    hot: float
+    patience: int = 3
+
+    def __post_init__(self) -> None:
+        self._above: dict[int, int] = {}
+        self._below: dict[int, int] = {}
+
+    def bound(self, loads: Sequence[float]) -> float:
+        """Return the bound of the load of a key, given the loads of the nodes."""
+        return self.hot * sum(loads) / len(loads) if any(loads) else math.inf
+
+    def plan(
+        self,
+        groups: Sequence[float],
+        owners: Sequence[int],
+        nodes: Mapping[int, float],
+        frequent: Mapping[int, Frequent],
+        fragments: Mapping[int, Sequence[int]],
+    ) -> tuple[list[Fragmenting], list[int]]:
+        """Return the keys that get fragments, and those whose fragments are gathered.
+
+        groups     load of each group
+        nodes      load of each node that runs
+        frequent   by group, its most frequent key
+        fragments  by key in fragments, its groups, that of the key first
+        """
+        mean = sum(nodes.values()) / len(nodes)
+        bound = self.bound(list(nodes.values()))
+        own: dict[int, float] = {}
+        for key, (first, *others) in fragments.items():
+            known = frequent.get(first)
+            share = known.share if known is not None and known.key == key else 0.0
+            own[key] = share * groups[first] + sum(groups[group] for group in others)
+        hot = {
+            one.key: group
+            for group, one in frequent.items()
+            if one.key not in fragments and one.share * groups[group] > bound
+        }
+        self._above = {key: self._above.get(key, 0) + 1 for key in hot}
+        self._below = {key: self._below.get(key, 0) + 1 for key, load in own.items() if load < bound / 2}
+        emptiest = sorted(nodes, key=lambda node: (nodes[node], node))
+        made = []
+        for key, group in hot.items():
+            if self._above[key] >= self.patience:
+                count = math.ceil(frequent[group].share * groups[group] / mean) - 1
+                to = [node for node in emptiest if node != owners[group]][: max(1, count)]
+                if to:
+                    made.append(Fragmenting(key, frequent[group].deal, tuple(to)))
+        return made, [key for key, periods in self._below.items() if periods >= self.patience]

@@ -1,0 +1,77 @@
+"""Moves of partition groups: their options, their state, and the messages and answers of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from bench.simulated.cluster.messages import Message, Sent
+from stairs.errors import InputError
+
+PURGES = ("exact", "paper")
+CHANGES = {"parallel": 3, "state": 3, "jit": 6, "recover": 1, "fragment": 1, "gather": 1}
+"""The first step of each protocol that changes where rows go."""
+
+
+class Step(NamedTuple):
+    """Messages to send, and the answers to wait for as (address, kind)."""
+
+    send: list[Sent]
+    answers: set[tuple[str, str]]
+
+
+Answers = dict[tuple[str, str], Message]
+Steps = Generator[Step, Answers, None]
+
+
+@dataclass
+class Move:
+    """One move of groups, or one recovery.
+
+    groups     empty until PartitionsToMove, if the sender chooses them
+    amount     rows to move, if the sender chooses the groups
+    state      "waiting", "running", "done", "nothing" (no group to move) or "aborted"
+    committed  the point of no return: after a loss, the groups go to the receiver
+    step       number of the present step in `STEPS`, from 1
+    """
+
+    number: int
+    how: str
+    sender: int
+    receiver: int
+    groups: tuple[int, ...]
+    amount: float | None = None
+    state: str = "waiting"
+    committed: bool = False
+    step: int = 0
+    epochs: dict[int, int] = field(default_factory=dict)
+    old_epochs: dict[int, int] = field(default_factory=dict)
+    now: Step | None = None
+    missing: set[tuple[str, str]] = field(default_factory=set)
+    answers: Answers = field(default_factory=dict)
+    steps: Steps | None = None
+
+
+class Options(NamedTuple):
+    """Options of the protocols.
+
+    purge    PTLB: "exact" reports AllOldPurged when no old row can join any more; "paper" a window later, if the plan
+             has more than one join
+    log      JIT: base windows come from the logs of the splits, not from the sender
+    spans    per stream the size of its window in ticks, None = unbounded
+    states   JIT from the sender: says for a sender and a receiver whether stored states are taken along
+    """
+
+    purge: str = "exact"
+    log: bool = True
+    spans: tuple[int | None, ...] = ()
+    states: Callable[[int, int], bool] = lambda sender, receiver: False
+
+
+def checked_how(how: object) -> str:
+    """Return the name of a protocol. Raises InputError for any other value."""
+    names = ("parallel", "state", "jit")
+    if how not in names:
+        raise InputError(f"how={how!r}: a move is made by one of {', '.join(map(repr, names))}")
+    return str(how)

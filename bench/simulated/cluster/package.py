@@ -1,0 +1,121 @@
+"""A package of partitions: the windows of a group, with or without its stored states, and how a receiver takes it in.
+
+*State matching* (the paper's sec. 4.1): a state of the sender whose streams and attribute the receiver's plan has, too,
+is kept as it is; the receiver computes the others from the base windows, bottom up. Here the receiver takes the
+sender's engine as parts, which has the sender's plan, and changes that plan to its own: the strategy of the engine
+keeps the matching states and drops and computes the others. `moving-state` does that at once, as in the paper; `jisc`
+completes the others just in time. If the strategies differ, nothing matches: the receiver loads the base windows, and
+its strategy computes all states.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from bench.simulated.cluster.partitioning import Partitioned
+from bench.simulated.cluster.positions import Positions
+from bench.simulated.cluster.setting import Setting
+from bench.simulated.cluster.work import Work, counters
+from eddy.routing.router import policy_name
+from eddy.routing.strategies import strategy_name
+from eddy.runtime import Runtime
+from jisc.strategies import STRATEGIES
+from stairs.storage.parts import Memory, Parts, Plain
+
+
+class Package(NamedTuple):
+    """Windows of a group.
+
+    known      the rows that have been processed; `rows` has those that are still in a window
+    rows       per stream, None = none
+    watermark  the watermark after them
+    parts      the engine as plain parts with its stored states, None = windows only
+    setting    plan, strategy and policy of that engine
+    entries    live entries of its stored states
+    """
+
+    known: Positions
+    rows: list[pa.RecordBatch | None]
+    watermark: int
+    parts: Plain | None = None
+    setting: Setting | None = None
+    entries: int = 0
+    entry_bytes: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows in the windows."""
+        return sum(len(rows) for rows in self.rows if rows is not None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows and stored states."""
+        return sum(rows.nbytes for rows in self.rows if rows is not None) + self.entry_bytes
+
+
+class _Copies(Memory):
+    """Arrays of parts, copied: sender and receiver share no memory."""
+
+    def __init__(self) -> None:
+        self.copies: list[Any] = []
+
+    def kept(self, value: Any) -> Any:
+        """Return parts with places instead of arrays."""
+        if isinstance(value, dict):
+            return {name: self.kept(one) for name, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.kept(one) for one in value]
+        if isinstance(value, np.ndarray):
+            self.copies.append(np.array(value, order="C"))
+            return len(self.copies) - 1
+        if isinstance(value, pa.Array):
+            self.copies.append(value)
+            return len(self.copies) - 1
+        return value
+
+    def array(self, place: object, dtype: np.dtype[Any]) -> np.ndarray:
+        """Return the copy at a place."""
+        return self.copies[place]  # type: ignore[call-overload]
+
+    def arrow(self, place: object, kind: pa.DataType) -> pa.Array:
+        """Return the Arrow array at a place."""
+        return self.copies[place]  # type: ignore[call-overload]
+
+
+def with_states(package: Package, runtime: Runtime, setting: Setting) -> Package:
+    """Return the package with the stored states of its engine. O(state)."""
+    copies = _Copies()
+    parts = {"values": copies.kept(runtime.to_parts()), "memory": copies}
+    entries = sum(stair.rows for stair in runtime.stairs)
+    entry_bytes = sum(stair.rows * 8 * (1 + len(stair.streams)) for stair in runtime.stairs)
+    return package._replace(
+        parts=parts, setting=setting._replace(plan=runtime.plan), entries=entries, entry_bytes=entry_bytes
+    )
+
+
+def installed(query: Partitioned, setting: Setting, package: Package) -> tuple[Runtime, Work]:
+    """Return an engine with the windows of a package, and the work that it took."""
+    sender = package.setting
+    if package.parts is not None and sender is not None and _matches(sender, setting):
+        parts = Parts(package.parts["values"], package.parts["memory"], f"partitions of {query.query}")
+        runtime = Runtime.from_parts(parts, query.inner)
+        before = counters(runtime)
+        if runtime.plan != setting.plan:
+            runtime.transition(setting.plan)
+        work = counters(runtime) - before
+        return runtime, work + Work(loaded=package.n_rows + package.entries)
+    runtime = Runtime(
+        query.inner, setting.plan, strategy=strategy_name(setting.strategy), policy=policy_name(setting.policy)
+    )
+    rows = {name: rows for name, rows in zip(query.names, package.rows, strict=True) if rows is not None}
+    runtime.load(rows, watermark=package.watermark)
+    return runtime, counters(runtime) + Work(loaded=package.n_rows)
+
+
+def _matches(sender: Setting, receiver: Setting) -> bool:
+    """Return whether the receiver can take over states: the same strategy, which can change plans if they differ."""
+    changes = STRATEGIES[receiver.strategy].changes
+    return sender[1:] == receiver[1:] and (changes or sender.plan == receiver.plan)

@@ -1,0 +1,121 @@
+"""The protocols of moves on the side of the manager: generators, of which each `yield` sends the messages of a step and
+waits for its answers.
+
+Source: Zhu and Rundensteiner, sec. 3.2 and 4.2: their Algorithms 1 and 3 are `PROTOCOLS["parallel"]` and `["state"]`.
+The others are ours.
+"""
+
+from __future__ import annotations
+
+from bench.simulated.cluster.manager import Manager, Protocols
+from bench.simulated.cluster.messages import UNION, Given, processor
+from bench.simulated.cluster.moves import Move, Step, Steps
+from bench.simulated.cluster.positions import ENDLESS
+from stairs.graph import FOREVER
+
+
+def _parallel(manager: Manager, move: Move) -> Steps:
+    """Algorithm 1: PTLB, five steps."""
+    sender, splits = processor(move.sender), manager.splits
+    if (yield from manager.chosen(move)) is None:
+        return
+    duplicate = manager.ask(move, "DuplicatePartitions", [sender, *splits], purge=manager.options.purge)
+    yield Step(duplicate, {(sender, "AllOldPurged")})
+    manager.settle(move)
+    yield Step(manager.ask(move, "DeletePartitions", [sender, *splits]), set())
+
+
+def _state(manager: Manager, move: Move) -> Steps:
+    """Algorithm 3: MSLB, eight steps; ReceivePartitions goes from the sender to the receiver."""
+    sender, receiver, splits = processor(move.sender), processor(move.receiver), manager.splits
+    if (yield from manager.chosen(move)) is None:
+        return
+    deactivated = {(one, "Deactivated") for one in (sender, *splits)}
+    yield Step(manager.ask(move, "DeactivatePartitions", [sender, *splits]), deactivated)
+    yield Step(manager.ask(move, "SendPartitions", [sender]), {(receiver, "Received")})
+    manager.settle(move)
+    yield Step(manager.ask(move, "ReactivatePartitions", splits), set())
+
+
+def _jit(manager: Manager, move: Move) -> Steps:
+    """JIT: copy base windows while the sender goes on, then switch; the receiver completes states on demand."""
+    sender, receiver, splits = processor(move.sender), processor(move.receiver), manager.splits
+    chosen = yield from manager.chosen(move)
+    if chosen is None:
+        return
+    log = manager.options.log
+    known, watermarks = chosen["known"], chosen["watermarks"]
+    states = not log and manager.options.states(move.sender, move.receiver)
+    copy = manager.ask(
+        move, "CopyPartitions", splits if log else [sender], known=known, watermarks=watermarks, states=states
+    )
+    yield Step(copy, {(receiver, "Copied")})
+    manager.settle(move)
+    switch = manager.ask(move, "SwitchPartitions", [sender, *splits], log=log, known=known)
+    yield Step(switch, {(receiver, "Switched")})
+
+
+def _recover(manager: Manager, move: Move) -> Steps:
+    """Fence what was given, and build the tracks again from the logs."""
+    receiver, splits = processor(move.receiver), manager.splits
+    answers = yield Step(manager.ask(move, "FencePartitions", [UNION]), {(UNION, "Fenced")})
+    given = answers[UNION, "Fenced"].content["given"]
+    watermarks = {group: needed_from(own) for group, own in given.items()}
+    rebuild = manager.ask(move, "RecoverPartitions", [receiver, *splits], given=given, watermarks=watermarks)
+    yield Step(rebuild, {(receiver, "Recovered")})
+    for group in move.groups:
+        if group in manager.fragments:
+            manager._again(group)
+
+
+def _fragment(manager: Manager, move: Move) -> Steps:
+    """Replicate the key at all splits, build the track of the fragment from their logs, and then deal rows to it."""
+    ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
+    own = manager.fragments[group]
+    replicate = manager.ask(move, "ReplicateKey", splits, of=own.of, key=own.key, dealt=own.dealt, since=own.since)
+    yield Step(replicate, {(one, "Replicated") for one in splits})
+    nothing: dict[int, tuple[Given, ...]] = {group: ()}
+    build = manager.ask(
+        move, "RecoverPartitions", [receiver, *splits], given=nothing, watermarks={group: needed_from(())}
+    )
+    yield Step(build, {(receiver, "Recovered")})
+    manager.settle(move)
+    if own.state == "replicated":
+        own.state = "dealt"
+    yield Step(manager.ask(move, "DealKey", [splits[own.dealt]]), set())
+
+
+def _gather(manager: Manager, move: Move) -> Steps:
+    """Deal no more rows to the fragment, and delete it when those that it has cannot join."""
+    ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
+    own = manager.fragments[group]
+    gather = manager.ask(move, "GatherKey", [receiver, splits[own.dealt]], dealt=own.dealt)
+    yield Step(gather, {(receiver, "AllOldPurged")})
+    move.committed, own.state, manager.owners[group] = True, "gathered", -1
+    yield Step(manager.ask(move, "DeletePartitions", [receiver, *splits], gathered=True), set())
+
+
+def needed_from(given: tuple[Given, ...]) -> int:
+    """Return an event time such that a result that was not given has a component of this time or younger.
+
+    given   what the tracks of a group have given, in the order of their epochs
+    """
+    marks = []
+    for k, one in enumerate(given):
+        endless = any(own and own[-1][1] == ENDLESS for region in one.elsewhere for own in region.intervals)
+        if endless and k == len(given) - 1:
+            return -FOREVER  # the receiver of a PTLB move has not given anything
+        if not one.final or k == len(given) - 1:
+            marks.append(one.watermark)
+    return min(marks, default=-FOREVER)
+
+
+PROTOCOLS: Protocols = {
+    "parallel": _parallel,
+    "state": _state,
+    "jit": _jit,
+    "recover": _recover,
+    "fragment": _fragment,
+    "gather": _gather,
+}
+"""The steps of each protocol on the side of the manager."""

@@ -1,0 +1,234 @@
+"""The receiver's side of the protocols: tracks that come in, and tracks that are built again after a loss."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from bench.simulated.cluster.messages import UNION, Commit, Entry, Given, Message, Sent
+from bench.simulated.cluster.package import Package
+from bench.simulated.cluster.positions import Positions
+from bench.simulated.cluster.split import POSITION, oldest
+
+if TYPE_CHECKING:
+    from bench.simulated.cluster.tracks import Key, Tracks
+
+
+@dataclass
+class Receiving:
+    """A track that has not come in whole ("jit"), or is to be built from the logs ("recover").
+
+    held   entries by split that wait for what comes before them
+    base   base windows by split, if the logs have sent them
+    log    whether they come from the logs
+    known  RemainingPartitions or RecoverPartitions has come: what others have given is known
+    ended  splits of which the sender has forwarded all rows
+    """
+
+    how: str
+    move: int
+    held: dict[int, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    base: dict[int, Message] = field(default_factory=dict)
+    log: bool = False
+    known: bool = False
+    watermark: int = 0
+    ended: set[int] = field(default_factory=set)
+
+
+class Receiver:
+    """The receiving side of a processor."""
+
+    def __init__(self, owner: Tracks) -> None:
+        self.owner = owner
+        self.receiving: dict[Key, Receiving] = {}
+
+    def forget(self, key: Key) -> None:
+        """Forget a track that was deleted."""
+        self.receiving.pop(key, None)
+
+    def opened(self, key: Key, entry: Entry) -> None:
+        """Make the track that the first entry of a split begins; one of MSLB and JIT has to be here before."""
+        if entry.open == "parallel":
+            self.owner.note(key[0], self.owner.begin(key).start())
+        elif entry.open == "recover":
+            self._begin(key, "recover", entry.move)
+
+    def _begin(self, key: Key, how: str, move: int) -> Receiving:
+        self.owner.begin(key)
+        self.receiving[key] = Receiving(how, move)
+        return self.receiving[key]
+
+    def hold(self, key: Key, split: int, entry: Entry) -> list[Sent] | None:
+        """Keep an entry that cannot be joined yet and return what to send; None if it can be joined."""
+        receiving = self.receiving.get(key)
+        if receiving is None:
+            return None
+        if receiving.how == "jit" and receiving.known and (receiving.log or split in receiving.ended):
+            return None
+        receiving.held[split].append(entry)
+        return self._rebuilt(key, receiving) if receiving.how == "recover" else []
+
+    def _release(self, key: Key, receiving: Receiving, split: int) -> None:
+        for entry in receiving.held.pop(split, []):
+            self.owner.take(key, split, entry)
+
+    # MSLB
+
+    def on_ReceivePartitions(self, message: Message) -> list[Sent]:
+        """Insert matching states, compute the others."""
+        self.owner.expect(message.move, "Received", message.groups)
+        sent: list[Sent] = []
+        for group, (package, given) in message.content["packages"].items():
+            key = group, message.content["epochs"][group]
+            if key[1] < self.owner.least[group] or key in self.owner.tracks:
+                continue
+            track = self.owner.begin(key)
+            self.owner.note(group, track.start(package))
+            track.before, track.given, track.committed = package.known, given, package.known
+            sent += self.owner.report(message.move, "Received", group)
+        return sent
+
+    # JIT
+
+    def on_BaseWindows(self, message: Message) -> list[Sent]:
+        """Load base windows, from the sender in one package or from the logs in one message per split."""
+        owner, content = self.owner, message.content
+        sent: list[Sent] = []
+        owner.expect(message.move, "Copied", message.groups)
+        owner.expect(message.move, "Switched", message.groups)
+        for group in message.groups:
+            key = group, content["epochs"][group]
+            receiving = self.receiving.get(key)
+            if key[1] < owner.least[group] or (key in owner.tracks and receiving is None):
+                continue
+            receiving = receiving or self._begin(key, "jit", message.move)
+            if "packages" in content:
+                package = content["packages"][group][0]
+            else:
+                receiving.log = True
+                receiving.base[content["split"]] = message
+                if len(receiving.base) < owner.splits:
+                    continue
+                rows = [receiving.base[i].content["rows"][group] for i in range(owner.splits)]
+                package = Package(content["known"][group], rows, content["watermarks"][group])
+            if owner.tracks[key].runtime is None:
+                owner.note(group, owner.tracks[key].start(package))
+            sent += owner.report(message.move, "Copied", group)
+        return sent
+
+    def on_RemainingPartitions(self, message: Message) -> list[Sent]:
+        """Join what the sender joined since the copy, without giving its results, and go live."""
+        owner = self.owner
+        sent: list[Sent] = []
+        for group, (package, given) in message.content["packages"].items():
+            key = group, message.content["epochs"][group]
+            receiving, track = self.receiving.get(key), owner.tracks.get(key)
+            if receiving is None or track is None or receiving.known:
+                continue
+            track.before, track.given = package.known, given
+            for i, rows in enumerate(package.rows):
+                track.add(i, rows)
+            if not receiving.log:
+                track.known = package.known
+            results, work = track.push(track.watermark)
+            owner.note(group, work)
+            if results is not None and results.num_rows:
+                sent.append((UNION, Commit(*key, results, track.as_given())))
+            if not receiving.log:
+                # From the logs, rows that the sender has joined since the copy are still to come.
+                track.floor = [package.watermark] * owner.splits
+            receiving.known = True
+            if receiving.log:
+                for split in list(receiving.held):
+                    self._release(key, receiving, split)
+            sent += owner.flush() + self.settled(key)
+        return sent
+
+    def on_ForwardedRows(self, message: Message) -> list[Sent]:
+        """Take rows, or the flag after the last ones, that reached the sender after it had stopped."""
+        split, live = message.content["split"], []
+        for entry in message.content["entries"]:
+            key = entry.group, entry.epoch
+            receiving = self.receiving.get(key)
+            if receiving is None or key not in self.owner.tracks:
+                continue
+            live.append(key)
+            if entry.end:
+                receiving.ended.add(split)
+                self._release(key, receiving, split)
+            else:
+                self.owner.take(key, split, entry)
+        return self.owner.flush() + [one for key in live for one in self.settled(key)]
+
+    on_EndOfPartitions = on_ForwardedRows
+
+    def settled(self, key: Key) -> list[Sent]:
+        """Report a group of a JIT move that has come in whole: all splits send here, and nothing is missing."""
+        receiving = self.receiving.get(key)
+        if receiving is None or receiving.how != "jit" or not receiving.known:
+            return []
+        n = self.owner.splits
+        if len(self.owner.tracks[key].heard) < n or (not receiving.log and len(receiving.ended) < n):
+            return []
+        del self.receiving[key]
+        return self.owner.flush() + self.owner.report(receiving.move, "Switched", key[0])
+
+    # After a loss
+
+    def on_RecoverPartitions(self, message: Message) -> list[Sent]:
+        """Forget older tracks of groups, and build them again from the logs of the splits."""
+        sent = self.owner.on_DropPartitions(message)
+        self.owner.expect(message.move, "Recovered", message.groups)
+        for group in message.groups:
+            key = group, message.content["epochs"][group]
+            receiving = self.receiving.get(key)
+            if receiving is None:
+                if key in self.owner.tracks:
+                    continue
+                receiving = self._begin(key, "recover", message.move)
+            self.owner.tracks[key].given = message.content["given"][group]
+            receiving.known, receiving.watermark = True, message.content["watermarks"][group]
+            sent += self._rebuilt(key, receiving)
+        return sent
+
+    def _rebuilt(self, key: Key, receiving: Receiving) -> list[Sent]:
+        """Build a track once all rows have come: load rows whose results were given, join the others."""
+        owner = self.owner
+        if not receiving.known or len(receiving.held) < owner.splits:
+            return []
+        del self.receiving[key]
+        track = owner.tracks[key]
+        done = complete(track.given, owner.splits)
+        first = [receiving.held[i][0] for i in range(owner.splits)]
+        loaded: list[pa.RecordBatch | None] = []
+        watermark = receiving.watermark
+        for i, entry in enumerate(first):
+            loaded.append(None)
+            if entry.rows is not None:
+                have = done.contain(i, entry.rows.column(POSITION).to_numpy())
+                loaded[i] = entry.rows.filter(pa.array(have)) if have.any() else None
+                rest = entry.rows.filter(pa.array(~have)) if not have.all() else None
+                receiving.held[i][0] = entry._replace(rows=rest)
+                watermark = watermark if rest is None else min(watermark, oldest(rest))
+        owner.note(key[0], track.start(Package(done, loaded, watermark)))
+        for split in range(owner.splits):
+            self._release(key, receiving, split)
+        return owner.flush() + owner.report(receiving.move, "Recovered", key[0])
+
+
+def complete(given: tuple[Given, ...], splits: int) -> Positions:
+    """Return a large set of rows all of whose results among themselves were given."""
+    found: list[Positions] = []
+    for one in given:
+        own = one.known
+        for region in one.elsewhere:
+            if not any(other.covers(region) for other in found):
+                own = own.without(region)
+        found.append(own)
+    return max(found, key=lambda one: one.rows, default=Positions.none(splits))
+
+
+__all__ = ["Receiver", "Receiving", "complete"]

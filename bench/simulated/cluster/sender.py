@@ -1,0 +1,293 @@
+"""The sender's side of the protocols: choose groups, run beside the receiver, drain, pack, copy ahead, switch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.simulated.cluster.messages import END, MANAGER, Entry, Message, Rows, Sent, processor
+from bench.simulated.cluster.package import Package, with_states
+from bench.simulated.cluster.positions import Positions
+from bench.simulated.cluster.work import Work
+from eddy.errors import InputError
+
+if TYPE_CHECKING:
+    from bench.simulated.cluster.track import Track
+    from bench.simulated.cluster.tracks import Key, Tracks
+
+
+@dataclass
+class Sending:
+    """A track that a move takes away.
+
+    asked    the manager has said that EndOfPartitions will come
+    copied   the rows that were copied ahead (JIT)
+    forwards rows that still come go on to the receiver (JIT)
+    """
+
+    move: int
+    how: str
+    purge: str = "exact"
+    asked: bool = False
+    purged: bool = False
+    copied: Positions | None = None
+    forwards: bool = False
+    receiver: int = -1
+    epoch: int = -1
+    dealt: int = -1
+    """The dealt stream of a fragment that is gathered."""
+
+
+class Sender:
+    """The sending side of a processor."""
+
+    def __init__(self, owner: Tracks) -> None:
+        self.owner = owner
+        self.sending: dict[Key, Sending] = {}
+        self._asked_for: list[Message] = []
+        """Requests for groups that have not come in whole."""
+
+    def forget(self, key: Key) -> None:
+        """Forget a track that was deleted."""
+        self.sending.pop(key, None)
+
+    def _send(self, key: Key, move: int, how: str, purge: str = "exact") -> Sending:
+        """Return the record of a track that this move takes away."""
+        known = self.sending.get(key)
+        if known is None or known.move != move:
+            known = self.sending[key] = Sending(move, how, purge)
+        return known
+
+    def _tracks(self, message: Message) -> list[tuple[Key, Track]]:
+        """Return the tracks here that a message is about."""
+        keys = [(group, message.content["old_epochs"][group]) for group in message.groups]
+        return [(key, self.owner.tracks[key]) for key in keys if key in self.owner.tracks]
+
+    def on_ComputePartitionsToMove(self, message: Message) -> list[Sent]:
+        """Answer with the groups: those asked for, or those whose rows come close to an amount.
+
+        Groups that are asked for may still be on their way here; the answer then waits for them.
+        """
+        keys = [(group, message.content["old_epochs"].get(group)) for group in message.groups]
+        amount = message.content["amount"]
+        if amount is None and not all(self._whole(key) for key in keys):
+            if message not in self._asked_for and all(key[1] >= self.owner.least[key[0]] for key in keys):
+                self._asked_for.append(message)
+            return []
+        return self._chosen(message, amount)
+
+    def _whole(self, key: Key) -> bool:
+        """Return whether a track is here, and all splits send to it."""
+        track = self.owner.tracks.get(key)
+        return track is not None and len(track.heard) == self.owner.splits and not self.owner.receives(key)
+
+    def due(self) -> list[Sent]:
+        """Return answers and reports that waited for rows."""
+        asked, self._asked_for = self._asked_for, []
+        return [one for message in asked for one in self.on_ComputePartitionsToMove(message)] + self.purged()
+
+    def _chosen(self, message: Message, amount: float | None) -> list[Sent]:
+        owner = self.owner
+        groups = list(message.groups)
+        if amount is not None:
+            live = [key for key in owner.tracks if key[0] in message.groups and self._whole(key)]
+            groups = closest({g: float(owner.tracks[g, epoch].n_rows) for g, epoch in live}, amount)
+        known, watermarks = {}, {}
+        for g in groups:
+            track = owner.tracks[g, owner.newest(g) or 0]
+            track.watermark = track.time(owner.progress)
+            known[g], watermarks[g] = track.known, track.watermark
+        content = {"known": known, "watermarks": watermarks}
+        return [(MANAGER, Message("PartitionsToMove", message.move, tuple(groups), content))]
+
+    # PTLB
+
+    def on_DuplicatePartitions(self, message: Message) -> list[Sent]:
+        """Wait until old rows are purged; the splits flag new ones."""
+        self.owner.expect(message.move, "AllOldPurged", message.groups)
+        for key, _ in self._tracks(message):
+            self._send(key, message.move, "parallel", message.content["purge"])
+        return self.purged()
+
+    def purged(self) -> list[Sent]:
+        """Return AllOldPurged for moves in which no old row can be part of a result any more."""
+        sent: list[Sent] = []
+        for key, sending in list(self.sending.items()):
+            track = self.owner.tracks[key]
+            if sending.how == "gather" and not sending.purged and sending.dealt in self.owner.ended[key]:
+                # The time of the track stands still at the flag of the dealt stream; here its progress counts on.
+                sending.purged = min(self.owner.progress) > track.purged_at[sending.dealt]
+                if sending.purged:
+                    sent += self.owner.join(key, final=True)
+                    sent += self.owner.report(sending.move, "AllOldPurged", key[0])
+            if sending.how != "parallel" or sending.purged or track.new is None or not all(track.new.intervals):
+                continue
+            # A joined tuple below the root stays for another window in the paper (sec. 3.1, case 2).
+            spans = [span or 0 for span in self.owner.query.spans]
+            more = max(spans) if sending.purge == "paper" and len(spans) > 2 else 0
+            if track.time(self.owner.progress) > max(track.purged_at) + more:
+                sending.purged = True
+                sent += self.owner.join(key, final=True)
+                sent += self.owner.report(sending.move, "AllOldPurged", key[0])
+        return sent
+
+    def on_DeletePartitions(self, message: Message) -> list[Sent]:
+        """Delete tracks once EndOfPartitions has come from all splits."""
+        return self._asked(message)
+
+    # A fragment of a hot key
+
+    def on_GatherKey(self, message: Message) -> list[Sent]:
+        """Wait until no row of the dealt stream can be part of a result any more."""
+        self.owner.expect(message.move, "AllOldPurged", message.groups)
+        for key, _ in self._tracks(message):
+            self._send(key, message.move, "gather").dealt = message.content["dealt"]
+        return self.purged()
+
+    # MSLB
+
+    def on_DeactivatePartitions(self, message: Message) -> list[Sent]:
+        """Report when EndOfPartitions has come from all splits, so that all rows on their way were joined."""
+        self.owner.expect(message.move, "Deactivated", message.groups)
+        for key, _ in self._tracks(message):
+            self._send(key, message.move, "state")
+        return self._asked(message)
+
+    def _asked(self, message: Message) -> list[Sent]:
+        sent: list[Sent] = []
+        for key, _ in self._tracks(message):
+            if key in self.sending:
+                self.sending[key].asked = True
+                sent += self.progressed(key)
+        return sent
+
+    def progressed(self, key: Key) -> list[Sent]:
+        """Act if all splits have set EndOfPartitions for a track that a move takes away."""
+        sending = self.sending.get(key)
+        if sending is None or not sending.asked or len(self.owner.ended[key]) < self.owner.splits:
+            return []
+        if sending.how == "state":
+            sending.asked = False
+            return self.owner.join(key, final=True) + self.owner.report(sending.move, "Deactivated", key[0])
+        self.owner.delete(key)
+        return []
+
+    def on_SendPartitions(self, message: Message) -> list[Sent]:
+        """Pack windows and states, and send them to the receiver."""
+        packages = {}
+        for key, track in self._tracks(message):
+            packages[key[0]] = self._package(track, states=True), track.given
+            self.owner.delete(key)
+        return [self._packed("ReceivePartitions", message, packages)] if packages else []
+
+    def _package(self, track: Track, states: bool) -> Package:
+        package = Package(track.known, track.rows(), track.watermark)
+        if states and track.runtime is not None:
+            package = with_states(package, track.runtime, self.owner.setting)
+        self.owner.note(track.group, Work(packed=package.n_rows + package.entries))
+        return package
+
+    def _packed(self, kind: str, message: Message, packages: dict[int, Any]) -> Sent:
+        content = {"packages": packages, "epochs": message.content["epochs"]}
+        rows = sum(package.n_rows for package, *_ in packages.values())
+        nbytes = sum(package.nbytes for package, *_ in packages.values())
+        return processor(message.content["receiver"]), Message(
+            kind, message.move, tuple(packages), content, rows, nbytes
+        )
+
+    # JIT
+
+    def on_CopyPartitions(self, message: Message) -> list[Sent]:
+        """Send the base windows ahead, and go on."""
+        packages = {}
+        for key, track in self._tracks(message):
+            sending = self._send(key, message.move, "jit")
+            if sending.copied is None:  # the manager may repeat the message
+                track.watermark = track.time(self.owner.progress)
+                packages[key[0]] = self._package(track, states=message.content["states"]), track.given
+                sending.copied = track.known
+        return [self._packed("BaseWindows", message, packages)] if packages else []
+
+    def on_SwitchPartitions(self, message: Message) -> list[Sent]:
+        """Stop, and send what the receiver lacks: rows joined since the copy, and where these engines stopped."""
+        owner, log = self.owner, message.content["log"]
+        remaining: dict[int, Any] = {}
+        sent: list[Sent] = []
+        for key, track in self._tracks(message):
+            sending = self._send(key, message.move, "jit")
+            sending.receiver, sending.epoch = message.content["receiver"], message.content["epochs"][key[0]]
+            sending.forwards = not log
+            sent += owner.join(key, final=True)
+            rows = track.rows_outside(sending.copied or track.known) if not log else [None] * owner.splits
+            owner.note(key[0], Work(packed=sum(len(one) for one in rows if one is not None)))
+            package = Package(track.known, rows, track.watermark)
+            remaining[key[0]] = package, track.given
+        if remaining:
+            sent.append(self._packed("RemainingPartitions", message, remaining))
+        for split in range(owner.splits):
+            ended = [key for key, _ in self._tracks(message) if split in owner.ended[key] and not log]
+            sent += self._forwarded(split, [Entry(*key, None, 0, 0, end=True) for key in ended])
+        for key, _ in self._tracks(message):
+            if log or len(owner.ended[key]) == owner.splits:
+                owner.delete(key)
+        return sent
+
+    def divert(self, rows: Rows) -> tuple[Rows, list[Sent]]:
+        """Return rows without those of tracks that were switched, and these on their way to the receivers."""
+        forwarded = {key for key, sending in self.sending.items() if sending.forwards}
+        if not forwarded:
+            return rows, []
+        theirs = [entry for entry in rows.entries if (entry.group, entry.epoch) in forwarded]
+        sent = self._forwarded(rows.split, theirs)
+        for entry in theirs:
+            key = entry.group, entry.epoch
+            if entry.end:
+                self.owner.ended[key].add(rows.split)
+                if len(self.owner.ended[key]) == self.owner.splits:
+                    self.owner.delete(key)
+        kept = tuple(entry for entry in rows.entries if (entry.group, entry.epoch) not in forwarded)
+        return rows._replace(entries=kept), sent
+
+    def _forwarded(self, split: int, entries: list[Entry]) -> list[Sent]:
+        """Return entries of tracks that were switched, in one message per move."""
+        by_move: dict[int, list[Entry]] = {}
+        receivers: dict[int, int] = {}
+        for entry in entries:
+            sending = self.sending[entry.group, entry.epoch]
+            receivers[sending.move] = sending.receiver
+            by_move.setdefault(sending.move, []).append(entry._replace(epoch=sending.epoch))
+            self.owner.note(entry.group, Work(packed=0 if entry.rows is None else len(entry.rows)))
+        sent: list[Sent] = []
+        for move, own in by_move.items():
+            rows = [entry.rows for entry in own if entry.rows is not None]
+            kind = END if any(entry.end for entry in own) else "ForwardedRows"
+            message = Message(
+                kind,
+                move,
+                tuple(dict.fromkeys(entry.group for entry in own)),
+                {"split": split, "entries": own},
+                sum(map(len, rows)),
+                sum(one.nbytes for one in rows),
+            )
+            sent.append((processor(receivers[move]), message))
+        return sent
+
+
+def closest(loads: dict[int, float], amount: float) -> list[int]:
+    """Return groups whose loads add up to about `amount`, heaviest first, without exceeding it unless one alone does.
+
+    >>> closest({0: 5.0, 1: 3.0, 2: 1.0}, 4.2)
+    [1, 2]
+    """
+    if not amount > 0:
+        raise InputError(f"amount={amount}: give the load to move, above 0")
+    chosen: list[int] = []
+    left = amount
+    for group in sorted(loads, key=lambda one: (-loads[one], one)):
+        if 0 < loads[group] <= left:
+            chosen.append(group)
+            left -= loads[group]
+    if not chosen:
+        worth = [group for group in loads if loads[group] > 0]
+        chosen = [min(worth, key=lambda one: (loads[one], one))] if worth else []
+    return chosen

@@ -1,0 +1,13 @@
+"""How the engines of a node run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Setting(NamedTuple):
+    """Options of `eddy.Runtime` for the engines of a node."""
+
+    plan: str
+    strategy: str
+    policy: str

@@ -1,0 +1,190 @@
+"""A track: the engine of one partition group at one node, and which results it may give.
+
+A group has one track, and two during a move. One rule keeps them apart, for every protocol and after a loss: a track
+gives a result unless all its components lie in a set of positions whose results are given elsewhere. Results of windows
+by event time do not depend on the order of arrival, so a set of rows determines its results, and such sets are all that
+a processor, a receiver or the union has to know.
+
+    PTLB   sender    elsewhere = the rows flagged new, from the first one on: no new-with-new at the root
+           receiver  has new rows only, so it gives what is all new
+    MSLB, JIT   receiver  elsewhere = the rows that the sender had joined
+    loss   successor given = what the union has taken
+
+Source of the rule for PTLB: the paper, sec. 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bench.simulated.cluster.messages import Entry, Given
+from bench.simulated.cluster.package import Package, installed
+from bench.simulated.cluster.partitioning import Partitioned
+from bench.simulated.cluster.positions import ENDLESS, Positions
+from bench.simulated.cluster.setting import Setting
+from bench.simulated.cluster.split import POSITION, newest
+from bench.simulated.cluster.work import Work, counters
+from eddy.results.failed_rows import ENDS_AT_FAILED, failed_text
+from eddy.routing.router import policy_name
+from eddy.routing.strategies import strategy_name
+from eddy.runtime import Runtime
+from stairs.errors import InputError
+from stairs.graph import FOREVER
+
+
+class Track:
+    """The engine of one group at one node.
+
+    setting   plan, strategy and policy of the node
+    """
+
+    def __init__(self, query: Partitioned, setting: Setting, group: int, epoch: int) -> None:
+        self.query, self.setting, self.group, self.epoch = query, setting, group, epoch
+        n = len(query.names)
+        self.runtime: Runtime | None = None
+        self.known = Positions.none(n)
+        """The rows that the engine has, or that have left the windows."""
+        self.new: Positions | None = None
+        """Rows that go to a receiver as well, which gives the results among themselves (PTLB)."""
+        self.before: Positions | None = None
+        """Rows of the track before this one, which has given the results among themselves."""
+        self.given: tuple[Given, ...] = ()
+        """Results that were given by tracks that were lost."""
+        self.floor = [-FOREVER] * n
+        """Per split, the progress that holds until the split is heard."""
+        self.heard: set[int] = set()
+        """Splits whose rows for this track all come on their own link."""
+        self.old_newest = [-FOREVER] * n
+        """Per split, the greatest event time of rows that are not flagged new."""
+        self.windows: list[list[pa.RecordBatch]] = [[] for _ in range(n)]
+        """The rows in the windows, with their positions."""
+        self.inbox: list[list[pa.RecordBatch]] = [[] for _ in range(n)]
+        self.watermark = -FOREVER
+        self.committed = self.known
+        """The rows that the last commit counted."""
+        self.final = False
+        """Whether all results of this track have been given."""
+
+    def start(self, package: Package | None = None) -> Work:
+        """Make the engine, from a package or empty; return the work."""
+        if package is None:
+            self.runtime = _runtime(self.query, self.setting)
+            return Work()
+        self.runtime, work = installed(self.query, self.setting, package)
+        self.known, self.watermark = package.known, package.watermark
+        for i, rows in enumerate(package.rows):
+            if rows is not None and rows.num_rows:
+                self.windows[i].append(rows)
+                self.old_newest[i] = max(self.old_newest[i], newest(rows))
+        self.floor = [package.watermark] * len(self.floor)
+        return work
+
+    def take(self, split: int, entry: Entry) -> None:
+        """Take rows of an entry; `push` joins them."""
+        self.add(split, entry.rows, entry.new)
+        self.known = self.known.with_interval(split, entry.start, entry.end_position)
+        if entry.new and (self.new is None or not self.new.intervals[split]):
+            new = self.new or Positions.none(len(self.inbox))
+            self.new = new.with_interval(split, entry.start, ENDLESS)
+
+    def add(self, split: int, rows: pa.RecordBatch | None, new: bool = False) -> None:
+        """Take rows, which `new` says go to a receiver as well."""
+        if rows is not None and rows.num_rows:
+            self.inbox[split].append(rows)
+            if not new:
+                self.old_newest[split] = max(self.old_newest[split], newest(rows))
+
+    def time(self, progress: Sequence[int]) -> int:
+        """Return the watermark, given the progress that the node has heard from each split."""
+        marks = (progress[i] if i in self.heard else floor for i, floor in enumerate(self.floor))
+        return max(self.watermark, min(marks))
+
+    def push(self, watermark: int) -> tuple[pa.Table | None, Work]:
+        """Join the rows taken; return the results to give, with positions, and the work."""
+        assert self.runtime is not None
+        self.watermark = max(self.watermark, watermark)
+        if not any(self.inbox):
+            return None, Work()
+        names, batches = self.query.names, {}
+        for i, own in enumerate(self.inbox):
+            if own:
+                batches[names[i]] = rows = pa.concat_batches(own) if len(own) > 1 else own[0]
+                self.windows[i].append(rows)
+        self.inbox = [[] for _ in self.inbox]
+        before = counters(self.runtime)
+        results = self.runtime.push(batches, watermark=self.watermark)
+        if self.runtime.failed_count and self.query.query.failed != "count":
+            raise InputError(f"{failed_text(self.runtime.failed())}. A cluster {ENDS_AT_FAILED}")
+        work = counters(self.runtime) - before
+        results = self._own(results)
+        n_rows = sum(map(len, batches.values()))
+        return results, work + Work(pushes=1, rows=n_rows, results=results.num_rows)
+
+    @property
+    def elsewhere(self) -> tuple[Positions, ...]:
+        """Sets of rows whose results among themselves another track gives."""
+        return tuple(one for one in (self.before, self.new) if one is not None)
+
+    def _own(self, results: pa.Table) -> pa.Table:
+        """Return the results that this track gives."""
+        elsewhere = self.elsewhere
+        if not results.num_rows or not (elsewhere or self.given):
+            return results
+        columns = [results.column(name).to_numpy() for name in self.query.hidden]
+        others = np.zeros(results.num_rows, np.bool_)
+        for region in elsewhere:
+            others |= region.contain_all(columns)
+        for one in self.given:
+            own = one.known.contain_all(columns)
+            for region in one.elsewhere:
+                own &= ~region.contain_all(columns)
+            others |= own
+        return results.filter(pa.array(~others)) if others.any() else results
+
+    def as_given(self) -> Given:
+        """Return what this track has given, for the union."""
+        return Given(self.known, self.elsewhere, self.final, self.watermark)
+
+    def trim(self) -> None:
+        """Forget rows that have left their windows. O(batches)."""
+        for i, span in enumerate(self.query.spans):
+            if span is not None:
+                own = self.windows[i]
+                while own and newest(own[0]) < self.watermark - span:
+                    del own[0]
+
+    def rows(self) -> list[pa.RecordBatch | None]:
+        """Return the rows in the windows by stream."""
+        self.trim()
+        return [pa.concat_batches(own) if own else None for own in self.windows]
+
+    def rows_outside(self, known: Positions) -> list[pa.RecordBatch | None]:
+        """Return the rows that `known` does not have, by stream."""
+        found: list[pa.RecordBatch | None] = []
+        for i, own in enumerate(self.rows()):
+            if own is not None:
+                own = own.filter(pa.array(~known.contain(i, own.column(POSITION).to_numpy())))
+            found.append(own if own is not None and own.num_rows else None)
+        return found
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows kept."""
+        return sum(map(len, (rows for own in self.windows for rows in own)))
+
+    @property
+    def purged_at(self) -> list[int]:
+        """Per stream, the watermark above which no row that came before the move can join; PTLB only."""
+        return [
+            old if old == -FOREVER else old + (span or 0)
+            for old, span in zip(self.old_newest, self.query.spans, strict=True)
+        ]
+
+
+def _runtime(query: Partitioned, setting: Setting) -> Runtime:
+    return Runtime(
+        query.inner, setting.plan, strategy=strategy_name(setting.strategy), policy=policy_name(setting.policy)
+    )

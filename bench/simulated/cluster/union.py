@@ -1,0 +1,55 @@
+"""The union: takes results with the rows that they account for, so that a lost track can be continued exactly.
+
+The union is the place where results become final; in a real system it is replicated with the logs. A commit of a track
+that was fenced is refused whole: its successor gives these results.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pyarrow as pa
+
+from bench.simulated.cluster.messages import MANAGER, Commit, Given, Message, Sent
+
+
+class Union:
+    """The ledger of all groups, and their results in the order in which they came.
+
+    schema   of the tables of results, with the columns of positions
+    """
+
+    def __init__(self, schema: pa.Schema, hidden: list[str]) -> None:
+        self._schema, self._hidden = schema, hidden
+        self.tables: list[pa.Table] = []
+        self.count = 0
+        self.ledger: dict[int, dict[int, Given]] = defaultdict(dict)
+        """Per group and epoch, what its track has given."""
+        self.fences: dict[int, int] = defaultdict(int)
+        """Per group, the least epoch whose commits are taken."""
+
+    def commit(self, commit: Commit) -> bool:
+        """Take a commit; return whether it was taken."""
+        if commit.epoch < self.fences[commit.group]:
+            return False
+        self.ledger[commit.group][commit.epoch] = commit.given
+        if commit.results is not None:
+            self.tables.append(commit.results)
+            self.count += commit.results.num_rows
+        return True
+
+    def receive(self, message: Message) -> list[Sent]:
+        """Fence groups: take nothing more of epochs below the new ones, and return what was given."""
+        content = message.content
+        for group in message.groups:
+            self.fences[group] = max(self.fences[group], content["epochs"][group])
+        given = {group: tuple(one for _, one in sorted(self.ledger[group].items())) for group in message.groups}
+        return [(MANAGER, Message("Fenced", message.move, message.groups, {"given": given}))]
+
+    def results(self) -> pa.Table:
+        """Return all results, without positions."""
+        return self.with_positions().drop_columns(self._hidden)
+
+    def with_positions(self) -> pa.Table:
+        """Return all results with the positions of their components."""
+        return pa.concat_tables([self._schema.empty_table(), *self.tables])

@@ -1,0 +1,4 @@
+from .network import Faults
+from .simulation import Simulation
+
+__all__ = ["Faults", "Simulation"]

@@ -1,0 +1,383 @@
+"""A node that joins: it runs its operator set for the tuples that arrive, over copies of windows.
+
+Tuples arrive as pieces with the id of their source and the place for which they are meant. The node runs all operators
+of that place whose first argument is this id:
+
+    update(S)      the rows enter the copy of the window of S
+    join(A, S)     the tuples probe that copy; what matches is the next source, whose operators run at once
+    ship(A, P)     the tuples are dealt to the nodes of place P
+
+Why results are exact under any interleaving: a row is shipped to every copy of its window, stamped with its epoch, and
+a tuple of epoch e probes a copy only when all rows up to e are there (`windows.py`). It joins the rows that precede its
+head. So each result is found once, by its last component, whatever plan that component's row is stamped with. A change
+of program changes the stamp of rows to come; it needs no common moment.
+
+While two programs run, rows go to the copies of both. A node that has not heard of a program yet sets the pieces aside
+that come from nodes that have.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import singledispatchmethod
+from typing import Any
+
+import numpy as np
+
+from bench.simulated.placement.held_copy import HeldCopy, taken
+from bench.simulated.placement.messages import Sent
+from bench.simulated.placement.migration import TwoPhase
+from bench.simulated.placement.origin_log import OriginLog
+from bench.simulated.placement.pieces import Base, BaseKeys, GlobalReady, Install, LocalReady, Piece, Request, Since
+from bench.simulated.placement.windows import WindowCopy
+from eddy.placement.costs import UnitCosts
+from eddy.placement.operators import SITE, Ship, StreamId
+from eddy.placement.places import Place
+from eddy.placement.program import FIRST_VERSION, Copy, Program
+from eddy.placement.tuples import Ints, Tuples
+from stairs.errors import StateError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The facts about the query that all nodes know.
+
+    spans     per stream the ticks of its window
+    classes   per stream the attribute classes in which it has a key
+    arrival   per stream the nodes where its rows arrive
+    nodes     number of nodes
+    costs     seconds of the elementary steps
+    """
+
+    spans: tuple[int, ...]
+    classes: tuple[frozenset[int], ...]
+    arrival: tuple[tuple[int, ...], ...]
+    nodes: int
+    costs: UnitCosts
+
+
+class JoiningNode:
+    """One node. `handle` takes a message in and returns the messages to send; `work` adds up the seconds it takes."""
+
+    def __init__(self, node: int, shape: Shape, program: Program) -> None:
+        self.node, self.shape = node, shape
+        self.programs: dict[int, Program] = {}
+        self.current = program.version
+        """The version with which rows that arrive are stamped."""
+        self.work = 0.0
+        self.hops: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+        """By (head, stream joined), tuples that probed and tuples that came out."""
+        self.copies: dict[Copy, HeldCopy] = {}
+        self.migration: TwoPhase | None = None
+        self.horizon: int | None = None
+        self.log = OriginLog(node, [i for i, nodes in enumerate(shape.arrival) if node in nodes])
+        self._starts = [Place(nodes) for nodes in shape.arrival]
+        self._aside: list[Any] = []
+        self._early: list[LocalReady | GlobalReady] = []
+        self._life = self._requests = 0
+        self._install(program)
+
+    @property
+    def newest(self) -> int:
+        """The newest version that the node has."""
+        return max(self.programs)
+
+    @property
+    def waits(self) -> bool:
+        """Whether tuples wait here."""
+        return bool(self._aside) or any(state.waiting for state in self.copies.values())
+
+    # Rows of the node's own streams
+
+    def arrive(self, stream: int, epoch: int, rows: Tuples) -> list[Sent]:
+        """Take in the rows of one epoch of a stream that arrives here; epochs come in order, without gaps."""
+        self.log.append(stream, epoch, rows)
+        source, start = StreamId(stream), self._starts[stream]
+        stamped = self.programs[self.current]
+        copies: dict[Place, list[Since]] = {one.to: [] for one in stamped.ships(start, source)}  # type: ignore[misc]
+        for place, since in self.log.shipped(stream):
+            copies.setdefault(place, []).append(since)
+        if stamped.join(start, source):
+            copies.setdefault(start, [])
+        sent = []
+        for place, announced in copies.items():
+            # Joins of the head at the place of its arrival happen where the row is; a copy there goes to all nodes.
+            probes = stamped.join(place, source) is not None
+            parts = place.route(rows)
+            for node, part in parts:
+                if announced or (probes and part.size and (place != start or node == self.node)):
+                    sent.append(Sent(node, self._piece(source, place, epoch, self.current, part, tuple(announced))))
+        return self._in_turn(sent)
+
+    def _in_turn(self, sent: list[Sent]) -> list[Sent]:
+        """Return messages in the order in which they leave: each node begins with the one after itself.
+
+        If all began with the same node, all would wait for its line.
+        """
+        return sorted(sent, key=lambda one: (one.to - self.node) % self.shape.nodes)
+
+    def _piece(
+        self, source: StreamId, place: Place, epoch: int, version: int, part: Tuples, copies: tuple[Since, ...] = ()
+    ) -> Piece:
+        return Piece(source, place, epoch, version, self.newest, self.node, part, copies)
+
+    # Messages
+
+    @singledispatchmethod
+    def handle(self, message: Any) -> list[Sent]:
+        """Take a message in and return the messages to send."""
+        raise TypeError(f"a joining node takes no {type(message).__name__}")
+
+    @handle.register
+    def _(self, message: Piece) -> list[Sent]:
+        if message.known > self.newest:
+            self._aside.append(message)
+            return []
+        copies = [(since, (message.source.stream, message.place, since.born)) for since in message.copies]
+        updated = [(since, self.copies[copy]) for since, copy in copies if copy in self.copies]
+        if any(state.lost and state.window.origins[message.origin] is None for _, state in updated):
+            self._aside.append(message)
+            return []
+        readier = []
+        for since, state in updated:
+            before = state.window.ready
+            state.window.origin(message.origin, since.first, since.newest)
+            entered = state.window.insert(message.origin, message.epoch, message.tuples)
+            self.work += entered * self.shape.costs.c_u
+            if state.window.ready != before:
+                readier.append(state)
+        # What waits for other copies, or for other origins of these, still waits.
+        pieces = taken(readier)
+        if message.tuples.size and self._joins_here(message):
+            pieces.append(message)
+        return self._run_all(pieces)
+
+    def _joins_here(self, piece: Piece) -> bool:
+        """Return whether the tuples of a piece probe at this node, and are not there for a copy only."""
+        if self.programs[piece.version].join(piece.place, piece.source) is None:
+            return False
+        return piece.source.head >= 0 or piece.origin == self.node or piece.place != self._starts[piece.source.stream]
+
+    # Joins
+
+    def _run_all(self, pieces: list[Piece]) -> list[Sent]:
+        """Run these tuples, as far as copies are ready, and request what they lack in as few messages as possible."""
+        lacking: dict[tuple[Copy, int], list[Ints]] = {}
+        sent = [one for piece in pieces for one in self._run(piece, lacking)]
+        sent += [one for (copy, c), keys in lacking.items() for one in self._request(copy, c, np.concatenate(keys))]
+        return [*sent, *self._full()]
+
+    def _run(self, piece: Piece, lacking: dict[tuple[Copy, int], list[Ints]]) -> list[Sent]:
+        """Run the operators for the tuples of a piece and for what they join with, as far as copies are ready.
+
+        lacking   gets the keys of a class whose part of the base of a copy is not there
+        """
+        program, place, tuples, source = self.programs[piece.version], piece.place, piece.tuples, piece.source
+        head = source.stream if source.head < 0 else source.head
+        while tuples.size:
+            join = program.join(place, source)
+            if join is None:
+                # Rows of a stream are shipped when they arrive.
+                return [one for to in program.ships(place, source) for one in self._ship(to, piece, source, tuples)]
+            copy = join.stream, place, program.born[join.stream, place]
+            state = self.copies[copy]
+            c = self._probed_class(place, tuples, join.stream)
+            upto, known = state.window.ready
+            missing = state.window.missing(c, tuples) if known else tuples.keys[c][:0]
+            if missing.size or not known or upto < piece.epoch:
+                state.waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
+                if missing.size:
+                    lacking.setdefault((copy, c), []).append(missing)
+                return []
+            probes, size = tuples.size, state.window.size
+            tuples = state.window.probe(tuples, head, piece.epoch, c)
+            self.work += self.shape.costs.probing(probes, size, tuples.size)
+            count = self.hops[head, join.stream]
+            count[0] += probes
+            count[1] += tuples.size
+            source = StreamId(join.stream, head)
+        return []
+
+    def _probed_class(self, place: Place, tuples: Tuples, stream: int) -> int:
+        """Return the class in which tuples look up rows: one that decides at the place if there is one."""
+        classes = self.shape.classes[stream] & tuples.keys.keys()
+        return min(classes & place.classes or classes)
+
+    def _ship(self, ship: Ship, piece: Piece, source: StreamId, tuples: Tuples) -> list[Sent]:
+        if not isinstance(ship.to, Place):
+            place = piece.place
+            return [Sent(SITE, self._piece(source, place, piece.epoch, piece.version, tuples))]
+        return self._in_turn(
+            [
+                Sent(node, self._piece(source, ship.to, piece.epoch, piece.version, part))
+                for node, part in ship.to.route(tuples)
+                if part.size
+            ]
+        )
+
+    # The base of a copy
+
+    def _request(self, copy: Copy, c: int, keys: Ints) -> list[Sent]:
+        """Ask the origins that have these keys for their rows, unless the whole base or these are on their way."""
+        self._requests += 1
+        return [
+            Sent(node, Request(copy, self.node, self._life, self.newest, self._requests, (c, part)))
+            for node, part in self.copies[copy].request(self._requests, c, keys).items()
+        ]
+
+    @handle.register
+    def _(self, message: BaseKeys) -> list[Sent]:
+        if message.known > self.newest:
+            self._aside.append(message)
+            return []
+        state = self.copies.get(message.copy)
+        if state is None or state.lost:  # a lost copy asks for the whole base
+            return []
+        state.window.origin(message.origin, message.since.first, message.since.newest)
+        state.window.tell(message.origin, message.keys)
+        return self._run_all(taken([state]))
+
+    @handle.register
+    def _(self, message: Request) -> list[Sent]:
+        if message.known > self.newest:
+            self._aside.append(message)
+            return []
+        base = self.log.base(message)
+        return [] if base is None else [Sent(message.sender, base)]
+
+    @handle.register
+    def _(self, message: Base) -> list[Sent]:
+        state = self.copies.get(message.copy)
+        if state is None or message.life != self._life:
+            return []
+        state.window.origin(message.origin, message.since.first, message.since.newest)
+        entered = state.window.fill(message.origin, message.epochs, message.tuples, message.whole)
+        self.work += entered * self.shape.costs.c_u
+        # What waits can go on only if an origin has answered in whole, or the last answer to a request comes.
+        return self._retry([state]) if state.answered(message.number, message.origin) or message.whole else []
+
+    def _retry(self, states: Iterable[HeldCopy]) -> list[Sent]:
+        """Handle again what was set aside, and run what waits for these copies."""
+        aside, self._aside = self._aside, []
+        sent = [one for message in aside for one in self.handle(message)]
+        return [*sent, *self._run_all(taken(states))]
+
+    # Changes of program
+
+    @handle.register
+    def _(self, message: Install) -> list[Sent]:
+        program = message.program
+        if program.version <= self.newest:
+            return []
+        if program.version > self.newest + 1:
+            self._aside.append(message)
+            return []
+        made = self._install(program)
+        sent = [Sent(node, message) for node in message.children(self.node, self.shape.nodes)]
+        if message.track:
+            self.migration = TwoPhase(program.version, self.node, frozenset(range(self.shape.nodes)))
+            sent += self._request_whole()
+            early, self._early = self._early, []
+            sent += [one for told in early for one in self.handle(told)]
+        else:
+            self.current = program.version
+            told = [one for copy in made for one in self.log.base_keys(copy, self.newest)]
+            sent += self._in_turn(told)
+        return [*sent, *self._retry(self.copies.values())]
+
+    def _install(self, program: Program) -> list[Copy]:
+        """Make the copies of a program; return the new ones with a base for which rows arrive here."""
+        self.programs[program.version] = program
+        made = []
+        for copy in program.copies:
+            stream, place, born = copy
+            if self.log.announce(copy) and born != FIRST_VERSION:
+                made.append(copy)
+            if self.node in place.nodes and copy not in self.copies:
+                self.copies[copy] = HeldCopy(self._window(stream))
+                if born == FIRST_VERSION:
+                    for origin in self.shape.arrival[stream]:
+                        self.copies[copy].window.origin(origin, 0, None)
+        return made
+
+    def _window(self, stream: int) -> WindowCopy:
+        return WindowCopy(stream, self.shape.spans[stream], self.shape.arrival[stream])
+
+    def _request_whole(self) -> list[Sent]:
+        """Ask for the whole base of every copy that is not complete."""
+        sent = []
+        for copy, state in self.copies.items():
+            if not state.window.complete and not state.in_whole:
+                state.in_whole = True
+                origins = state.window.origins
+                sent += [
+                    Sent(node, Request(copy, self.node, self._life, self.newest, 0, None, state.lost))
+                    for node in origins
+                ]
+        return sent
+
+    def _full(self) -> list[Sent]:
+        """Report that the windows of the new program are full, once they are."""
+        migration = self.migration
+        if migration is None or self.node in migration.local:
+            return []
+        if not all(state.window.complete for state in self.copies.values()):
+            return []
+        sent = migration.full()
+        self._follow()
+        return sent
+
+    @handle.register(LocalReady)
+    @handle.register(GlobalReady)
+    def _(self, message: LocalReady | GlobalReady) -> list[Sent]:
+        if message.version > self.newest:
+            self._early.append(message)
+            return []
+        if self.migration is None or message.version != self.migration.version:
+            return []
+        sent = self.migration.handle(message)
+        self._follow()
+        return sent
+
+    def _follow(self) -> None:
+        if self.migration is not None and self.migration.switched:
+            self.current = self.migration.version
+
+    def retire(self, version: int) -> None:
+        """Forget a program under which no tuple is processed any more, with the copies that no other one needs."""
+        if version == self.current or version not in self.programs:
+            raise StateError(f"node {self.node} cannot retire version {version}; it runs {self.current}")
+        del self.programs[version]
+        needed = frozenset().union(*(one.copies for one in self.programs.values()))
+        self.copies = {copy: state for copy, state in self.copies.items() if copy in needed}
+        self.log.keep(needed)
+
+    def settle(self, horizon: int | None) -> list[Sent]:
+        """Drop rows that no tuple to come can join: those due before `horizon`, in ticks; None = none."""
+        if horizon is None or horizon == self.horizon:
+            return []
+        self.horizon = horizon
+        for state in self.copies.values():
+            state.window.expire(horizon)
+        self.log.expire(horizon)
+        return self._retry(self.copies.values())
+
+    # Crashes
+
+    def crash(self) -> list[Sent]:
+        """Lose all windows and start again: ask the logs of the origins for them.
+
+        The log of the node's own streams, what it has been told and what it has not finished are on disk.
+        """
+        self._life += 1
+        for copy, state in self.copies.items():
+            self.copies[copy] = HeldCopy(self._window(copy[0]), waiting=state.waiting, lost=True)
+        return self._request_whole()
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        for state in self.copies.values():
+            state.window.check()
+        assert self.current in self.programs
