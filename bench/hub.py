@@ -145,14 +145,14 @@ def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[
 
 def _pair(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
     """Measure two queries on a hub and as two jobs, in turns: each way resumes its checkpoint with new files."""
-    rows, batches, queries = point["rows"], point["batches"], pair(point["queries"])
+    rows, batches, warm, queries = point["rows"], point["batches"], point.get("warm", WARM), pair(point["queries"])
     ways: dict[str, Callable[[Feed, Path], list[float]]] = {
         name: lambda feed, place, query=query: _of_job(spark, feed, query, place, None)  # type: ignore[misc]
         for name, query in queries.items()
     }
     ways["hub"] = lambda feed, place: _of_hub(spark, feed, queries, place, None)
     places = {way: _new(folder) for way in ways}
-    feeds = {way: _fed(folder, rows, 0, WARM) for way in ways}
+    feeds = {way: _fed(folder, rows, 0, warm) for way in ways}
     for way, run in ways.items():
         say(f"{rows:,} rows: {way}, short micro-batches")
         run(feeds[way], places[way])
@@ -182,7 +182,7 @@ def _change(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[R
     """Measure the micro-batch with which a change takes effect, against those before it."""
     from eddy.spark.streaming.sinks import NullSink
 
-    rows, batches = point["rows"], point["batches"]
+    rows, batches, warm = point["rows"], point["batches"], point.get("warm", WARM)
     found: list[Row] = []
     changes = {
         "narrower": asked(live_rows=LIVE_ROWS // 2),
@@ -190,15 +190,15 @@ def _change(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[R
     }
     for name, new in changes.items():
         say(f"change to {name} windows")
-        feed = _fed(folder, rows, 2 * batches, WARM)
+        feed = _fed(folder, rows, 2 * batches, warm)
         hub = _hub(spark, feed, _new(folder))
         handle = hub.start("all", asked(), NullSink())
-        handle.change(new, how="handover", at=WARM + batches)
+        handle.change(new, how="handover", at=warm + batches)
         times = finish(hub.run(availableNow=True))
         (at,) = (one["batch"] for one in hub.history().to_pylist() if one["event"] == "handover change")
-        agree("the micro-batch of the change", {"asked": WARM + batches, "history": at})
-        usual = median(times[WARM + 1 : WARM + batches])
-        found.append({"figure": f"hub2.change_to_{name}", "value": times[WARM + batches] / usual})
+        agree("the micro-batch of the change", {"asked": warm + batches, "history": at})
+        usual = median(times[warm + 1 : warm + batches])
+        found.append({"figure": f"hub2.change_to_{name}", "value": times[warm + batches] / usual})
     return found
 
 

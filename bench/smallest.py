@@ -48,13 +48,16 @@ AMOUNTS: Mapping[str, Mapping[str, Scalar]] = {
 }
 """Per figure, or the start of the names of several, the columns of a point that shrink, and their values."""
 
+FEWER: Mapping[str, Mapping[str, Scalar]] = {"streaming": {"warm": 2}, "hub": {"warm": 2}}
+"""Per figure, amounts that no point has otherwise: the micro-batches before those that are measured."""
+
 
 def with_smallest_points(figure: Figure) -> Figure:
     """Return a figure whose points are those of a quick run in the smallest sizes, each once."""
     name = figure.name if figure.name in AMOUNTS else figure.name.partition("-")[0]
     values, found = {**ONCE, **AMOUNTS.get(name, {})}, list[Point]()
     for point in figure.points(False):
-        one = {name: values.get(name, value) for name, value in point.items()}
+        one = {column: values.get(column, value) for column, value in point.items()} | dict(FEWER.get(figure.name, {}))
         if one not in found:
             found.append(one)
     return replace(figure, points=lambda full: found)

@@ -105,7 +105,7 @@ def _throughput(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
     taken = {}
     for name in TRANSPORTS:
         say(f"{rows:,} rows: {name} transport")
-        feed = _fed(folder, rows, 2 + batches, WARM)
+        feed = _fed(folder, rows, 2 + batches, point.get("warm", WARM))
         taken[f"eddy, {name} transport"] = _eddy(spark, feed, _place(folder) / "checkpoint", name)[-batches:]
     for name in (DEFAULT, BEST):
         say(f"{rows:,} rows: {name}")
@@ -135,12 +135,13 @@ def _fixed_cost(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
     from eddy.spark import join
 
     live_rows, rows, repeats = (point[name] for name in ("live_rows", "rows", "batches"))
+    warm = point.get("warm", WARM)
     feed = Feed(_place(folder), keys=live_rows)
     # Windows are twice as long as the first file, so no row leaves them.
     live, checkpoint = query(live_rows // len(STREAMS) * 2), _place(folder) / "checkpoint"
     say("small micro-batches")
     feed.add(live_rows)
-    for _ in range(WARM + repeats):
+    for _ in range(warm + repeats):
         feed.add(rows)
     joined = join(live, feed.frames(spark), checkpoint=checkpoint, transport="packed")
     running = joined.writeStream.format("noop").start()
@@ -152,7 +153,7 @@ def _fixed_cost(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
         found = [one for one in running.recentProgress if one["numInputRows"]]
         return [one["durationMs"]["triggerExecution"] / 1000 for one in found]
 
-    total = live_rows + (WARM + repeats) * rows
+    total = live_rows + (warm + repeats) * rows
     usual = triggers(total)
     say("micro-batch after the workers were killed")
     before, killed = len(usual), kill_workers(spark)
@@ -184,7 +185,7 @@ def _scaling(point: Point, folder: Path, say: Say) -> list[Row]:
     for cores in (2, 1):
         say(f"{rows:,} rows, {cores} cores")
         with bench_session(f"local[{cores}]") as spark:
-            feed = _fed(folder, rows, 2 + batches, WARM)
+            feed = _fed(folder, rows, 2 + batches, point.get("warm", WARM))
             taken[cores] = median(_eddy(spark, feed, _place(folder) / "checkpoint", "packed")[-batches:])
     return [{"figure": f"scaling_1_to_2.{rows}", "value": taken[1] / taken[2]}]
 
