@@ -15,8 +15,8 @@ from urllib.request import urlopen
 import pyarrow as pa
 
 from eddy import Query, Rows, Runtime, Stream, serve
-from eddy.show.embedded import observe, sheet_of
 from eddy.show.pages import Record, as_bytes, document
+from eddy.watch.embedded import observe, sheet_of
 
 PUSHES, ROUNDS = 8000, 3
 SCHEMA = pa.schema([("k", pa.int64())])

@@ -24,7 +24,7 @@ from .query.query import Query
 from .query.stream import Stream
 from .query.windows import Range, Rows, Unbounded
 from .runtime import Runtime
-from .show.serve import serve
+from .watch.serve import serve
 
 __version__: str
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from eddy.aggregates.groups import groups_now
 from eddy.branches.parts import branched_options, load_branched
 from eddy.filters.figures import filter_lines, filter_table
+from eddy.inspect.describe import described, group_lines
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
@@ -26,11 +27,11 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.routing.policies import Policy, PolicyName
-from eddy.show.describe import described, group_lines, time_seconds, time_text
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
 from eddy.show.text import bytes_text
+from eddy.show.times import time_seconds, time_text
 from eddy.snapshot.restore import Choices, fill_engine, restored_options
 from eddy.snapshot.snapshot import Snapshot, snapshot_of
 from eddy.uncopied import Uncopied

@@ -29,17 +29,19 @@ CHANGING_DEFECTS = (
         "the results of a new version are not held",
         (Edit("eddy/queries/query.py", "link.new is version and link.change.holds", "link.new is link.old"),),
         queries="changing",
+        seed=1,
     ),
     Defect(
         "results that are held are forgotten",
         (Edit("eddy/queries/query.py", "in held.pop(version, []):", "in []:"),),
         queries="changing",
+        seed=6,
     ),
     Defect(
         "a drain over a window of time ends one tick early",
         (Edit("eddy/queries/drain.py", "self.newest + self.window.size)", "self.newest + self.window.size - 1)"),),
         queries="changing",
-        seed=5,
+        seed=8,
     ),
     Defect(
         "a drain over a window of rows ends one row early",

@@ -13,6 +13,7 @@ from eddy.branches.parts import branched_parts
 from eddy.branches.snapshot import branched_snapshot
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.figures import filter_lines, filter_table
+from eddy.inspect.describe import described
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
@@ -25,9 +26,9 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.runtime import Runtime
-from eddy.show.describe import described, time_seconds, time_text
 from eddy.show.description import Description
 from eddy.show.html import Timeline
+from eddy.show.times import time_seconds, time_text
 from jisc.strategies import Transition
 from stairs.errors import InputError
 from stairs.stair import Stair

@@ -5,7 +5,7 @@ example) came right after it was taken. A frame that no thread runs any more hol
 behind, so the next call takes the turn. Frames are searched only when two calls meet; otherwise a turn costs two
 operations on a dictionary, each of which is atomic.
 
-Another thread may want figures (`eddy.show.board`). It asks for them, and the thread of the next call answers at its
+Another thread may want figures (`eddy.watch.board`). It asks for them, and the thread of the next call answers at its
 end; or it reads them itself while nobody calls, and a call that comes meanwhile waits for it.
 """
 

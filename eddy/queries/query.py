@@ -18,8 +18,8 @@ from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.results.failed_output import FailedOutput
 from eddy.results.late_rows import LateRows
-from eddy.show.describe import planned
 from eddy.show.html import drawn
+from eddy.show.planned import planned
 from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eddy.branches.runtime import BranchedRuntime
+from eddy.inspect.describe import described, join_plan
 from eddy.inspect.history import history_table
+from eddy.inspect.reasons import reasons_of
 from eddy.queries.shared_join import SharedJoin
-from eddy.show.describe import described, described_share, planned, time_seconds, time_text
 from eddy.show.description import Description, Element, JoinPlan, Query
 from eddy.show.html import Timeline
+from eddy.show.planned import planned
+from eddy.show.times import time_seconds, time_text
 from jisc.strategies import Strategy
+from stairs.descriptors import S_BASE, S_LO, S_NEXT, S_WALKED
 
 if TYPE_CHECKING:
     from eddy.join_engine import JoinEngine
@@ -52,6 +56,32 @@ def engine_joins(engine: Engine) -> list[_Running]:
     return found
 
 
+def _described_share(join: SharedJoin, title: str = "", predict: bool = True) -> JoinPlan:
+    """Return the description of a join over shared SteMs, whose bytes belong to no single join."""
+    share, graph = join.share, join.query.graph
+    states: dict[str, dict[str, Any]] = {
+        name: {
+            "arrivals": int(share.streams[i, S_NEXT] + share.streams[i, S_BASE]),
+            "expired": int(share.streams[i, S_LO] + share.streams[i, S_BASE]),
+            "walked": int(share.streams[i, S_WALKED]),
+            "rows": share.rows(i),
+            "late": None,
+            "bytes": None,
+            "marks": 0,
+        }
+        for i, name in enumerate(graph.names)
+    }
+    figures = {
+        "arrivals": sum(one["arrivals"] for one in states.values()),
+        "results": None,
+        "bytes": None,
+        "states": states,
+        "classes": [{"keys": share.keys(c)} for c in range(graph.n_classes)],
+    }
+    reasons = reasons_of(join.strategy, join.router, None, predict)
+    return join_plan(join.query, share, join.strategy, join.router, figures, title, reasons)
+
+
 def engine_description(engine: Engine, predict: bool = True) -> Description:
     """Return what an engine runs. To be called in turn."""
     queries, elements = engine.queries.values(), engine.history()
@@ -82,7 +112,7 @@ def _described(one: _Running, predict: bool) -> JoinPlan:
         assert one.family is not None
         return planned(one.family.query, one.family.tree, title=one.title)
     if isinstance(one.join, SharedJoin):
-        return described_share(one.join, one.title, predict)
+        return _described_share(one.join, one.title, predict)
     return described(one.join, one.title, predict)
 
 

@@ -35,6 +35,8 @@ from eddy.query.parser import column_place, parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.stream import PRESENCE, Stream, present, readable_name
 from eddy.query.windows import Range, Rows, Unbounded
+from eddy.show.html import drawn
+from eddy.show.planned import planned
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.nearest import nearest, no_stream
@@ -215,9 +217,6 @@ class Query:
         return f"Query({text}{'' if self.aggregation is None else f'; {self.aggregation}'})"
 
     def _repr_html_(self) -> str:
-        from eddy.show.describe import planned  # it shows queries
-        from eddy.show.html import drawn
-
         return drawn("Query", repr(self), [planned(one, title=title) for title, one in self._inner_joins()])
 
     def _inner_joins(self) -> list[tuple[str, Query]]:

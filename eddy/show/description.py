@@ -1,8 +1,8 @@
 """The description of what runs: plans with their figures, as a tree of values.
 
-`eddy.show.describe` makes it; text, JSON, DOT, SVG and HTML are all rendered from it, so they show the same figures. It
-holds no reference to the engine, so another thread may render it while the engine works. None stands for a figure that
-is not known: of a plan that does not run, or of statistics that are off.
+`eddy.inspect.describe` makes it; text, JSON, DOT, SVG and HTML are all rendered from it, so they show the same figures.
+It holds no reference to the engine, so another thread may render it while the engine works. None stands for a figure
+that is not known: of a plan that does not run, or of statistics that are off.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ import pytest
 
 import eddy
 from eddy.push.turn import Turn
-from eddy.show.board import Board
 from eddy.show.exposition import exposition
 from eddy.show.pages import Record, document, page
 from eddy.show.server import CONNECTIONS, Server
 from eddy.show.sheet import Figure, Sheet
+from eddy.watch.board import Board
 from tests.chromium import PROGRAM, Chromium
 from tests.eddy.deciding import CHAIN, A, B, push
 from tests.eddy.queries import make_query

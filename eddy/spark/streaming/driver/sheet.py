@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from eddy.branches.options import plans_in
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
-from eddy.show.describe import planned, time_seconds, time_text
 from eddy.show.description import JoinPlan
 from eddy.show.graph_svg import graph_svg
 from eddy.show.plan_svg import plan_svg
+from eddy.show.planned import planned
 from eddy.show.sheet import Cell, Drawn, Figure, Sheet, Table, watermark_figure
+from eddy.show.times import time_seconds, time_text
 from eddy.spark.streaming.driver.explanation import ranges
 from eddy.spark.streaming.driver.metrics import EVICTIONS, STEPS
 from jisc.plan.tree import read_plan

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG, refusals
 from eddy.query.query import Query
-from eddy.show.describe import planned
 from eddy.show.html import drawn
+from eddy.show.planned import planned
 from eddy.spark.environment.session import missing_settings
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError

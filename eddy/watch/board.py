@@ -13,8 +13,8 @@ import threading
 import time
 
 from eddy.log import LOG
-from eddy.show.embedded import Observed, Shown, observe, sheet_of
 from eddy.show.sheet import Sheet
+from eddy.watch.embedded import Observed, Shown, observe, sheet_of
 
 PATIENCE = 0.05
 """Seconds to wait for the end of a push."""

@@ -9,8 +9,8 @@ from weakref import WeakValueDictionary
 
 from eddy.queries.engine import Engine
 from eddy.runtime import Runtime
-from eddy.show.board import Board
 from eddy.show.server import PORT, Server
+from eddy.watch.board import Board
 from stairs.errors import InputError
 
 _SERVED: WeakValueDictionary[str, Server] = WeakValueDictionary()

@@ -1,0 +1,162 @@
+"""Makes the description of a join: its plan as a tree, with the figures of its states, keys and routes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from eddy.aggregates.ring_tree import served
+from eddy.inspect.hops import HopFigures, hop_figures
+from eddy.inspect.metrics import metrics
+from eddy.inspect.reasons import reasons_of
+from eddy.query.query import Query
+from eddy.show.description import (
+    Change,
+    Hop,
+    JoinPlan,
+    Pushes,
+    Reasons,
+    Route,
+)
+from eddy.show.planned import Live, Probed, comparisons_of, keys_of, node_of
+from eddy.show.text import bytes_text
+from jisc.strategies import Strategy
+from jisc.strategies.history import SECONDS, History
+from stairs.descriptors import VIRTUAL
+
+if TYPE_CHECKING:
+    from eddy.join_engine import JoinEngine
+    from eddy.routing.router import Router
+    from stairs.modules import Modules
+
+
+def described(engine: JoinEngine, title: str = "", predict: bool = True) -> JoinPlan:
+    """Return the description of a running join; `predict` adds predicted costs (`eddy.inspect.reasons`)."""
+    figures = metrics(engine)
+    reasons = reasons_of(engine.strategy, engine.router, engine.bound, predict)
+    return join_plan(engine.query, engine.modules, engine.strategy, engine.router, figures, title, reasons)
+
+
+def group_lines(engine: JoinEngine) -> tuple[str, ...]:
+    """Return a line on what computes the groups of a query: ring values, or the joined rows."""
+    if engine.groups is None:
+        return ()
+    rings = engine.rings
+    if rings is None:
+        return (f"groups by enumeration: {served(engine.query).reason}",)
+    choice, roots = rings.choice, ", ".join(engine.query.graph.names[i] for i in rings.roots)
+    costs = {way: f"{1e6 * cost:,.2f} µs per arrival" for way, cost in choice.costs.items() if cost < float("inf")}
+    if choice.on:
+        known = f"{rings.known:,} rows known, {bytes_text(rings.nbytes)}"
+        spent = f", {costs[True]}, enumeration {1e6 * choice.predicted:,.2f}" if len(costs) == 2 else ""
+        return (f"groups by ring values from {roots}: {known}{spent}",)
+    spent = f", {costs[False]}" if False in costs else ""
+    other = f", with ring values {costs[True]}" if True in costs else ""
+    return (f"groups by enumeration{spent}{other}",)
+
+
+def join_plan(
+    query: Query,
+    modules: Modules,
+    strategy: Strategy,
+    router: Router,
+    figures: Mapping[str, Any],
+    title: str,
+    reasons: Reasons,
+) -> JoinPlan:
+    """Return the description of a running join, given its figures in the form of `eddy.inspect.metrics`."""
+    names = query.graph.names
+    # While several plans run, the last state of some streams and the last routes belong to the newest.
+    hops = [one for one in hop_figures(modules, strategy) if one.plan == len(strategy.trees) - 1]
+    spent = sum(one.ns for one in hops)
+    arrived = sum(one["arrivals"] for one in figures["states"].values())
+    shares = dict(zip(names, router.shares_now.tolist(), strict=True)) if router.sampling and arrived else {}
+    live = Live(
+        figures["states"],
+        {
+            frozenset(names[j] for j in one.streams): {
+                "by": one.by + 1,
+                "entries": one.rows,
+                "pending": one.pending,
+                "bytes": one.nbytes,
+            }
+            for one in strategy.stairs
+        },
+        _probed(hops, spent),
+        shares,
+    )
+    newest = strategy.history.newest
+    return JoinPlan(
+        title=title,
+        plan=strategy.tree.text(names),
+        strategy=strategy.name,
+        streams=names,
+        old_plans=tuple(other.text(names) for other in strategy.trees[:-1]),
+        tree=node_of(query, strategy.tree, live, True),
+        keys=keys_of(query, figures["classes"]),
+        comparisons=comparisons_of(query),
+        where=tuple(one.title for one in query.conditions),
+        routes=tuple(_routes(names, hops, spent, strategy.mode == VIRTUAL, figures["states"])),
+        arrivals=figures["arrivals"],
+        results=figures["results"],
+        bytes=figures["bytes"],
+        pushes=_pushes(strategy.history),
+        memory=_memory(figures),
+        changes=strategy.history.count,
+        last=None if newest is None else Change(newest.position, newest.old, newest.new, newest.stored, newest.reason),
+        reasons=reasons,
+    )
+
+
+def _probed(hops: Iterable[HopFigures], spent: float) -> dict[frozenset[str], Probed]:
+    totals: dict[frozenset[str], list[float]] = defaultdict(lambda: [0, 0, 0.0])
+    for one in hops:
+        own = totals[frozenset(one.to)]
+        own[0] += one.probes
+        own[1] += one.matches
+        own[2] += one.ns
+    return {
+        to: Probed(int(probes), int(matches), ns / spent if spent else None)
+        for to, (probes, matches, ns) in totals.items()
+    }
+
+
+def _routes(
+    names: Iterable[str], hops: list[HopFigures], spent: float, virtual: bool, states: Mapping[str, Mapping[str, Any]]
+) -> Iterable[Route]:
+    for name in names:
+        own = tuple(
+            Hop(one.to, one.probes, one.matches, one.ns / spent if spent else None)
+            for one in hops
+            if one.stream == name
+        )
+        state = states[name]
+        walked = state["walked"] / state["arrivals"] if virtual and state["arrivals"] else None
+        yield Route(name, own, walked, virtual)
+
+
+def _pushes(history: History) -> Pushes | None:
+    pushes = history.recent
+    if not pushes:
+        return None
+    results, arrivals, seconds = zip(*pushes, strict=True)
+    *counts, total = accumulate(history.buckets)
+    buckets = tuple(zip(SECONDS, counts, strict=True))
+    spent = history.seconds
+    return Pushes(len(pushes), sum(arrivals), sum(results), sum(seconds), max(seconds), buckets, total, spent)
+
+
+def _memory(figures: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Return what the bytes of a join are taken by; they add up to its total."""
+    if figures["bytes"] is None:
+        return ()
+    parts = {
+        "windows of the streams, with payload": sum(one["bytes"] for one in figures["states"].values()),
+        "key directories": sum(one["bytes"] for one in figures["classes"]),
+        "stored states": sum(one["bytes"] for one in figures["stairs"]),
+        "late rows": figures["late_bytes"],
+    }
+    rest = figures["bytes"] - sum(parts.values())
+    return (*parts.items(), ("room for input and results, groups, tables", rest))

@@ -1,0 +1,109 @@
+"""The description of a plan that does not run, and the parts that it shares with one that does."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from eddy.show.description import Compared, Join, JoinPlan, Key, Node, Stair, Stem, StemFigures
+from jisc.plan.tree import Tree, default_plan
+
+if TYPE_CHECKING:
+    from stairs.graph import JoinGraph
+
+
+class Joined(Protocol):
+    """What a description reads of an `eddy.Query`, which is above this room."""
+
+    @property
+    def graph(self) -> JoinGraph: ...
+    @property
+    def streams(self) -> Sequence[Any]: ...
+    @property
+    def derived(self) -> Container[str]: ...
+    @property
+    def classes(self) -> Sequence[Any]: ...
+    @property
+    def comparisons(self) -> Sequence[Any]: ...
+    @property
+    def scans(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def conditions(self) -> Sequence[Any]: ...
+
+
+class Probed(NamedTuple):
+    """Probes, matches and nanoseconds of all hops to a state, and the share of these in the time of all hops."""
+
+    probes: int
+    matches: int
+    time: float | None
+
+
+class Live(NamedTuple):
+    """The figures of a plan that runs: those of SteMs and stored states, and of the hops to each of them."""
+
+    states: Mapping[str, Mapping[str, Any]]
+    stairs: Mapping[frozenset[str], Mapping[str, Any]]
+    probed: Mapping[frozenset[str], Probed]
+    shares: Mapping[str, float]
+
+
+def planned(query: Joined, tree: Tree | None = None, strategy: str = "", title: str = "") -> JoinPlan:
+    """Return the description of a plan that does not run; None is the default plan. O(streams)."""
+    chosen = default_plan(query.graph) if tree is None else tree
+    return JoinPlan(
+        title=title,
+        plan=chosen.text(query.graph.names),
+        strategy=strategy,
+        streams=query.graph.names,
+        old_plans=(),
+        tree=node_of(query, chosen, None, True),
+        keys=keys_of(query, None),
+        comparisons=comparisons_of(query),
+        where=tuple(one.title for one in query.conditions),
+    )
+
+
+def node_of(query: Joined, tree: Tree, live: Live | None, root: bool) -> Node:
+    """Return a plan as a tree; `live` has its figures, None of a plan that does not run."""
+    graph = query.graph
+    streams = tuple(graph.names[i] for i in tree.leaves())
+    probed = NEVER if live is None else live.probed.get(frozenset(streams), NEVER)
+    if not tree.children:
+        stream = query.streams[tree.stream]
+        figures = None
+        if live is not None:
+            state = live.states[stream.name]
+            counts = {name: state[name] for name in ("rows", "arrivals", "expired", "late", "bytes", "marks")}
+            figures = StemFigures(**counts, **probed._asdict(), share=live.shares.get(stream.name))
+        return Stem(stream.name, str(stream.window), stream.name in query.derived, figures)
+    left, right = tree.children
+    found = None if live is None else live.stairs.get(frozenset(streams))
+    return Join(
+        streams,
+        tuple(c + 1 for c in graph.shared(left.streams, right.streams)),
+        node_of(query, left, live, False),
+        node_of(query, right, live, False),
+        root,
+        None if found is None else Stair(**found, **probed._asdict()),
+    )
+
+
+NEVER = Probed(0, 0, None)
+
+
+def keys_of(query: Joined, figures: Iterable[Mapping[str, int]] | None) -> tuple[Key, ...]:
+    """Return the keys of a query, with the figures of a running join if there are any."""
+    known = [{}] * query.graph.n_classes if figures is None else list(figures)
+    scans = [(f"{a} × {b}, scanned: every tuple has its own key", (a, b)) for a, b in query.scans]
+    equal = [(str(one), tuple(one.columns)) for one in query.classes]
+    return tuple(
+        Key(c + 1, text, streams, c >= len(equal), **own)
+        for c, ((text, streams), own) in enumerate(zip([*equal, *scans], known, strict=True))
+    )
+
+
+def comparisons_of(query: Joined) -> tuple[Compared, ...]:
+    """Return the comparisons of a query."""
+    # A `between` is two comparisons of one text.
+    return tuple(dict.fromkeys(Compared(one.left[0], one.right[0], str(one)) for one in query.comparisons))
