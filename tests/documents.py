@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+AT_THE_TOP = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "RELEASE.md")
+DOCUMENTS = sorted([*(ROOT / name for name in AT_THE_TOP), *(ROOT / "docs").rglob("*.md")])
 _FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -1,0 +1,57 @@
+"""Pages and settings for contributors name files, targets and commands that exist."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT
+
+WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
+PAGES = [ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "RELEASE.md")]
+PAGES += [WORKFLOW, *sorted((ROOT / ".github").rglob("*template.md")), *sorted((ROOT / ".github").rglob("*/*.yml"))]
+SUFFIXES = {".py", ".md", ".toml", ".cff", ".yml", ".yaml"}
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_in_backticks_exist(page: Path) -> None:
+    words = re.findall(r"`([\w.][\w./-]*)`", page.read_text())
+    paths = [word for word in words if "/" in word or Path(word).suffix in SUFFIXES]
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_targets_of_make_exist(page: Path) -> None:
+    """They stand in backticks, on a line of their own, after `run:`, or in the matrix of the workflow."""
+    named = re.findall(r"(?:`|^\s*|run: )make ([a-z]+)|\btarget: (\w+)", page.read_text(), re.MULTILINE)
+    targets = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[0].split()
+    assert {one or other for one, other in named} <= set(targets)
+
+
+def test_pages_name_files_and_targets() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    assert all(name in text for name in ("`make lint`", "target: newest", "`tests/defects.py`"))
+
+
+def test_the_citation_has_the_version_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    versions = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert versions == [project["version"]]
+
+
+def test_pre_commit_runs_the_commands_of_lint() -> None:
+    recipe = re.findall(r"^lint:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)[0]
+    entries = re.findall(r"^ +entry: (.+)$", (ROOT / ".pre-commit-config.yaml").read_text(), re.MULTILINE)
+    assert entries == [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe.splitlines()]
+
+
+def test_public_ci_runs_what_decides_in_ours_on_every_python() -> None:
+    text = WORKFLOW.read_text()
+    ours = set(re.findall(r"^make (\w+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)) - {"guard"}
+    assert ours <= set(re.findall(r"\btarget: (\w+)", text))
+    classified = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert set(classified) == set(re.findall(r'python(?:-version)?: "(.+?)"', text))
