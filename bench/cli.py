@@ -68,6 +68,8 @@ def bench(
     import bench.harness.report  # noqa: F401  # a missing package is reported before anything is measured
 
     if smallest:
+        if full or again or json_to:
+            raise typer.BadParameter("--smallest keeps nothing: it goes with --only and --where alone")
         _check_figures(only or list(TITLES), where or ())
         return
     failed = _measure(only or list(TITLES), full, again, points, where or (), json_to)

@@ -34,9 +34,7 @@ UPWARDS = {
 }
 """Imports against this order, to be removed; no other may come."""
 IN_CIRCLES = 95
-"""The number of modules that import themselves through others, in functions and type-checking blocks as well.
-
-It may only fall."""
+"""The number of modules that import themselves through others. It may only fall."""
 SPARK_MODULES = (
     "eddy.query.schemas",  # of a schema of Spark, which brings pyspark
     "eddy.spark",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Joined(Protocol):
-    """What a description reads of an `eddy.Query`, which is above this room."""
+    """The attributes of an `eddy.Query` that a description reads. This room does not import the class."""
 
     @property
     def graph(self) -> JoinGraph: ...

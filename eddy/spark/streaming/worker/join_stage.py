@@ -1,9 +1,8 @@
-"""The join of a micro-batch: each task joins the rows of its key groups, one group after the other.
+"""The task of a micro-batch: it joins its key groups (`partition_join.py`) or its nodes (`hop_join.py`).
 
 If the rows are in files, each task first reads and logs a part of them. Then the tasks meet: the driver learns what was
 logged and which worker has which engines, and gives out the key groups.
 
-A group's engine is in the worker (`engines.py`) if it has exactly the wanted state; else it is loaded from the log.
 Nothing that a task writes counts until the driver's manifest names it: another attempt of the same task may run at the
 same time, on this host or another, and either may win.
 """
