@@ -76,7 +76,7 @@ docs: $(DOCS_STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m eddy bench
 
-# Fails if a figure cannot be measured; its numbers mean nothing. About fifteen minutes, most of them starts of Spark.
+# Fails if a figure cannot be measured; its numbers mean nothing. About a quarter of an hour, most of it starts of Spark.
 figures: $(STAMP)
 	$(BIN)/python -m eddy bench --smallest
 
