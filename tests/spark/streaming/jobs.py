@@ -83,6 +83,18 @@ def run(
     return running
 
 
+def await_rows(running: StreamingJoinQuery, rows: int, before: int = 0) -> list[dict[str, Any]]:
+    """Wait until the micro-batches after the first `before` have taken this number of rows; return their metrics.
+
+    Spark may begin a micro-batch when only some of several new files are there, so these may come with more than one.
+    """
+    while True:
+        found: list[dict[str, Any]] = running.batches().slice(before).to_pylist()
+        if sum(one["rows"] for one in found) >= rows or not running.isActive:
+            return found
+        running.processAllAvailable()
+
+
 def published(out: Path) -> pa.Table:
     """Return the results of a Parquet sink in order of batches, without the column `batch`."""
     files = sorted(out.glob("batch=*/*.parquet"), key=lambda path: (int(path.parent.name.removeprefix("batch=")), path))

@@ -14,7 +14,7 @@ from bench.simulated.cluster import Simulation
 from bench.simulated.cluster.messages import STEPS
 from eddy.spark import join
 from tests.bench.simulated.cluster.cases import SCHEMA, STREAMS, TICK, arrivals, expected, finished, found, query
-from tests.spark.streaming.jobs import Inputs, published
+from tests.spark.streaming.jobs import Inputs, await_rows, published
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,8 +114,7 @@ class OnSpark:
         rows = rows_of(number)
         self.inputs.add_together(rows)
         self.seen += sum(map(len, rows.values()))
-        while self.running.isActive and sum(self.running.batches()["rows"].to_pylist()) < self.seen:
-            self.running.processAllAvailable()
+        await_rows(self.running, self.seen)
 
     def move(self, groups: Sequence[int], to: int, how: str) -> None:
         self.running.move(groups, to, how)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from eddy.demo.workers import driver_jvm, kill, workers
 from eddy.spark import Hub, Source, SparkJoinError, join
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from tests.cases import assert_same, text_rows
-from tests.spark.streaming.jobs import Inputs, published, results
+from tests.spark.streaming.jobs import Inputs, await_rows, published, results
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,21 +39,22 @@ class Fed:
 
     def add(self, rows: int, keys: int = KEYS) -> None:
         """Add a file with rows of the first keys to each stream."""
+        made = {}
         for name in "RS":
             own = self.chance.integers(0, keys, rows), np.arange(rows) + 20_000 * self.batches, np.arange(rows)
-            self.inputs.add(name, pa.table([pa.array(column) for column in own], schema=SCHEMA))
+            made[name] = pa.table([pa.array(column) for column in own], schema=SCHEMA)
+        self.inputs.add_together(made)
         self.batches += 1
+
+    def batch(self, running: StreamingJoinQuery, rows: int, keys: int = KEYS) -> list[dict[str, Any]]:
+        """Add a file to each stream of a running join and wait for them; return the metrics of their micro-batches."""
+        before = running.batches().num_rows
+        self.add(rows, keys)
+        return await_rows(running, 2 * rows, before)
 
     def expected(self) -> list[tuple[str, ...]]:
         tables = {name: pa.concat_tables(own) for name, own in self.inputs.tables.items()}
         return text_rows(eddy.Runtime(query()).push(tables))
-
-
-def wait(running: StreamingJoinQuery, batches: int) -> dict[str, Any]:
-    """Wait until a number of micro-batches is published; return the row of the newest."""
-    while running.isActive and running.batches().num_rows < batches:
-        running.processAllAvailable()
-    return dict(running.batches().to_pylist()[-1])
 
 
 def test_a_tenth_of_the_state_in_memory(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -66,7 +67,7 @@ def test_a_tenth_of_the_state_in_memory(spark: SparkSession, tmp_path: Path, cap
 
     fed.add(ROWS)
     running = start()
-    whole = wait(running, 1)
+    (whole,) = await_rows(running, 2 * ROWS)
     assert (whole["memory_bytes"], whole["spilled_bytes"], whole["spills"]) == (whole["state_bytes"], 0, 0)
     running.stop()
     bound = whole["state_bytes"] // 10
@@ -77,9 +78,9 @@ def test_a_tenth_of_the_state_in_memory(spark: SparkSession, tmp_path: Path, cap
         assert row["memory_peak_bytes"] <= bound + 2 * largest, "one engine of each worker exceeds the bound"
 
     with caplog.at_level(logging.WARNING, "eddy"):
-        running = start(memory=f"{bound} B")
         fed.add(1_000)
-        row = wait(running, 1)
+        running = start(memory=f"{bound} B")
+        (row,) = await_rows(running, 2 * 1_000)
         bounded(row)
         # A restart: all engines come from the log, one after the other.
         assert (row["loaded"], row["live"], row["mapped"]) == (GROUPS, 0, 0)
@@ -88,21 +89,19 @@ def test_a_tenth_of_the_state_in_memory(spark: SparkSession, tmp_path: Path, cap
     assert "takes" in caplog.text
     assert f"memory={bound:,}: the engine of key group" in caplog.text
     # Uniform access, then access to a few cold and hot groups.
-    for n, keys in enumerate((KEYS, 3, 3, 40, 3), 2):
-        fed.add(200 if keys == KEYS else 20, keys)
-        row = wait(running, n)
-        bounded(row)
-        assert row["loaded"] == 0, "all come from memory and from files"
-        assert row["live"] + row["mapped"] == row["groups"]
+    for keys in (KEYS, 3, 3, 40, 3):
+        for row in fed.batch(running, 200 if keys == KEYS else 20, keys):
+            bounded(row)
+            assert row["loaded"] == 0, "all come from memory and from files"
+            assert row["live"] + row["mapped"] == row["groups"]
     text = running.explain()
     assert "for the engines of each host\n  host " in text
     assert "engines since the start: live " in text
-    before = running.batches().num_rows
     for pid in workers(driver_jvm(spark)):
         kill(pid)
-    fed.add(200)
-    row = wait(running, before + 1)
-    bounded(row)
+    row, *later = fed.batch(running, 200)
+    for one in [row, *later]:
+        bounded(one)
     assert row["mapped"] >= GROUPS // 2, "engines in files outlive the worker that wrote them"
     assert row["loaded"] + row["mapped"] == GROUPS
     running.stop()

@@ -18,7 +18,7 @@ from eddy.spark.streaming.driver.rebalancing import Automatic, Load
 from eddy.spark.streaming.driver.sheet import join_sheet
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from tests.cases import assert_same, text_rows
-from tests.spark.streaming.jobs import Inputs, results
+from tests.spark.streaming.jobs import Inputs, await_rows, results
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,8 +54,7 @@ class Run:
         rows = [{"k": draw(40), "t": 40 * number + draw(50), "n": draw(10**9)} for _ in range(80)]
         self.before = before = running.batches().num_rows
         self.inputs.add_together({"R": rows[:40], "S": rows[40:]})
-        while running.batches().num_rows == before or sum(running.batches()["rows"].to_pylist()[before:]) < len(rows):
-            running.processAllAvailable()
+        await_rows(running, len(rows), before)
         newest = figures_since(running, before)
         return dict(zip(newest["group"].to_pylist(), newest["partition"].to_pylist(), strict=True))
 

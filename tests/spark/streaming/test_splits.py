@@ -20,7 +20,7 @@ from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.state import compaction
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.cases import assert_same, text_rows
-from tests.spark.streaming.jobs import Inputs, results
+from tests.spark.streaming.jobs import Inputs, await_rows, results
 from tests.spark.streaming.test_moves import sources
 
 if TYPE_CHECKING:
@@ -64,18 +64,14 @@ class Run:
             keys = self.chance.choices(self.keys, k=rows)
             made[name] = [{"k": k, "j": draw(12), "t": 40 * number + draw(50), "n": draw(10**9)} for k in keys]
         self.inputs.add_together(made)
-        self.wait(running, 3 * rows)
-
-    def wait(self, running: StreamingJoinQuery, rows: int) -> None:
-        while sum(running.batches()["rows"].to_pylist()[self.before :]) < rows:
-            running.processAllAvailable()
+        await_rows(running, 3 * rows, self.before)
 
     def end_of_time(self, running: StreamingJoinQuery) -> None:
         """Add a row without partners to each stream, which passes the windows of all others."""
         self.before = running.batches().num_rows
         for name in "RST":
             self.inputs.add(name, [{"k": 1000 + ord(name), "j": 0, "t": 10**6, "n": 0}])
-        self.wait(running, 3)
+        await_rows(running, 3, self.before)
 
     def check(self, least: int = 100) -> None:
         expected = text_rows(join(self.query, self.inputs.batch_frames(self.spark)).toArrow())
