@@ -67,8 +67,9 @@ class Workload:
         self.runtimes = {}
         for way, forced in WAYS.items():
             self.runtimes[way] = runtime = eddy.Runtime(query, **FORMS[form])
-            assert runtime._engine.rings is not None
-            runtime._engine.rings.choice.forced = forced
+            rings = runtime._pipeline.join.rings
+            assert rings is not None
+            rings.choice.forced = forced
 
     def pushes(self, rows: int) -> list[Push]:
         """Return the next pushes."""
@@ -130,7 +131,7 @@ def measure(point: Point, say: Say) -> list[Row]:
         works[way] = work(runtime).__next__
     taken = take_turns(name, works, int(point["rounds"]), say)
     better = min("enumeration", "ring", key=lambda way: sorted(taken[way])[len(taken[way]) // 2])
-    engines = {way: runtime._engine for way, runtime in workload.runtimes.items()}
+    engines = {way: runtime._pipeline.join for way, runtime in workload.runtimes.items()}
     ring, plain = engines["ring"].rings, engines["enumeration"]
     assert ring is not None
     ns = {way: 1e9 * sorted(own)[len(own) // 2] / int(point["rows"]) for way, own in taken.items()}

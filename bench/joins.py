@@ -67,7 +67,7 @@ class CountWay(RuntimeWay):
     def __init__(self, query: Query, bands: bool) -> None:
         self.runtime = eddy.Runtime(query, count_only=True)
         if not bands:
-            self.runtime._engine.modules.bands.sizes = Sizes(least=1 << 60)
+            self.runtime._pipeline.join.modules.bands.sizes = Sizes(least=1 << 60)
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
         """As of a Way."""

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from eddy import agg
 from eddy.filters import ranges
 from eddy.filters.conditions import Predicate
+from eddy.ingest.clock import clock_of
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
-from eddy.join_engine import clock_of
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.query.branch import Branch
 from eddy.query.query import Query
@@ -68,7 +68,7 @@ def warmup() -> None:
         deciding.push({name: batch.slice(start, 100) for name in ("R", "S", "T")})
     deciding.stats()
     # `Modules.clear_marks` calls it only if there are marks.
-    clear_all(deciding._engine.modules.arena)
+    clear_all(deciding._pipeline.join.modules.arena)
     _warm_grouped_filters()
     _warm_branches([streams[0], *rest], batch)
     _warm_groups(streams[:2], batch)
@@ -107,8 +107,9 @@ def _warm_groups(streams: list[Stream], batch: pa.RecordBatch) -> None:
     counted = {"n": agg.count()}
     joined = Query(streams, ["R.k = S.k"], group_by=["R.k"], aggregates=counted, watermark="fastest")
     for runtime in (Runtime(joined, output="changelog"), Runtime(joined, bounded=True)):
-        assert runtime._engine.rings is not None
-        runtime._engine.rings.choice.forced = True
+        rings = runtime._pipeline.join.rings
+        assert rings is not None
+        rings.choice.forced = True
         runtime.push({"R": batch, "S": batch})
 
 

@@ -1,39 +1,37 @@
-"""The runtime: the public face of an engine (`eddy.join_engine`). Every method delegates to the room of its noun."""
+"""The runtime: the public face of a pipeline (`eddy.pipeline`). Every method delegates to the room of its noun."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from eddy.aggregates.groups import groups_now
-from eddy.branches.parts import branched_options, load_branched
 from eddy.filters.figures import filter_lines, filter_table
 from eddy.inspect.describe import described, group_lines
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
-from eddy.join_engine import JoinEngine, Options
-from eddy.live.engine_parts import load_engine, options_from, to_parts
+from eddy.join.join import Join
+from eddy.join.options import Options
+from eddy.join.transition import transition
+from eddy.join.trim import spare_bytes, trim
 from eddy.log import log_endless, refusals
-from eddy.push.push import end, load, push
-from eddy.push.records import LastPush
-from eddy.push.transaction import recover
-from eddy.push.trim import spare_bytes, trim
-from eddy.push.turn import Turn, in_logged_turn, in_turn, settled
-from eddy.query.branches import BranchedQuery
+from eddy.pipeline.pipeline import Pipeline
+from eddy.pipeline.push import end, load, push
+from eddy.pipeline.records import LastPush
+from eddy.pipeline.turn import Turn, in_logged_turn, in_turn, settled
 from eddy.query.query import Query
-from eddy.routing.change import transition
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
 from eddy.show.text import bytes_text
 from eddy.show.times import time_seconds, time_text
-from eddy.snapshot.restore import Choices, fill_engine, restored_options
-from eddy.snapshot.snapshot import Snapshot, snapshot_of
+from eddy.snapshot.parts import from_parts, to_parts
+from eddy.snapshot.restore import Choices, restored
+from eddy.snapshot.snapshot import snapshot_of
 from eddy.uncopied import Uncopied
 from jisc.strategies import StrategyName, Transition
 from stairs.errors import InputError
@@ -90,12 +88,6 @@ class Runtime(Uncopied):
 
     _no_copy = "a Runtime: make another with Runtime.restore(rt.snapshot(), query)"
 
-    def __new__(cls, query: Query, *_: Any, **__: Any) -> Runtime:
-        """Return a runtime of the class that fits: `BranchedRuntime` if the query has branches."""
-        from eddy.branches.runtime import BranchedRuntime  # it is a runtime
-
-        return super().__new__(BranchedRuntime if cls is Runtime and isinstance(query, BranchedQuery) else cls)
-
     def __init__(
         self,
         query: Query,
@@ -133,53 +125,78 @@ class Runtime(Uncopied):
             ordered=ordered,
             purge=purge,
         )
-        self.query, self.count_only, self.ids_only = query, count_only, ids_only
-        self.output: str = output
+        self._run(query, Pipeline(query, options))
+
+    @classmethod
+    def _running(cls, query: Query, pipeline: Pipeline) -> Runtime:
+        """Return a runtime that continues with a pipeline."""
+        runtime = cls.__new__(cls)
+        runtime._run(query, pipeline)
+        return runtime
+
+    def _run(self, query: Query, pipeline: Pipeline) -> None:
+        options = pipeline.options
+        self.query, self.count_only, self.ids_only = query, options.count_only, options.ids_only
+        self.output: str = options.output
         self._turn = Turn()
-        self._engine = JoinEngine(query, options)
-        self.output_schema = self._engine.output_schema
+        self._pipeline = pipeline
+        self.output_schema = pipeline.output_schema
         """The schema of the tables that `push` returns."""
-        if not bounded:
+        if not options.bounded:
             log_endless("the query", query.endless)
 
     def _settle(self) -> None:
         """End what an exception interrupted. It may be repeated."""
-        if self._unsettled:
-            recover(self._engine)
-            self._engine.keep_within()
+        if self._pipeline.unsettled:
+            self._pipeline.recover()
+            self._pipeline.keep_within()
 
     @property
     def _unsettled(self) -> bool:
-        """Whether a call is at work, or an exception interrupted one."""
-        return self._engine.undo is not None or self._engine.commit is not None
+        return self._pipeline.unsettled
+
+    @property
+    def _joins(self) -> list[Join]:
+        """The inner joins: one, or in a query with branches several."""
+        return list(self._pipeline.joins.values())
+
+    def _by_join(self, table_of: Callable[[Join], pa.Table]) -> pa.Table:
+        """Return a table of each inner join, one after the other; a column `join` tells several apart."""
+        if self._pipeline.partners is None:
+            return table_of(self._pipeline.join)
+        tables = []
+        for one in self._joins:
+            table = table_of(one)
+            tables.append(table.add_column(0, "join", pa.array([one.title] * len(table), pa.string())))
+        return pa.concat_tables(tables, promote_options="permissive")
 
     @property
     @settled
     def plan(self) -> str:
-        """The plan that runs, as text; while several run, the newest."""
-        return self._engine.strategy.tree.text(self.query.graph.names)
+        """The plan that runs, as text; while several run, the newest. Those of several joins are separated by ";"."""
+        return "; ".join(one.plan for one in self._joins)
 
     @property
     def strategy(self) -> str:
         """The name of the strategy."""
-        return self._engine.strategy.name
+        return self._pipeline.join.strategy.name
 
     @property
     def policy(self) -> str:
         """The name of the policy."""
-        return self._engine.router.policy.name
+        return self._pipeline.join.router.policy.name
 
     @property
     @settled
     def position(self) -> int:
         """The number of arrivals so far; filtered and late rows do not count."""
-        return self._engine.position
+        return self._pipeline.position
 
     @property
     @settled
     def pushes(self) -> int:
         """The number of pushes that happened in this object."""
-        return self._engine.pushes
+        return self._pipeline.pushes
 
     @property
     def max_bytes(self) -> int | None:
@@ -187,18 +204,18 @@ class Runtime(Uncopied):
 
         Setting it raises InputError if the value is not a number of bytes or None.
         """
-        return self._engine.bound.max_bytes
+        return self._pipeline.max_bytes
 
     @max_bytes.setter
     @in_turn
     def max_bytes(self, max_bytes: int | None) -> None:
-        self._engine.set_bound(max_bytes)
+        self._pipeline.set_bound(max_bytes)
 
     @property
     @settled
     def stairs(self) -> list[Stair]:
         """The stored states, for inspection and tests."""
-        return self._engine.strategy.stairs
+        return [stair for one in self._joins for stair in one.strategy.stairs]
 
     # Changing the plan
 
@@ -225,25 +242,33 @@ class Runtime(Uncopied):
         them out instead); then nothing has changed. Cost: O(states), plus what the strategy computes at once (see
         `jisc.strategies`).
         """
-        return transition(self._engine, plan, at, store, box)
+        if at is not None and self._pipeline.partners is not None:
+            raise InputError(
+                "at= is for queries without branches: here a transition happens at once, between two pushes"
+            )
+        done = transition(self._pipeline.join_of(plan), plan, at, store, box)
+        if done is not None:
+            self._pipeline.keep_within()
+        return done
 
     @in_turn
     def scheduled(self) -> list[tuple[int, str]]:
         """Return the scheduled transitions as (position, plan), in order."""
-        return [(one.at, one.tree.text(self.query.graph.names)) for one in self._engine.schedule]
+        names = self.query.graph.names
+        return [(one.at, one.tree.text(names)) for one in self._pipeline.join.schedule]
 
     @property
     @settled
     def changes(self) -> int:
         """The number of changes of plan and of stored states; `history` has a row for each."""
-        return self._engine.strategy.history.count
+        return sum(one.strategy.history.count for one in self._joins)
 
     @property
     @settled
     def reason(self) -> str | None:
-        """The reason of the newest change, None if there was none."""
-        newest = self._engine.strategy.history.newest
-        return None if newest is None else newest.reason
+        """The reason of the newest change of each join, None if there was none."""
+        newest = [one.strategy.history.newest for one in self._joins]
+        return "; ".join(one.reason for one in newest if one is not None) or None
 
     @in_turn
     def history(self) -> pa.Table:
@@ -251,7 +276,7 @@ class Runtime(Uncopied):
 
         `jisc.strategies.Transition` documents the columns.
         """
-        return history_table(self._engine.strategy.history.transitions)
+        return self._by_join(lambda join: history_table(join.strategy.history.transitions))
 
     # Pushing
 
@@ -277,7 +302,7 @@ class Runtime(Uncopied):
         point, the push has happened in whole or not at all: `pushes` and
         `last_push` report which. Cost: O(arrivals + chains walked + results).
         """
-        return push(self._engine, batches, order, watermark)
+        return push(self._pipeline, batches, order, watermark)
 
     @in_logged_turn
     def finish(self) -> pa.Table:
@@ -287,7 +312,7 @@ class Runtime(Uncopied):
         In a query without branches and aggregates nothing waits: the table is empty. After that a push is refused, also
         by a runtime that is restored from a snapshot.
         """
-        return end(self._engine)
+        return end(self._pipeline)
 
     @in_turn
     def groups(self) -> pa.Table:
@@ -296,7 +321,7 @@ class Runtime(Uncopied):
         Early results: the windows of event time that have not been given, with the results so far. In a changelog: the
         answer that its rows add up to. Raises InputError for a query without aggregates. O(groups).
         """
-        return groups_now(self._engine.groups)
+        return groups_now(self._pipeline.groups)
 
     @in_turn
     def last_push(self) -> LastPush | None:
@@ -305,7 +330,7 @@ class Runtime(Uncopied):
         For a caller whose `push` was interrupted, by Ctrl-C for example: if `pushes` has increased, the push happened,
         and these are its results. If not, push the rows again. The results are kept until the next push.
         """
-        return self._engine.last
+        return self._pipeline.last
 
     @in_turn
     def load(self, batches: Mapping[str, object], *, watermark: int | None = None) -> None:
@@ -321,7 +346,7 @@ class Runtime(Uncopied):
         push. Only allowed before the first arrival, and before a transition is scheduled. Raises InputError as `push`
         does, and CapacityError if there is no room; the state is then as before. Cost: O(rows); nothing is probed.
         """
-        load(self._engine, batches, watermark)
+        load(self._pipeline, batches, watermark)
 
     # Copies
 
@@ -332,7 +357,7 @@ class Runtime(Uncopied):
         The runtime does not change. Two snapshots without a push between them are equal byte for byte. Raises
         SnapshotError for a payload that Arrow finds invalid. O(live tuples).
         """
-        return snapshot_of(self._engine)
+        return snapshot_of(self._pipeline)
 
     @classmethod
     @refusals
@@ -363,22 +388,12 @@ class Runtime(Uncopied):
         """
         if not isinstance(query, Query):
             raise InputError(f"a snapshot is restored for an eddy.Query, not {type(query).__name__}")
-        choices = Choices(plan, strategy, background, policy)
-        if isinstance(query, BranchedQuery):
-            from eddy.branches.restore import restored  # it makes a runtime
-
-            return restored(data, query, choices)
-        snapshot = Snapshot(data, query)
-        options = restored_options(snapshot, choices)
-        max_bytes = options.pop("max_bytes")
-        runtime = cls(query, **options)
-        fill_engine(runtime._engine, snapshot, max_bytes)
-        return runtime
+        return cls._running(query, restored(data, query, Choices(plan, strategy, background, policy)))
 
     @in_turn
     def to_parts(self) -> Plain:
         """Return all that another process needs to resume (`eddy.live.engine_file`), as plain parts."""
-        return to_parts(self._engine)
+        return to_parts(self._pipeline)
 
     @classmethod
     def from_parts(cls, parts: Parts, query: Query, policy: str | Policy | None = None) -> Runtime:
@@ -388,17 +403,11 @@ class Runtime(Uncopied):
 
         Raises StateError, PlanError, QueryError or InputError for parts that do not fit together.
         """
-        if isinstance(query, BranchedQuery):
-            branched = cls(query, **branched_options(parts))
-            load_branched(branched._engine, parts, policy)  # type: ignore[arg-type]
-            return branched
-        runtime = cls(query, **options_from(parts, policy))
-        load_engine(runtime._engine, parts)
-        return runtime
+        return cls._running(query, from_parts(parts, query, policy))
 
     def dismantle(self) -> None:
         """Release all memory now instead of when reference cycles are collected. Later calls raise StateError."""
-        self._engine.dismantle()
+        self._pipeline.dismantle()
         self._turn.end("this runtime was saved for another process and cannot be used here any more; load it there")
 
     # Inspection
@@ -410,7 +419,7 @@ class Runtime(Uncopied):
         Kept are the newest `Query.late_rows` rows of each stream for which `Query.late` says so, in order of arrival,
         and rows whose function raised.
         """
-        return self._engine.late.take()
+        return self._pipeline.late.take()
 
     @in_turn
     def last_late(self) -> dict[str, pa.Table] | None:
@@ -419,7 +428,7 @@ class Runtime(Uncopied):
         For a caller whose `late` was interrupted, by Ctrl-C for example: if this is None, nothing was removed, and
         `late` can be called again. The rows are kept until the next push that happens.
         """
-        return self._engine.late.taken()
+        return self._pipeline.late.taken()
 
     @in_turn
     def failed(self) -> pa.Table:
@@ -430,23 +439,23 @@ class Runtime(Uncopied):
         everything else goes on (docs/guide/semantics.md). Kept are the newest `Query.failed_rows` of them if
         `Query.failed` says so, and rows whose function raised.
         """
-        return self._engine.failed.table()
+        return self._pipeline.failed.table()
 
     @in_turn
     def last_failed(self) -> pa.Table | None:
         """Return the rows that `failed` removed since the last push, None if it removed none; see `last_late`."""
-        return self._engine.failed.last_table()
+        return self._pipeline.failed.last_table()
 
     @property
     def failed_count(self) -> int:
         """The number of failed rows since the start, kept or not."""
-        return self._engine.failed.count
+        return self._pipeline.failed.count
 
     @property
     @settled
     def late_counts(self) -> dict[str, int]:
         """The number of late rows of each stream since the start, kept or not."""
-        return dict(zip(self.query.graph.names, self._engine.late.rows.counts, strict=True))
+        return dict(zip(self.query.graph.names, self._pipeline.late.rows.counts, strict=True))
 
     @property
     @settled
@@ -455,27 +464,28 @@ class Runtime(Uncopied):
 
         It follows the slowest stream (`Query.watermark`), less the lateness; or it is the one that the caller gave.
         """
-        return self._engine.watermark
+        return self._pipeline.watermark
 
     @property
+    @settled
     def due(self) -> int | None:
         """The event time that the watermark must pass before a waiting row can be decided, None if none waits.
 
         Rows of left and anti branches wait for a partner; no other rows wait.
         """
-        return None
+        return self._pipeline.due
 
     @property
     @settled
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, STAIRs, key directories, payload, late rows kept and the room for results."""
-        return self._engine.nbytes
+        return self._pipeline.nbytes
 
     @property
     @settled
     def spare_bytes(self) -> int:
         """Bytes that `trim` gives back at most: a part of `nbytes`."""
-        return spare_bytes(self._engine)
+        return sum(map(spare_bytes, self._joins))
 
     @in_turn
     def trim(self) -> None:
@@ -485,12 +495,13 @@ class Runtime(Uncopied):
         its next probe. Strategies that keep all states complete ("moving-state", "stairs", "eddy-stairs",
         "symmetric-hash") keep them. O(states).
         """
-        trim(self._engine)
+        for join in self._joins:
+            trim(join)
 
     @in_turn
     def metrics(self) -> dict[str, Any]:
         """Return counts since the start, in total and per state: arrivals, probes, results, expired, late, bytes, …"""
-        return metrics(self._engine)
+        return metrics(self._pipeline)
 
     @in_turn
     def stats(self) -> pa.Table:
@@ -499,7 +510,7 @@ class Runtime(Uncopied):
         `eddy.inspect.statistics.SCHEMA` documents the columns. The call changes nothing. Cost: some hundred tuples of
         each window are examined, however large it is.
         """
-        return stats_table(self._engine.modules, self._engine.strategy, self._engine.router)
+        return self._by_join(lambda join: stats_table(join.modules, join.strategy, join.router))
 
     @in_turn
     def explain(self, format: Format = "text") -> str:
@@ -514,27 +525,32 @@ class Runtime(Uncopied):
 
     def _description(self, predict: bool = True) -> Description:
         """Return what runs, with its figures; `predict` adds predicted costs. To be called in turn."""
-        engine = self._engine
-        join = described(engine, "", predict)
+        pipeline = self._pipeline
+        several = pipeline.partners is not None
         return Description(
             title="Runtime",
             query=repr(self.query),
-            joins=(join,),
-            arrivals=join.arrivals,
-            results=join.results,
-            late=sum(engine.late.rows.counts),
-            bytes=join.bytes,
-            watermark=engine.watermark,
-            watermark_time=time_text(engine.watermark, self.query.time_type),
-            watermark_seconds=time_seconds(engine.watermark, self.query.time_type),
-            groups=group_lines(engine),
-            filters=tuple(filter_lines(engine.filters())),
+            joins=tuple(
+                described(pipeline, one, f"join of {one.title}" if several else "", predict) for one in self._joins
+            ),
+            arrivals=pipeline.position,
+            results=pipeline.n_results,
+            late=sum(pipeline.late.rows.counts),
+            bytes=pipeline.nbytes,
+            watermark=pipeline.watermark,
+            watermark_time=time_text(pipeline.watermark, self.query.time_type),
+            watermark_seconds=time_seconds(pipeline.watermark, self.query.time_type),
+            waiting=None if pipeline.partners is None else pipeline.partners.waiting,
+            groups=group_lines(pipeline.join, pipeline.groups),
+            filters=tuple(filter_lines(pipeline.filters)),
         )
 
     def _timelines(self) -> list[Timeline]:
         """Return the changes of each join. To be called in turn."""
-        changes = history_table(self._engine.strategy.history.transitions).to_pylist()
-        return [Timeline(changes, self.position, self.plan)]
+        return [
+            Timeline(history_table(one.strategy.history.transitions).to_pylist(), one.position, one.plan)
+            for one in self._joins
+        ]
 
     @in_turn
     def _repr_html_(self) -> str:
@@ -547,7 +563,7 @@ class Runtime(Uncopied):
         return (
             f"{name} of {streams}\n"
             f"  plan {self.plan}, strategy {self.strategy}, policy {self.policy}, {self.changes:,} changes\n"
-            f"  {self.position:,} arrivals, {self._engine.n_results:,} results,"
+            f"  {self.position:,} arrivals, {self._pipeline.n_results:,} results,"
             f" {sum(self.late_counts.values()):,} late, state {bytes_text(self.nbytes)}"
         )
 
@@ -558,13 +574,9 @@ class Runtime(Uncopied):
         Column `where` is the name of a stream, or "results"; `AdaptiveFilter.stats` documents the others. Evaluations
         by pushes that failed count, since they took time.
         """
-        return filter_table(self._engine.filters())
+        return filter_table(self._pipeline.filters)
 
     @in_turn
     def check(self) -> None:
         """Raise StateError unless all invariants of all state modules hold. O(state), for tests."""
-        self._engine.check()
-
-
-# What `help` shows: the parameters of the constructor, to which `__new__` leaves them.
-Runtime.__new__.__signature__ = inspect.signature(Runtime.__init__)  # type: ignore[attr-defined]
+        self._pipeline.check()

@@ -195,7 +195,7 @@ DEFECTS = (
     ),
     Defect(
         "a push that fails leaves the plan it changed to",
-        (Edit("eddy/push/transaction.py", "restore(undo.savepoint)", "restore(strategy.savepoint())"),),
+        (Edit("eddy/join/join.py", "restore(undo.savepoint)", "restore(strategy.savepoint())"),),
         "mjoin",
         seed=1,
     ),
@@ -203,14 +203,9 @@ DEFECTS = (
         "a decision within a push that fails is not taken back",
         (
             Edit(
-                "eddy/push/walk.py",
-                "import fit_payload\n",
-                "import fit_payload\nfrom eddy.push.transaction import begin\n",
-            ),
-            Edit(
-                "eddy/push/walk.py",
-                "            follow_router(engine, only_kept)\n",
-                "            follow_router(engine, only_kept)\n            begin(engine)\n",
+                "eddy/join/walk.py",
+                "            follow_router(join, only_kept)\n",
+                "            follow_router(join, only_kept)\n            join.begin()\n",
             ),
         ),
         "eddy",
@@ -412,7 +407,7 @@ DEFECTS = (
     ),
     Defect(
         "the payload of a restored query lies in other slots",
-        (Edit("eddy/branches/shelf.py", "self.payload.turn(i, first & (room - 1))", "pass"),),
+        (Edit("eddy/partners/shelf.py", "self.payload.turn(i, first & (room - 1))", "pass"),),
         "mjoin",
         queries="branches",
         seed=6,
@@ -432,7 +427,7 @@ DEFECTS = (
     ),
     Defect(
         "what a push begins and ends comes out in a changelog",
-        (Edit("eddy/branches/rows.py", "if n < 2 or signs.all():", "if n < 999:"),),
+        (Edit("eddy/partners/rows.py", "if n < 2 or signs.all():", "if n < 999:"),),
         "mjoin",
         queries="branches",
     ),

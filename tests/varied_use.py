@@ -103,7 +103,7 @@ def use_runtime(one: eddy.Query, **options: Any) -> None:
         with contextlib.suppress(eddy.EddyError):
             runtime.push({"R": batch(start, 70, nulls)}, [0] * 69 + [1])
         # As after a push that was interrupted while it counted strings.
-        runtime._engine.modules._doubt = True
+        runtime._pipeline.join.modules._doubt = True
         runtime.push({"R": batch(start, 2)})
         runtime = eddy.Runtime.restore(runtime.snapshot(), one)
         runtime.check()

@@ -28,19 +28,19 @@ LARGE, SMALL = 50_000, 1_000
 """Arrivals of a push."""
 STAGES = {
     "admit": ["gate.admit"],
-    "load": ["modules.begin", "loader.load"],
+    "load": ["join.modules.begin", "join.loader.load"],
     "route": [
-        "router.look",
-        "router.stretch",
-        "router.note",
-        "strategy.change",
-        "strategy.after_push",
-        "strategy.history.note_push",
+        "join.router.look",
+        "join.router.stretch",
+        "join.router.note",
+        "join.strategy.change",
+        "join.strategy.after_push",
+        "join.strategy.history.note_push",
     ],
-    "kernel": ["modules.run"],
+    "kernel": ["join.modules.run"],
     "gather": ["output.make"],
 }
-"""The stages of `Runtime.push` and the calls on its engine that make them up. The remaining time is `rest`."""
+"""The stages of `Runtime.push` and the calls on its pipeline that make them up. The remaining time is `rest`."""
 KERNEL = ("call", "intern", "insert", "probe", "emit")
 """Parts of the kernel, separated by leaving some of them out."""
 CASES = {"W1": LARGE, "W2": LARGE, "W21": LARGE, "W1, small pushes": SMALL}
@@ -81,7 +81,7 @@ class TimedRuntime:
         for stage, calls in STAGES.items():
             for call in calls:
                 owner, _, method = call.rpartition(".")
-                self.watch.around(attrgetter(owner)(self.runtime._engine), method, stage)
+                self.watch.around(attrgetter(owner)(self.runtime._pipeline), method, stage)
 
     def take(self, chunk: Chunk) -> tuple[dict[str, float], int]:
         """Push the arrivals; return CPU seconds of each stage and `whole`, and the results."""

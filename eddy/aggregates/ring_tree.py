@@ -19,6 +19,8 @@ class Served(NamedTuple):
 def served(query: Query) -> Served:
     """Return whether ring values can serve the groups of a query, and from which root. O(streams)."""
     graph, aggregation = query.graph, query.aggregation
+    if query.branches:
+        return Served((), "the query has branches")
     if aggregation is None or graph.n_streams < 2:
         return Served((), "the query has one stream")
     if graph.comparisons or graph.scans:

@@ -77,7 +77,7 @@ def _canonical(query: Query) -> object:
     streams = sorted(
         (one["name"], repr(_sorted(one["filter"])), repr(one)[: -len(repr(one["filter"]))]) for one in text["streams"]
     )
-    joins = list(query.joins.values()) if isinstance(query, BranchedQuery) else [query]
+    joins = list(query.inner_joins().values())
     inner = sorted(
         (
             sorted(sorted(one.columns.items()) for one in each.classes).__repr__(),
@@ -101,7 +101,7 @@ class _Printer:
         """Return the whole statement."""
         query = self.query
         core = query.core_streams if isinstance(query, BranchedQuery) else query.streams
-        branches = query.branches if isinstance(query, BranchedQuery) else ()
+        branches = query.branches
         where = [self._condition(one, "where") for one in query.conditions]
         full = any(one.how == "full" for one in branches)
         if not full:

@@ -20,7 +20,6 @@ from eddy.filters.conditions import Predicate
 from eddy.fuzz.branch_oracle import BranchOracle, OracleBranch
 from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream
 from eddy.query.branch import Branch
-from eddy.query.branches import BranchedQuery
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -103,7 +102,7 @@ class Shape:
     def links(self) -> frozenset[tuple[int, int]]:
         """The pairs of streams that predicates connect, in both orders, as plans need it."""
         query = self.query()
-        joins = query.joins.values() if isinstance(query, BranchedQuery) else (query,)
+        joins = query.inner_joins().values()
         found = [(NAMES.index(a), NAMES.index(b)) for one in joins for a, b in one.scans]
         found += [(i, j) for (i, _), (j, _) in self.equalities]
         return frozenset(found) | {(j, i) for i, j in found}

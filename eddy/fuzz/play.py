@@ -9,13 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.branches.runtime import BranchedRuntime
 from eddy.fuzz.branch_oracle import BranchOracle, Numbers
 from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Reload, Row, Step, Transition
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.compare import Group, compare
 from eddy.fuzz.oracle import Oracle, Outcome, Result
-from eddy.join_engine import JoinEngine
 from eddy.routing.policies import Policy, PolicyName
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
@@ -154,18 +152,18 @@ class Game:
         oracle, rows = self.model.oracle.copy(), step.rows
         watermark = given_watermark(oracle, step)
         wanted = expected(self.case, oracle, rows, watermark)
-        engine, most = self.runtime._engine, self.runtime.max_bytes
-        dropped = sum(engine.late.rows.dropped)
+        pipeline, most = self.runtime._pipeline, self.runtime.max_bytes
+        dropped = sum(pipeline.late.rows.dropped)
         table = self.runtime.push(batches(self.case, rows), [row.stream for row in rows], watermark=watermark)
         self.model.oracle = oracle
         now = oracle.clock.now
         assert self.runtime.watermark == now, f"watermark {self.runtime.watermark}, not {now}"
         compare(table, wanted.groups)
         if not self.case.shape.branches:
-            used = engine.nbytes
+            used = pipeline.nbytes
             assert most is None or used <= most, f"{used} bytes, not {most} at most"
         got = {name: found["n"].to_pylist() for name, found in self.runtime.late().items()}
-        dropped = sum(engine.late.rows.dropped) - dropped
+        dropped = sum(pipeline.late.rows.dropped) - dropped
         assert most is not None or not dropped, f"{dropped} late rows were dropped without a bound"
         compare_late(got, wanted.late, dropped)
         self.tally.pushes += 1
@@ -216,7 +214,7 @@ class Game:
     def use_bands(self) -> None:
         """Let scans use bands as the case wants."""
         if self.case.bands:
-            for engine in engines(self.runtime):
+            for engine in self.runtime._pipeline.joins.values():
                 engine.modules.bands.sizes = self.case.bands
 
     def demote(self, step: Demote) -> None:
@@ -331,11 +329,6 @@ def branch_groups(case: Case, oracle: BranchOracle, ended: list[Numbers], begun:
             group.append((sign, *values) if changelog else tuple(values))
         groups.append(group)
     return [group for group in groups if group]
-
-
-def engines(runtime: Runtime) -> list[JoinEngine]:
-    """Return the engines of a runtime: one for each inner join."""
-    return list(runtime._engine.joins.values()) if isinstance(runtime, BranchedRuntime) else [runtime._engine]
 
 
 def expected_outcomes(

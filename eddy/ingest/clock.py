@@ -23,10 +23,11 @@ from eddy.ingest.arrivals import Order, Times
 from eddy.ingest.kernels import BEHIND, BY_ROWS, GIVEN, GREATEST, PAST, SCALARS, UNTIL, WATERMARK, read_clock
 from eddy.ingest.watermark import check_given
 from eddy.query.clock_rule import ClockRule
+from eddy.query.query import Query
 from eddy.storage.json_form import fields, integer, list_of
 from stairs.clock_reading import ClockReading
 from stairs.descriptors import S_LO, S_NEXT
-from stairs.graph import FOREVER
+from stairs.graph import FOREVER, WindowKind
 from stairs.memory.arena import Bytes, Int64s
 from stairs.modules import Modules
 from stairs.storage.parts import Parts
@@ -172,6 +173,14 @@ class Clock:
         state = self.state.copy()
         state[2 * self._n + WATERMARK] = reading.after
         return state
+
+
+def clock_of(query: Query) -> Clock | None:
+    """Return a new clock for a query, None for one without a RANGE window."""
+    graph = query.graph
+    if not graph.timed:
+        return None
+    return Clock(query.clock_rule, max(window.size for window in graph.windows if window.kind == WindowKind.RANGE))
 
 
 def behind_in(modules: Modules) -> int:

@@ -27,26 +27,29 @@ from jisc.strategies.history import SECONDS, History
 from stairs.descriptors import VIRTUAL
 
 if TYPE_CHECKING:
-    from eddy.join_engine import JoinEngine
+    from eddy.aggregates.groups import Groups
+    from eddy.join.join import Join
+    from eddy.pipeline.pipeline import Pipeline
     from eddy.routing.router import Router
     from stairs.modules import Modules
 
 
-def described(engine: JoinEngine, title: str = "", predict: bool = True) -> JoinPlan:
-    """Return the description of a running join; `predict` adds predicted costs (`eddy.inspect.reasons`)."""
-    figures = metrics(engine)
-    reasons = reasons_of(engine.strategy, engine.router, engine.bound, predict)
-    return join_plan(engine.query, engine.modules, engine.strategy, engine.router, figures, title, reasons)
+def described(pipeline: Pipeline, join: Join, title: str = "", predict: bool = True) -> JoinPlan:
+    """Return the description of a join that runs; `predict` adds predicted costs (`eddy.inspect.reasons`)."""
+    figures = metrics(pipeline)
+    own = figures["joins"][join.title] if "joins" in figures else figures
+    reasons = reasons_of(join.strategy, join.router, join.bound, predict)
+    return join_plan(join.query, join.modules, join.strategy, join.router, own, title, reasons)
 
 
-def group_lines(engine: JoinEngine) -> tuple[str, ...]:
+def group_lines(join: Join, groups: Groups | None) -> tuple[str, ...]:
     """Return a line on what computes the groups of a query: ring values, or the joined rows."""
-    if engine.groups is None:
+    if groups is None:
         return ()
-    rings = engine.rings
+    rings = join.rings
     if rings is None:
-        return (f"groups by enumeration: {served(engine.query).reason}",)
-    choice, roots = rings.choice, ", ".join(engine.query.graph.names[i] for i in rings.roots)
+        return (f"groups by enumeration: {served(groups.query).reason}",)
+    choice, roots = rings.choice, ", ".join(join.query.graph.names[i] for i in rings.roots)
     costs = {way: f"{1e6 * cost:,.2f} µs per arrival" for way, cost in choice.costs.items() if cost < float("inf")}
     if choice.on:
         known = f"{rings.known:,} rows known, {bytes_text(rings.nbytes)}"
@@ -156,7 +159,7 @@ def _memory(figures: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
         "windows of the streams, with payload": sum(one["bytes"] for one in figures["states"].values()),
         "key directories": sum(one["bytes"] for one in figures["classes"]),
         "stored states": sum(one["bytes"] for one in figures["stairs"]),
-        "late rows": figures["late_bytes"],
+        "late rows": figures.get("late_bytes", 0),
     }
     rest = figures["bytes"] - sum(parts.values())
     return (*parts.items(), ("room for input and results, groups, tables", rest))

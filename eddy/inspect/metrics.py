@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from eddy.inspect.hops import hop_figures
-from eddy.join_engine import JoinEngine
+from eddy.join.join import Join
+from eddy.pipeline.pipeline import Pipeline
 from stairs.descriptors import (
     A_MARKS,
     M_ARRIVALS,
@@ -21,7 +22,7 @@ from stairs.descriptors import (
 Counts = dict[str, Any]
 
 
-def metrics(engine: JoinEngine) -> Counts:
+def metrics(pipeline: Pipeline) -> Counts:
     """Return counts since the start.
 
     Total:     arrivals, inserts, expired, late, late_dropped (late rows dropped before they were collected), failed
@@ -38,36 +39,56 @@ def metrics(engine: JoinEngine) -> Counts:
                joined rows are not found, and do not count in `combinations` and `results`
     "stairs"   per stored state: streams, class, entries (live now), pending (key ids not attempted yet), bytes, and
                counters since the state was made
+
+    A query with branches has the figures of each inner join under "joins", by the names of its streams, and "open": the
+    matches whose partners are counted.
     """
-    modules, strategy, late = engine.modules, engine.strategy, engine.late.rows
+    late, partners = pipeline.late.rows, pipeline.partners
+    counts: Counts = {
+        "arrivals": pipeline.position,
+        "results": pipeline.n_results,
+        "deleted": pipeline.n_deleted,
+        "late": sum(late.counts),
+        "late_dropped": sum(late.dropped),
+        "failed": pipeline.failed.count,
+        "failed_dropped": pipeline.failed.dropped,
+        "bytes": pipeline.nbytes,
+        "late_bytes": late.nbytes,
+    }
+    if partners is not None:
+        joins = {one.title: _join_counts(one) for one in pipeline.joins.values()}
+        return {**counts, "open": partners.waiting, "joins": joins}
+    found = _join_counts(pipeline.join) | counts
+    for state, count, dropped in zip(found["states"].values(), late.counts, late.dropped, strict=True):
+        state.update(late=count, late_dropped=dropped)
+    return found
+
+
+def _join_counts(join: Join) -> Counts:
+    """Return the counts of one join."""
+    modules, strategy = join.modules, join.strategy
     hops: list[Counts] = [
         {"from": one.stream, "to": " ".join(one.to), "probes": one.probes, "matches": one.matches}
         for one in hop_figures(modules, strategy)
     ]
     states = {
-        name: _state(engine, i, [hop for hop in hops if hop["to"] == name])
-        for i, name in enumerate(modules.graph.names)
+        name: _state(join, i, [hop for hop in hops if hop["to"] == name]) for i, name in enumerate(modules.graph.names)
     }
     classes = [{"keys": modules.keys(c), "bytes": modules.key_bytes(c)} for c in range(modules.graph.n_classes)]
     return {
         "arrivals": int(modules.meta[M_ARRIVALS]),
-        "results": engine.n_results,
-        "deleted": engine.n_deleted,
+        "results": join.n_results,
+        "deleted": join.n_deleted,
         "combinations": int(modules.meta[M_RESULTS]),
         "inserts": sum(state["inserts"] for state in states.values()),
         "expired": sum(state["expired"] for state in states.values()),
-        "late": sum(late.counts),
-        "late_dropped": sum(late.dropped),
-        "failed": engine.failed.count,
-        "failed_dropped": engine.failed.dropped,
         "probes": sum(hop["probes"] for hop in hops) + int(strategy.past[:, 0].sum()),
         "matches": sum(hop["matches"] for hop in hops) + int(strategy.past[:, 1].sum()),
-        "bytes": engine.nbytes,
-        "late_bytes": late.nbytes,
+        "bytes": join.nbytes,
         "states": states,
         "classes": classes,
         "hops": hops,
-        "rings": _rings(engine),
+        "rings": _rings(join),
         "stairs": [
             {
                 "streams": [modules.graph.names[j] for j in stair.streams],
@@ -82,14 +103,14 @@ def metrics(engine: JoinEngine) -> Counts:
     }
 
 
-def _rings(engine: JoinEngine) -> Counts | None:
+def _rings(join: Join) -> Counts | None:
     """Return the counts of ring values."""
-    rings = engine.rings
+    rings = join.rings
     if rings is None:
         return None
     return {
         "serves": rings.choice.on,
-        "roots": [engine.query.graph.names[i] for i in rings.roots],
+        "roots": [join.query.graph.names[i] for i in rings.roots],
         "known": rings.known,
         "walked": rings.walked,
         "changes": rings.choice.changes,
@@ -97,9 +118,9 @@ def _rings(engine: JoinEngine) -> Counts | None:
     }
 
 
-def _state(engine: JoinEngine, i: int, hops: list[Counts]) -> Counts:
+def _state(join: Join, i: int, hops: list[Counts]) -> Counts:
     """Return the counts of the SteM of stream i; `hops` are those that probe it."""
-    modules, past, late = engine.modules, engine.strategy.past, engine.late.rows
+    modules, past = join.modules, join.strategy.past
     arrived = int(modules.streams[i, S_NEXT] + modules.streams[i, S_BASE])
     return {
         "arrivals": arrived,
@@ -108,9 +129,7 @@ def _state(engine: JoinEngine, i: int, hops: list[Counts]) -> Counts:
         "rows": modules.rows(i),
         "marks": int(modules.attrs[modules.streams[i, S_ATTR0] : modules.streams[i, S_ATTR1], A_MARKS].sum()),
         "expired": int(modules.streams[i, S_LO] + modules.streams[i, S_BASE]),
-        "late": late.counts[i],
-        "late_dropped": late.dropped[i],
         "probes": sum(hop["probes"] for hop in hops) + int(past[i, 0]),
         "matches": sum(hop["matches"] for hop in hops) + int(past[i, 1]),
-        "bytes": modules.stem_bytes(i) + engine.payload.bytes_of(i),
+        "bytes": modules.stem_bytes(i) + join.payload.bytes_of(i),
     }

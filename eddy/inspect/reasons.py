@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isnan
 
-from eddy.push.bound import Bound
+from eddy.join.bound import Bound
 from eddy.routing.router import Router
 from eddy.routing.view import View
 from eddy.show.description import Benefit, Predicted, Reasons, Room

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from eddy.ingest.clock import Clock
 from eddy.log import log_endless, refusals
-from eddy.push.push import Prepared
-from eddy.push.turn import Turn, in_turn, settled
+from eddy.pipeline.records import Prepared
+from eddy.pipeline.turn import Turn, in_turn, settled
 from eddy.queries.family import Family
 from eddy.queries.history import Event, History
 from eddy.queries.joins import Joins

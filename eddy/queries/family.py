@@ -17,8 +17,8 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Filter
 from eddy.ingest.arrivals import keep_rows, kept_places
 from eddy.log import endless_told
-from eddy.push.push import Prepared, prepare, settle
-from eddy.push.transaction import recover, roll_back
+from eddy.pipeline.push import prepare
+from eddy.pipeline.records import Prepared
 from eddy.queries.found import Found, Shares
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.queries.kept import Need
@@ -238,7 +238,7 @@ class Family:
     # Pushes
 
     def prepare(self, push: Push) -> tuple[Found, Prepared]:
-        """Compute what the join finds in a push, which has not happened yet (`eddy.push.push.prepare`)."""
+        """Compute what the join finds in a push, which has not happened yet (`eddy.pipeline.push.prepare`)."""
         began = thread_time()
         order = self._number[push.order]
         places = np.flatnonzero(order < len(self.names))
@@ -250,9 +250,8 @@ class Family:
         given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
         assert self.runtime is not None
         self.fresh = False
-        prepared = prepare(self.runtime._engine, given, order, None, reading=reading)
-        assert prepared.commit.last is not None
-        found = self.found(prepared.commit.last.results)
+        prepared = prepare(self.runtime._pipeline, given, order, None, reading=reading)
+        found = self.found(prepared.results)
         self.seconds += thread_time() - began
         return found, prepared
 
@@ -278,16 +277,12 @@ class Family:
     def settle(self, prepared: Prepared) -> None:
         """Let a push happen. It may be repeated."""
         assert self.runtime is not None
-        engine = self.runtime._engine
-        if engine.commit is not None:
-            recover(engine)
-        elif engine.undo is not None:
-            settle(engine, prepared)
+        self.runtime._pipeline.settle(prepared)
 
     def roll_back(self) -> None:
         """Take a push back that has not happened."""
         if self.runtime is not None:
-            roll_back(self.runtime._engine)
+            self.runtime._pipeline.roll_back()
 
     def _wanted(self, batches: list[pa.RecordBatch | None]) -> dict[int, npt.NDArray[np.int64]]:
         """Return the numbers of the rows that some version accepts, for the streams that have other rows."""

@@ -15,7 +15,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from eddy.ingest.clock import Clock
-from eddy.push.push import Prepared
+from eddy.pipeline.records import Prepared
 from eddy.queries.family import Family, family_key
 from eddy.queries.found import Found, Owned
 from eddy.queries.grouping import Grouping

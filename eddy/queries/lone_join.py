@@ -23,12 +23,10 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from eddy.branches.records import Commit
-from eddy.branches.runtime import BranchedRuntime
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.log import endless_told
-from eddy.push.push import Prepared, prepare, settle
-from eddy.push.transaction import recover, roll_back
+from eddy.pipeline.push import prepare
+from eddy.pipeline.records import Prepared
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.found import Owned
 from eddy.queries.kept import Kept, Need
@@ -56,7 +54,7 @@ at a result whose place is not known, would need rows of both versions to decide
 
 def is_alone(query: Query, output: Output) -> bool:
     """Return whether a version of a query has a join of its own."""
-    return output == "changelog" or isinstance(query, BranchedQuery)
+    return output == "changelog" or bool(query.branches)
 
 
 def check_change(name: str, old: Query, new: Query, how: How, output: Output) -> None:
@@ -75,7 +73,7 @@ def check_change(name: str, old: Query, new: Query, how: How, output: Output) ->
 
 def check_drain(name: str, query: Query, what: str) -> None:
     """Raise InputError for a drain of a query with branches."""
-    if isinstance(query, BranchedQuery):
+    if query.branches:
         raise InputError(
             f"query {name!r}: {what} has no meaning for a query with branches, because whether a row has a partner"
             " depends on rows from before and after; stop or change it with 'immediate'"
@@ -115,7 +113,7 @@ class LoneJoin:
         self.runtime = self._made()
         self.begun = False
         """Whether the runtime has had arrivals."""
-        self._open: Prepared | Commit | None = None
+        self._open: Prepared | None = None
         """A push that has not happened yet."""
 
     def _check_warm(self) -> None:
@@ -193,18 +191,13 @@ class LoneJoin:
         order = number[push.order[start - push.first : stop - push.first]]
         watermark = self._watermark(push, stop)
         batches = {name: rows for name, rows in self._rows(push, start, stop).items() if len(rows)}
-        runtime, order = self.runtime, np.ascontiguousarray(order[order < 255])
-        if isinstance(runtime, BranchedRuntime):
-            _, commit = runtime._engine.prepare(batches, order, watermark)
-            self._open = commit._replace(failed=runtime._engine.failed.rows, new_failed={})
-            last, failed = commit.last, commit.new_failed
-        else:
-            prepared = prepare(runtime._engine, batches, order, watermark)
-            last, failed = prepared.commit.last, prepared.commit.new_failed
-            commit_alone = prepared.commit._replace(failed=runtime._engine.failed.rows, new_failed={})
-            self._open = prepared._replace(commit=commit_alone)
-        assert last is not None
-        table = self._owned(last.results)
+        pipeline = self.runtime._pipeline
+        prepared = prepare(pipeline, batches, np.ascontiguousarray(order[order < 255]), watermark)
+        failed = prepared.commit.new_failed
+        # The query of the engine has the failed rows.
+        commit = prepared.commit._replace(failed=pipeline.failed.rows, new_failed={})
+        self._open = prepared._replace(commit=commit)
+        table = self._owned(prepared.results)
         self.seconds += thread_time() - began
         rows = [self._failed(one.rows) for one in failed.values() if one.rows is not None]
         return Owned(table, np.full(table.num_rows, start), tuple(rows))
@@ -238,7 +231,7 @@ class LoneJoin:
 
     def _owned(self, table: pa.Table) -> pa.Table:
         """Return the rows of a push that the version owns, in its columns."""
-        if isinstance(self.version.query, BranchedQuery):
+        if self.version.query.branches:
             return table
         drain = self.version.drain
         if drain is not None and len(table):
@@ -259,26 +252,13 @@ class LoneJoin:
         """Let a prepared push happen. It may be repeated."""
         if self._open is None:
             return
-        runtime = self.runtime
-        if isinstance(runtime, BranchedRuntime):
-            assert isinstance(self._open, Commit)
-            if runtime._engine.undo is not None:
-                runtime._engine.commit = self._open
-            runtime._engine.complete()
-        elif runtime._engine.commit is not None:
-            recover(runtime._engine)
-        elif runtime._engine.undo is not None:
-            assert isinstance(self._open, Prepared)
-            settle(runtime._engine, self._open)
+        self.runtime._pipeline.settle(self._open)
         self.begun = True
         self._open = None
 
     def roll_back(self) -> None:
         """Take a push back that has not happened. It may be repeated."""
-        if isinstance(self.runtime, BranchedRuntime):
-            self.runtime._engine.recover()
-        else:
-            roll_back(self.runtime._engine)
+        self.runtime._pipeline.roll_back()
         self._open = None
         if not self.begun and self.runtime.position:
             self.runtime = self._made(self.runtime.plan)

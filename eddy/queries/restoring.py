@@ -21,7 +21,6 @@ from eddy.queries.query import RunningQuery
 from eddy.queries.snapshot import FORM, KIND, kept_schema, streams_text
 from eddy.queries.sources import POSITION
 from eddy.queries.version import Version
-from eddy.query.branches import BranchedQuery
 from eddy.query.event_time import Units, ticks
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -245,7 +244,7 @@ class _Reader:
         _require(runtime.output_schema.equals(own.runtime.output_schema), f"{where} has other columns")
         _require(begun or not runtime.position, f"{where} has rows from before its start")
         _require(runtime.max_bytes is None, f"{where} has a bound on its bytes")
-        _require(not runtime._engine.finished, f"the input of {where} has ended")
+        _require(not runtime._pipeline.finished, f"the input of {where} has ended")
         timed = begun and own.query.graph.timed
         _require(runtime.watermark == (engine.watermark if timed else None), f"{where} has another watermark")
         own.resume(runtime, begun)
@@ -265,7 +264,7 @@ class _Reader:
         if any(is_alone(one.query, found.output) for one in versions):
             kinds = {how for _, _, how, _ in links} - set(CHANGES_ALONE[found.output])
             _require(not kinds, f"query {name!r} has a change that its join does not have")
-            drains = [one for one in versions if one.drain is not None and isinstance(one.query, BranchedQuery)]
+            drains = [one for one in versions if one.drain is not None and one.query.branches]
             _require(not drains, f"query {name!r} drains, and has branches")
 
         _require(any(one.ended is None for one in versions), f"query {name!r} has stopped")

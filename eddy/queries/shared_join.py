@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.ingest.arrivals import Order
-from eddy.join_engine import JoinEngine
+from eddy.join.join import Join
 from eddy.query.query import Query
 from eddy.routing.change import follow_router
 from eddy.routing.router import Router, make_policy
@@ -35,7 +35,7 @@ class SharedJoin:
     query     the query whose results are those of the family
     share     its windows over the shared SteMs
     columns   its output columns in the shared payload
-    strategy, router   as in `eddy.join_engine.JoinEngine`
+    strategy, router   as in `eddy.join.join.Join`
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SharedJoin:
         share: Share,
         columns: Sequence[ColumnId],
         options: Mapping[str, Any],
-        before: SharedJoin | JoinEngine | None,
+        before: SharedJoin | Join | None,
         tree: Tree | None,
     ) -> None:
         self.query, self.share, self._columns = query, share, tuple(columns)

@@ -112,7 +112,7 @@ class Sharing:
             pool.fill(rows)
             other = families
         for family in other:
-            alone = None if family.runtime is None else family.runtime._engine
+            alone = None if family.runtime is None else family.runtime._pipeline.join
             pool.add(family, self._options, watermark, anew, known.get(family, alone))
             family.released()
         self.pool = pool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eddy.branches.runtime import BranchedRuntime
 from eddy.inspect.describe import described, join_plan
 from eddy.inspect.history import history_table
 from eddy.inspect.reasons import reasons_of
@@ -17,7 +16,8 @@ from jisc.strategies import Strategy
 from stairs.descriptors import S_BASE, S_LO, S_NEXT, S_WALKED
 
 if TYPE_CHECKING:
-    from eddy.join_engine import JoinEngine
+    from eddy.join.join import Join
+    from eddy.pipeline.pipeline import Pipeline
     from eddy.queries.engine import Engine
     from eddy.queries.family import Family
 
@@ -26,11 +26,15 @@ ELEMENTS = 30
 
 
 class _Running(NamedTuple):
-    """A join of an engine: its title, its family if versions share it, and what runs it, None before its first push."""
+    """A join of an engine: its title, its family if versions share it, and what runs it, None before its first push.
+
+    pipeline   the pipeline to which the join belongs, None if it is one over shared SteMs
+    """
 
     title: str
     family: Family | None
-    join: SharedJoin | JoinEngine | None
+    join: SharedJoin | Join | None
+    pipeline: Pipeline | None
 
     @property
     def strategy(self) -> Strategy | None:
@@ -46,13 +50,14 @@ def engine_joins(engine: Engine) -> list[_Running]:
         names = [one.name for one in engine.queries.values() if sharing.intersection(one.live)]
         shared = engine.joins.sharing.join(family)
         title = f"join of {' '.join(family.names)} for {', '.join(names)}{', over shared SteMs' * family.shared}"
-        alone = None if family.runtime is None else family.runtime._engine
-        found.append(_Running(title, family, alone if shared is None else shared))
+        pipeline = None if family.runtime is None or shared is not None else family.runtime._pipeline
+        found.append(_Running(title, family, shared if pipeline is None else pipeline.join, pipeline))
     for version, own in engine.joins.alone.items():
         (name,) = [one.name for one in engine.queries.values() if version in one.live]
-        runtime = own.runtime
-        joins = runtime._joins() if isinstance(runtime, BranchedRuntime) else [(" ".join(own.names), runtime._engine)]
-        found += [_Running(f"join of {streams} for {name} alone", None, join) for streams, join in joins]
+        pipeline = own.runtime._pipeline
+        found += [
+            _Running(f"join of {one.title} for {name} alone", None, one, pipeline) for one in pipeline.joins.values()
+        ]
     return found
 
 
@@ -113,7 +118,8 @@ def _described(one: _Running, predict: bool) -> JoinPlan:
         return planned(one.family.query, one.family.tree, title=one.title)
     if isinstance(one.join, SharedJoin):
         return _described_share(one.join, one.title, predict)
-    return described(one.join, one.title, predict)
+    assert one.pipeline is not None
+    return described(one.pipeline, one.join, one.title, predict)
 
 
 def engine_timelines(engine: Engine) -> list[Timeline]:

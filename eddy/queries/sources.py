@@ -13,7 +13,6 @@ import pyarrow as pa
 from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.clock import Clock
 from eddy.ingest.gate import Gate
-from eddy.query.branches import BranchedQuery
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.event_time import ticks, unified_time
 from eddy.query.lateness import checked_span
@@ -141,7 +140,7 @@ class Sources:
         aggregation = query.aggregation
         if aggregation is None:
             return
-        if isinstance(query, BranchedQuery):
+        if query.branches:
             raise QueryError(
                 "an engine gives aggregates of inner joins only, and this query has branches; use a Runtime for it"
             )

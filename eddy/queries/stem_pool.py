@@ -12,8 +12,8 @@ from eddy.ingest.arrivals import Arrivals, Times, counts
 from eddy.ingest.keys import KeyEncoder
 from eddy.ingest.loader import Loader, Source
 from eddy.ingest.validation import checked_times
-from eddy.join_engine import JoinEngine
-from eddy.push.rings import fit_payload
+from eddy.join.join import Join
+from eddy.join.payload_room import fit_payload
 from eddy.queries.kept import Kept
 from eddy.queries.shared_join import SharedJoin
 from eddy.queries.sources import POSITION, Push, Sources
@@ -121,7 +121,7 @@ class StemPool:
         options: Mapping[str, Any],
         watermark: int,
         earlier: bool,
-        before: SharedJoin | JoinEngine | None,
+        before: SharedJoin | Join | None,
     ) -> None:
         """Add the join of a family for which there is a place.
 

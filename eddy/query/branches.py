@@ -2,13 +2,13 @@
 
 The core and every branch are inner joins of their own: that of a branch has the streams of the branch and all those on
 its path to the core. So each is planned, run and migrated like any other join, and what branches add is a matter of
-their results (`eddy.branches`).
+their results (`eddy.partners`).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
@@ -387,9 +387,8 @@ class BranchedQuery(Query):
             " Query without branches"
         )
 
-    def _inner_joins(self) -> list[tuple[str, Query]]:
-        names = self.graph.names
-        return [(f"join of {' '.join(names[i] for i in path)}", join) for path, join in self.joins.items()]
+    def inner_joins(self) -> Mapping[Path, Query]:
+        return self.joins
 
     def __repr__(self) -> str:
         def text(node: Node) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from eddy.query.branches import BranchedQuery
 from eddy.query.lateness import LATE_ROWS
 from eddy.query.query import Query
 from stairs.errors import QueryError
@@ -12,7 +11,7 @@ def check_joined_rows(query: object, place: str) -> None:
     """Raise QueryError unless this is a query whose results are the rows of one inner join."""
     if not isinstance(query, Query):
         raise QueryError(f"{place} runs an eddy.Query, not {type(query).__name__}")
-    if isinstance(query, BranchedQuery):
+    if query.branches:
         raise QueryError(f"{place} runs inner joins, and this query has branches; use a Runtime")
     if query.aggregation is not None:
         raise QueryError(

@@ -16,6 +16,7 @@ from eddy.filters.conditions import Condition, Filter, Predicate, conditions
 from eddy.filters.faults import Faults, others
 from eddy.query.aggregates import Aggregate, Aggregation, Argument
 from eddy.query.arguments import Select, check_streams, has_groups, listed, predicate_texts, selected
+from eddy.query.branch_nodes import Path
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
 from eddy.query.computed import Computed, compute, computed_type
@@ -100,6 +101,8 @@ class Query:
     """By stream the table that a statement in SQL calls by another name; streams left out are tables themselves."""
     group_texts: tuple[str, str] | None = None
     """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
+    branches: tuple[Branch, ...] = ()
+    """The joins other than inner ones, which hang on the join of `streams`."""
     on_conditions: tuple[Condition, ...] = ()
     """The conditions in `on` that are no predicates: they hold of the results, as `where` does."""
     where_place = "where"
@@ -217,11 +220,21 @@ class Query:
         return f"Query({text}{'' if self.aggregation is None else f'; {self.aggregation}'})"
 
     def _repr_html_(self) -> str:
-        return drawn("Query", repr(self), [planned(one, title=title) for title, one in self._inner_joins()])
+        return drawn(
+            "Query", repr(self), [planned(one, title=self._title(path)) for path, one in self.inner_joins().items()]
+        )
 
-    def _inner_joins(self) -> list[tuple[str, Query]]:
-        """Return the inner joins that find the results, each with a title, which is empty for a single one."""
-        return [("", self)]
+    def inner_joins(self) -> Mapping[Path, Query]:
+        """Return the inner joins that find the results, by the positions of their streams in this query."""
+        return {tuple(range(len(self.streams))): self}
+
+    def for_changelog(self) -> Query:
+        """Return the query whose windows are long enough for a changelog: this one."""
+        return self
+
+    def _title(self, path: Path) -> str:
+        """Return the title of one of several inner joins, "" for a single one."""
+        return f"join of {' '.join(self.graph.names[i] for i in path)}" if self.branches else ""
 
     def inputs(self, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Return rows by stream, given the rows of tables: a query made from SQL may read a table as several streams.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 from time import perf_counter, process_time
 
-from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.replay.recorded import Feed
 from eddy.routing.policies import PolicyName
@@ -86,7 +85,7 @@ class Replay:
         """
         yield Way("adaptive, the default")
         yield Way("the plan as written", "mjoin", "fixed")
-        if isinstance(self.query, BranchedQuery):
+        if self.query.branches:
             return
         runtime = self._runtime(Way(""))
         for batches, order in self.feed.pushes(self.size):

@@ -1,73 +1,29 @@
-"""Changes of plan: asked for by the user, scheduled for an arrival, or decided by the policy."""
+"""Changes of plan within a push: scheduled for an arrival, or decided by the policy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
-from eddy.join_engine import JoinEngine
-from eddy.push.transaction import begin
-from eddy.query.numbers import whole
 from eddy.routing.router import Router
-from eddy.routing.schedule import Scheduled, schedule_of
-from eddy.routing.strategies import resolve
-from jisc.plan.box import read_box
 from jisc.plan.routes import Preference
 from jisc.plan.states import StateId
-from jisc.plan.tree import Tree, read_plan
-from jisc.strategies import Strategy, Transition
-from stairs.errors import CapacityError, EddyError, InputError
+from jisc.plan.tree import Tree
+from jisc.strategies import Strategy
+from stairs.errors import CapacityError
 
 ASKED_FOR = "asked for"
 NO_ROOM = "there was no room for the states"
 
 
-def transition(
-    engine: JoinEngine, plan: str, at: int | None, store: Iterable[str] | None, box: str | None = None
-) -> Transition | None:
-    """Change the plan now, or schedule the change; see `Runtime.transition`."""
-    strategy = engine.strategy
-    tree = read_plan(plan, engine.query.graph)
-    strategy.require_changes()
-    if store is not None:
-        strategy.require_choice()
-    states = None if store is None else resolve(tree, engine.query.graph, store)
-    position = engine.position if at is None else whole(at)
-    if position is None:
-        raise InputError(f"at is the number of an arrival, not {at!r}")
-    if position < engine.position:
-        raise InputError(f"at={position} is past: {engine.position} rows have arrived; leave `at` out for a change now")
-    if position > engine.position:
-        if box is not None:
-            raise InputError(
-                f"box={box!r} is for a change of the plan that runs now, and at={position} is later: leave one out; the"
-                " smallest box is found when the change happens"
-            )
-        engine.schedule = schedule_of([*engine.schedule, Scheduled(position, tree, states)])
-        return None
-    own = None if box is None else read_box(box, strategy.tree, tree, engine.query.graph)
-    begin(engine)
-    try:
-        done = strategy.change(tree, ASKED_FOR, states, box=own)
-    except EddyError:
-        # The strategy refused, and is as it was before.
-        engine.undo = None
-        raise
-    engine.router.plan_changed()
-    engine.undo = None
-    engine.late.keep_within(engine.bound.left)
-    return done
-
-
 class Planned(Protocol):
-    """A join with a plan: an engine, or one of several joins over shared SteMs."""
+    """A join with a plan: a join of its own, or one of several over shared SteMs."""
 
     router: Router
     strategy: Strategy
 
 
 def change_plan(
-    engine: Planned,
+    join: Planned,
     tree: Tree,
     store: frozenset[StateId] | None,
     reason: str,
@@ -79,7 +35,7 @@ def change_plan(
     store       the states to store, only if the strategy lets the caller choose; None = those stored now
     only_kept   whether to store no state that is not stored yet
     """
-    strategy = engine.strategy
+    strategy = join.strategy
     if not strategy.can_store:
         strategy.change(tree, reason, store, prefer)
         return
@@ -95,11 +51,11 @@ def change_plan(
     strategy.change(tree, f"{reason}; {NO_ROOM}", kept, prefer)
 
 
-def follow_router(engine: Planned, only_kept: bool = False) -> None:
+def follow_router(join: Planned, only_kept: bool = False) -> None:
     """Let the router look at the data, and change the plan as it decides."""
-    choice = engine.router.look()
+    choice = join.router.look()
     if choice is not None:
-        reason = f"{engine.router.policy.name}: {choice.reason}"
+        reason = f"{join.router.policy.name}: {choice.reason}"
         # A policy chooses states for a strategy whose states it weighs; the caller's own choice stands.
-        store = choice.store if engine.strategy.can_store else None
-        change_plan(engine, choice.tree, store, reason, only_kept, choice.prefer)
+        store = choice.store if join.strategy.can_store else None
+        change_plan(join, choice.tree, store, reason, only_kept, choice.prefer)

@@ -22,7 +22,7 @@ class StemFigures:
     share     share of the stream in recent arrivals
     time      share of the time of all probes of the plan
 
-    Where several joins share SteMs, `late` and `bytes` belong to none of them, and are None.
+    Late rows belong to none of several joins, and so do the bytes of SteMs that joins share: these are None then.
     """
 
     rows: int

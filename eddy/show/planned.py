@@ -74,8 +74,10 @@ def node_of(query: Joined, tree: Tree, live: Live | None, root: bool) -> Node:
         figures = None
         if live is not None:
             state = live.states[stream.name]
-            counts = {name: state[name] for name in ("rows", "arrivals", "expired", "late", "bytes", "marks")}
-            figures = StemFigures(**counts, **probed._asdict(), share=live.shares.get(stream.name))
+            counts = {name: state[name] for name in ("rows", "arrivals", "expired", "bytes", "marks")}
+            figures = StemFigures(
+                **counts, late=state.get("late"), **probed._asdict(), share=live.shares.get(stream.name)
+            )
         return Stem(stream.name, str(stream.window), stream.name in query.derived, figures)
     left, right = tree.children
     found = None if live is None else live.stairs.get(frozenset(streams))

@@ -16,7 +16,7 @@ from eddy.query.text import QUERY_FORM, difference
 from eddy.results.modes import OUTPUTS
 from eddy.routing.strategies import check_background, check_purge, check_store
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
-from eddy.storage.sections import SNAPSHOT, FileKind
+from eddy.storage.sections import SNAPSHOT
 from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import PURGES
@@ -28,42 +28,53 @@ from stairs.stems import RENUMBER_AT
 _COUNT = integer(0, 1 << 62)
 _STORE = optional(list_of(text))
 _POSITIVE = optional(integer(1, 1 << 1000))
-_HEADER: Form = fields(
+_ROWS = integer(0, RENUMBER_AT)
+_JOIN: Form = fields(
     {
-        "query": mapping,
         "options": fields(
             {
                 "plan": text,
                 "policy": text,
                 "strategy": one_of(STRATEGIES),
                 "store": _STORE,
-                "max_bytes": _POSITIVE,
                 "decide_every": _POSITIVE,
                 "statistics": boolean,
                 "background": _COUNT,
-                "output": one_of(OUTPUTS),
-                "count_only": boolean,
-                "ids_only": boolean,
                 "renumber_at": integer(1, RENUMBER_AT),
-                "bounded": boolean,
-                "ordered": boolean,
                 "purge": one_of(PURGES),
             }
         ),
         "schedule": list_of(row_of(_COUNT, text, _STORE)),
+        "counts": fields({"arrivals": _COUNT, "combinations": _COUNT, "results": _COUNT, "deleted": _COUNT}),
+        "streams": list_of(fields({"first": _COUNT, "rows": _ROWS, "columns": list_of(text)})),
+    }
+)
+_HEADER: Form = fields(
+    {
+        "query": mapping,
+        "options": fields(
+            {
+                "max_bytes": _POSITIVE,
+                "output": one_of(OUTPUTS),
+                "count_only": boolean,
+                "ids_only": boolean,
+                "bounded": boolean,
+                "ordered": boolean,
+            }
+        ),
         "counts": fields(
             {
+                "arrivals": _COUNT,
                 "results": _COUNT,
                 "deleted": _COUNT,
                 "late": list_of(_COUNT),
                 "late_dropped": list_of(_COUNT),
                 "failed": _COUNT,
                 "failed_dropped": _COUNT,
-                "arrivals": _COUNT,
-                "combinations": _COUNT,
             }
         ),
-        "streams": list_of(fields({"first": _COUNT, "rows": integer(0, RENUMBER_AT), "columns": list_of(text)})),
+        "joins": list_of(_JOIN),
+        "partners": optional(list_of(fields({"first": _COUNT, "rows": _ROWS, "live": _COUNT}))),
         "clock": optional(CLOCK_FORM),
         "groups": optional(GROUPS),
         "finished": boolean,
@@ -77,11 +88,14 @@ _require = SNAPSHOT.require
 def check_header(header: dict[str, Any], query: Query) -> None:
     """Raise SnapshotError unless the header is that of a snapshot of this query and its values fit each other."""
     SNAPSHOT.check(header, fields({"query": QUERY_FORM}, ignored=True))
-    found = difference(header["query"], query, results=False)
+    SNAPSHOT.check(header, _HEADER)
+    changelog = header["options"]["output"] == "changelog"
+    query = query.for_changelog() if changelog else query
+    # The rows that branches keep have the columns of one query.
+    found = difference(header["query"], query, results=bool(query.branches))
     if found is not None:
         raise SnapshotError(f"the snapshot is of another query: {found}")
-    SNAPSHOT.check(header, _HEADER)
-    found = difference(header["query"], query) if header["options"]["output"] == "changelog" else None
+    found = difference(header["query"], query) if changelog else None
     if found is not None:
         raise SnapshotError(
             f"the snapshot is of another query: {found}. A changelog takes back results as it gave them, so where,"
@@ -89,51 +103,78 @@ def check_header(header: dict[str, Any], query: Query) -> None:
         )
     _check_options(header, query)
     _check_counts(header, query)
+    joins = query.inner_joins()
+    _require(len(header["joins"]) == len(joins), f"it has {len(header['joins'])} joins, the query {len(joins)}")
+    for one, inner in zip(header["joins"], joins.values(), strict=True):
+        _check_plans(one, inner)
+        _check_windows(one, inner)
+    if query.branches:
+        _check_partners(header, query)
+    else:
+        _require(header["partners"] is None, "it has rows of branches, the query has none")
+        (only,) = header["joins"]
+        for name in ("arrivals", "results", "deleted"):
+            _require(only["counts"][name] == header["counts"][name], f"its join has another number of {name}")
 
 
 def _check_options(header: dict[str, Any], query: Query) -> None:
-    """Check that a runtime of this query can have these options and scheduled transitions."""
-    options, schedule = header["options"], header["schedule"]
-    kind, graph = STRATEGIES[options["strategy"]], query.graph
+    """Check that a runtime of this query can have these options."""
+    options = header["options"]
     _require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
     _require(not (options["count_only"] and options["ordered"]), "both count_only and ordered are set")
+    _require(not (query.branches and options["ordered"]), "branches exclude ordered")
+    _check_groups(header, query)
+
+
+def _check_plans(one: dict[str, Any], query: Query) -> None:
+    """Check that a join of this query can have these options and scheduled transitions."""
+    options, schedule = one["options"], one["schedule"]
+    kind = STRATEGIES[options["strategy"]]
     _require(kind.changes or not schedule, f"strategy {kind.name!r} has a fixed plan, but transitions are scheduled")
     for at, _, _ in schedule:
-        _require(at >= header["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
-    check_groups(header, query, SNAPSHOT)
+        _require(at >= one["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
     try:
-        for plan, store in ((options["plan"], options["store"]), *(one[1:] for one in schedule)):
-            check_store(kind, _tree(plan, query), graph, store)
+        for plan, store in ((options["plan"], options["store"]), *(own[1:] for own in schedule)):
+            check_store(kind, _tree(plan, query), query.graph, store)
         check_background(kind, options["background"])
         check_purge(kind, options["purge"])
     except (PlanError, InputError) as problem:
         raise SNAPSHOT.wrong(str(problem)) from problem
 
 
-def check_groups(header: dict[str, Any], query: Query, kind: FileKind) -> None:
-    """Raise the error of a kind of file unless a runtime of a query can have the groups and options of a header."""
-    kind.require(
+def _check_groups(header: dict[str, Any], query: Query) -> None:
+    """Check that a runtime of this query can have these groups."""
+    _require(
         (header["groups"] is None) == (query.aggregation is None), "only one of the snapshot and the query has groups"
     )
     if query.aggregation is None:
         return
     options = header["options"]
-    kind.require(not (options["count_only"] or options["ids_only"]), "groups exclude count_only and ids_only")
-    kind.require(not options.get("ordered"), "groups exclude ordered")
+    _require(not (options["count_only"] or options["ids_only"]), "groups exclude count_only and ids_only")
+    _require(not options["ordered"], "groups exclude ordered")
     try:
         Groups(query, options["output"] == "changelog", options["bounded"], Allowance())
     except InputError as problem:
-        raise kind.wrong(str(problem)) from problem
+        raise SNAPSHOT.wrong(str(problem)) from problem
 
 
 def _check_counts(header: dict[str, Any], query: Query) -> None:
-    """Check that the counters fit each other and the windows of the query."""
-    graph, counts, streams = query.graph, header["counts"], header["streams"]
-    whole = len(streams) == len(counts["late"]) == len(counts["late_dropped"]) == graph.n_streams
+    """Check that the counters of the whole fit each other and the query."""
+    graph, counts = query.graph, header["counts"]
+    whole = len(counts["late"]) == len(counts["late_dropped"]) == graph.n_streams
     _require(whole, f"the query has {graph.n_streams} streams, the snapshot has counters for another number")
     fits = all(lost <= late for lost, late in zip(counts["late_dropped"], counts["late"], strict=True))
     _require(fits, "more late rows were dropped than arrived")
     _require(counts["failed_dropped"] <= counts["failed"], "more failed rows were dropped than there were")
+    clocks = "there is a clock, but the query has no Range window, or the other way round"
+    _require(graph.timed == (header["clock"] is not None), clocks)
+
+
+def _check_windows(one: dict[str, Any], query: Query) -> None:
+    """Check that the counters of a join fit each other and its windows."""
+    graph, counts, streams = query.graph, one["counts"], one["streams"]
+    whole = len(streams) == graph.n_streams
+    _require(whole, f"the query has {graph.n_streams} streams, the snapshot has counters for another number")
     for name, window, stream in zip(graph.names, graph.windows, streams, strict=True):
         first, rows = stream["first"], stream["rows"]
         if window.kind == WindowKind.ROWS:
@@ -145,8 +186,21 @@ def _check_counts(header: dict[str, Any], query: Query) -> None:
     _require(arrived == counts["arrivals"], f"arrivals is {counts['arrivals']}, the streams have {arrived}")
     found, reported = counts["combinations"], counts["results"] + counts["deleted"]
     _require(reported <= found, f"{reported} results were returned from {found} combinations")
-    clocks = "there is a clock, but the query has no Range window, or the other way round"
-    _require(graph.timed == (header["clock"] is not None), clocks)
+
+
+def _check_partners(header: dict[str, Any], query: Query) -> None:
+    """Check that the rows that branches keep fit the joins."""
+    streams = header["partners"]
+    _require(streams is not None and len(streams) == len(query.streams), "it has another number of streams")
+    ends = [one["first"] + one["rows"] for one in streams]
+    _require(sum(ends) == header["counts"]["arrivals"], "arrivals is not the sum of the arrivals of all streams")
+    _require(all(one["live"] <= end for one, end in zip(streams, ends, strict=True)), "live rows did not arrive")
+    for k, (path, one) in enumerate(zip(query.inner_joins(), header["joins"], strict=True)):
+        arrived = [own["first"] + own["rows"] for own in one["streams"]]
+        _require(arrived == [ends[i] for i in path], f"join {k} has other arrivals than the streams")
+        lows = [own["first"] for own in one["streams"]]
+        fits = all(streams[i]["first"] <= low for i, low in zip(path, lows, strict=True))
+        _require(fits, f"join {k} lacks payload")
 
 
 def _tree(plan: str, query: Query) -> Tree:

@@ -1,10 +1,14 @@
-"""Restoring a snapshot into a new engine, under the same plan or another one."""
+"""Restoring a snapshot into a new pipeline, under the same plans or other ones."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from eddy.join_engine import JoinEngine
+from eddy.join.join import Join
+from eddy.join.options import Options
+from eddy.pipeline.by_join import own_policy, plans_in
+from eddy.pipeline.pipeline import Pipeline
+from eddy.query.query import Query
 from eddy.routing.policies import POLICIES, Policy
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import make_strategy, resolve
@@ -12,6 +16,8 @@ from eddy.snapshot.snapshot import Snapshot
 from jisc.plan.tree import read_plan
 from jisc.strategies import STRATEGIES
 from stairs.errors import PlanError, SnapshotError
+
+Schedule = list[tuple[int, str, list[str] | None]]
 
 
 class Choices(NamedTuple):
@@ -23,57 +29,74 @@ class Choices(NamedTuple):
     policy: str | Policy | None = None
 
 
-def restored_options(snapshot: Snapshot, choices: Choices) -> dict[str, Any]:
-    """Return the options of the runtime to restore: those of the snapshot, unless the caller chose others.
+def restored(data: object, query: Query, choices: Choices) -> Pipeline:
+    """Return a pipeline that resumes where a snapshot was taken; see `Runtime.restore`. O(live tuples)."""
+    snapshot, paths = Snapshot(data, query), list(query.inner_joins())
+    options = snapshot.options
+    max_bytes = options.pop("max_bytes")
+    plans = plans_in(query, choices.plan) if query.branches else dict.fromkeys(paths, choices.plan)
+    saved = dict(zip(paths, snapshot.join_options, strict=True))
+    by_join = {}
+    for path, own in saved.items():
+        policy = own_policy(query, choices.policy)
+        by_join[path] = _chosen(own, choices._replace(plan=plans.get(path), policy=policy))
+    pipeline = Pipeline(query, Options(**options), by_join)
+    joins = list(zip(pipeline.joins.values(), saved.values(), snapshot.schedules, strict=True))
+    schedules = [_schedule(join, own["strategy"], schedule) for join, own, schedule in joins]
+    snapshot.fill(pipeline)
+    for join in pipeline.joins.values():
+        # The strategy is made again: states that are complete for empty windows are not for these.
+        join.modules.caches.clear()
+        if join.rings is not None:
+            join.modules.caches.add(join.rings)
+        how = join.options
+        join.strategy = make_strategy(
+            how.strategy, join.modules, join.strategy.tree, how.background, how.store, how.purge
+        )
+    # Not before: until here, memory that fitted once is not asked for again.
+    pipeline.set_bound(max_bytes)
+    for join, schedule in zip(pipeline.joins.values(), schedules, strict=True):
+        join.strategy.refill()
+        join.router = join.router.with_strategy(join.strategy)
+        join.schedule = schedule_of(schedule)
+    return pipeline
+
+
+def _chosen(options: dict[str, Any], choices: Choices) -> dict[str, Any]:
+    """Return the options of a join to restore: those of the snapshot, unless the caller chose others.
 
     Raises SnapshotError if the policy was one of the caller's own and is not given.
     """
-    options = snapshot.options
     if choices.strategy is not None and choices.strategy != options["strategy"]:
         # Another strategy has its own defaults.
-        options.update(strategy=choices.strategy, background=0, store=None, policy=None, purge="exact")
+        options = {**options, "strategy": choices.strategy, "background": 0, "store": None, "policy": None}
+        options["purge"] = "exact"
     if choices.plan is not None:
-        options["plan"] = choices.plan
         choosing = options["store"] is not None and STRATEGIES[options["strategy"]].can_store
-        options["store"] = () if choosing else None
+        options = {**options, "plan": choices.plan, "store": () if choosing else None}
     if choices.policy is not None:
-        options["policy"] = choices.policy
+        options = {**options, "policy": choices.policy}
     elif options["policy"] is not None and options["policy"] not in POLICIES:
         raise SnapshotError(
             f"the snapshot was taken under policy {options['policy']!r}, which is none of {', '.join(POLICIES)}:"
             " give that policy, or another one, to restore (policy=…)"
         )
     if choices.background is not None:
-        options["background"] = choices.background
+        options = {**options, "background": choices.background}
     return options
 
 
-def fill_engine(engine: JoinEngine, snapshot: Snapshot, max_bytes: int | None) -> None:
-    """Fill an engine that was made with `restored_options`, without a bound, from the snapshot. O(live tuples).
-
-    max_bytes   the bound to set when all is in place: until then, memory that fitted once is not asked for again
-    """
-    options, graph = engine.options, engine.query.graph
-    schedule = []
-    same = options.strategy == snapshot.options["strategy"]
-    for at, text, store in snapshot.schedule:
+def _schedule(join: Join, strategy: str, saved: Schedule) -> list[Scheduled]:
+    """Return the scheduled transitions of a join, which the snapshot has under `strategy`. Raises PlanError."""
+    graph, schedule = join.query.graph, []
+    same = join.options.strategy == strategy
+    for at, text, store in saved:
         tree = read_plan(text, graph)
         # Another strategy has its own defaults, also for transitions to come.
         schedule.append(Scheduled(at, tree, resolve(tree, graph, store) if same and store is not None else None))
-    if schedule and not engine.strategy.changes:
+    if schedule and not join.strategy.changes:
         raise PlanError(
             f"the snapshot has {len(schedule)} scheduled transitions, the first at arrival {schedule[0].at}, but"
-            f" strategy {engine.strategy.name!r} keeps its plan; restore with another strategy"
+            f" strategy {join.strategy.name!r} keeps its plan; restore with another strategy"
         )
-    snapshot.fill(engine)
-    # The strategy is made again: states that are complete for empty windows are not for these.
-    engine.modules.caches.clear()
-    if engine.rings is not None:
-        engine.modules.caches.add(engine.rings)
-    engine.strategy = make_strategy(
-        options.strategy, engine.modules, engine.strategy.tree, options.background, options.store, options.purge
-    )
-    engine.set_bound(max_bytes)
-    engine.strategy.refill()
-    engine.router = engine.router.with_strategy(engine.strategy)
-    engine.schedule = schedule_of(schedule)
+    return schedule

@@ -1,4 +1,4 @@
-"""A runtime as bytes: its live windows, its counters and its options; nothing that follows from them.
+"""A pipeline as bytes: its live windows, its counters and its options; nothing that follows from them.
 
 Indexes, stored intermediate states and hops are left out: they follow from the windows and the plan. Therefore a
 snapshot can be restored into another plan. Layout of the bytes: docs/internals/snapshot_format.md.
@@ -13,7 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.ingest.clock import behind_in
-from eddy.join_engine import JoinEngine
+from eddy.join.join import Join
+from eddy.partners.partners import Partners
+from eddy.partners.tree import TreeNode
+from eddy.pipeline.pipeline import Pipeline
+from eddy.query.branch_nodes import Path
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.results.failed_rows import FAILED
@@ -25,74 +29,117 @@ from eddy.storage.arrays import number_bytes
 from eddy.storage.arrow_bytes import ArrowBytesError, write_batches
 from eddy.storage.sections import SNAPSHOT, pack, unpack
 from stairs.descriptors import S_BASE, S_LO, S_NEXT
-from stairs.errors import SnapshotError
+from stairs.errors import SnapshotError, StateError
 from stairs.graph import FOREVER
 from stairs.plain_types import Column, plain, plain_schema
 from stairs.snapshot import Windows, fill, live_windows
 
+Sections = dict[str, memoryview]
 
-def snapshot_of(engine: JoinEngine) -> bytes:
-    """Return a snapshot of an engine, which does not change. O(live tuples).
+
+def snapshot_of(pipeline: Pipeline) -> bytes:
+    """Return a snapshot of a pipeline, which does not change. O(live tuples + entries of ledgers).
 
     Raises SnapshotError during a push, and for a payload that Arrow finds invalid.
     """
-    query, modules, late_rows = engine.query, engine.modules, engine.late.rows
-    if modules.pushing:
-        raise SnapshotError("a push is under way; take the snapshot between two pushes")
-    windows = live_windows(modules)
-    sections: dict[str, memoryview] = {}
-    for c, words in enumerate(windows.words):
-        sections[f"class {c} keys"] = number_bytes(words, "<i8")
-    for (c, word), (offsets, heap) in windows.texts.items():
-        sections[f"class {c} word {word} offsets"] = number_bytes(offsets, "<i8")
-        sections[f"class {c} word {word} text"] = number_bytes(heap, "<u1")
-    for (i, c), x in modules.attribute_rows.items():
-        sections[f"stream {i} class {c}"] = number_bytes(windows.numbers[x], "<i4")
-    for i, rings in enumerate(windows.values):
-        for k, values in enumerate(rings):
-            sections[f"stream {i} values {k}"] = number_bytes(values, "<i8")
-    for i, schema in enumerate(payload_schemas(query, engine.columns)):
-        if windows.rows[i] and schema.names:
-            low, following, base = modules.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
-            columns = engine.payload.window(i, low, following, base)
-            batches = pa.Table.from_arrays(columns, schema=schema).to_batches()
-            sections[f"stream {i} payload"] = batch_bytes(query, i, schema, batches)
-    for i in range(len(query.streams)):
-        batches = late_rows.batches(i)
-        if batches:
-            sections[f"stream {i} late"] = batch_bytes(query, i, plain_schema(query.streams[i].schema), batches)
-    failed_rows = engine.failed.rows
-    if failed_rows.batches(0):
-        sections["failed"] = failed_bytes(failed_rows)
+    query, late, failed = pipeline.query, pipeline.late.rows, pipeline.failed.rows
+    sections: Sections = {}
+    joins = [_join(one, _prefix(pipeline, k), sections) for k, one in enumerate(pipeline.joins.values())]
+    partners = None if pipeline.partners is None else _partners(pipeline.partners, sections)
+    for i, stream in enumerate(query.streams):
+        if late.batches(i):
+            sections[f"stream {i} late"] = batch_bytes(query, i, plain_schema(stream.schema), late.batches(i))
+    if failed.batches(0):
+        sections["failed"] = failed_bytes(failed)
     groups = None
-    if engine.groups is not None:
-        groups, own_sections = groups_sections(engine.groups)
+    if pipeline.groups is not None:
+        groups, own_sections = groups_sections(pipeline.groups)
         sections.update(own_sections)
     header = {
         "query": query_text(query),
-        "options": engine.present_options(),
-        "schedule": [
-            [one.at, one.tree.text(query.graph.names), engine.state_texts(one.store)] for one in engine.schedule
-        ],
+        "options": pipeline.present_options(),
         "counts": {
-            "results": engine.n_results,
-            "deleted": engine.n_deleted,
-            "late": list(late_rows.counts),
-            "late_dropped": list(late_rows.dropped),
-            "failed": failed_rows.counts[0],
-            "failed_dropped": failed_rows.dropped[0],
+            "arrivals": pipeline.position,
+            "results": pipeline.n_results,
+            "deleted": pipeline.n_deleted,
+            "late": list(late.counts),
+            "late_dropped": list(late.dropped),
+            "failed": failed.counts[0],
+            "failed_dropped": failed.dropped[0],
+        },
+        "joins": joins,
+        "partners": partners,
+        "clock": None if pipeline.clock is None else pipeline.clock.contents(),
+        "groups": groups,
+        "finished": pipeline.finished,
+    }
+    return pack(header, sections)
+
+
+def _prefix(pipeline: Pipeline, k: int) -> str:
+    """Return the beginning of the names of the sections of a join."""
+    return "" if pipeline.partners is None else f"join {k} "
+
+
+def _join(join: Join, prefix: str, sections: Sections) -> dict[str, Any]:
+    """Return the header of a join, and add its sections."""
+    query, modules = join.query, join.modules
+    if modules.pushing:
+        raise SnapshotError("a push is under way; take the snapshot between two pushes")
+    windows = live_windows(modules)
+    for c, words in enumerate(windows.words):
+        sections[f"{prefix}class {c} keys"] = number_bytes(words, "<i8")
+    for (c, word), (offsets, heap) in windows.texts.items():
+        sections[f"{prefix}class {c} word {word} offsets"] = number_bytes(offsets, "<i8")
+        sections[f"{prefix}class {c} word {word} text"] = number_bytes(heap, "<u1")
+    for (i, c), x in modules.attribute_rows.items():
+        sections[f"{prefix}stream {i} class {c}"] = number_bytes(windows.numbers[x], "<i4")
+    for i, rings in enumerate(windows.values):
+        for k, values in enumerate(rings):
+            sections[f"{prefix}stream {i} values {k}"] = number_bytes(values, "<i8")
+    for i, schema in enumerate(payload_schemas(query, join.columns)):
+        if windows.rows[i] and schema.names:
+            low, following, base = modules.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
+            columns = join.payload.window(i, low, following, base)
+            batches = pa.Table.from_arrays(columns, schema=schema).to_batches()
+            sections[f"{prefix}stream {i} payload"] = batch_bytes(query, i, schema, batches)
+    names = query.graph.names
+    return {
+        "options": join.present_options(),
+        "schedule": [[one.at, one.tree.text(names), join.state_texts(one.store)] for one in join.schedule],
+        "counts": {
             "arrivals": windows.arrivals,
             "combinations": windows.combinations,
+            "results": join.n_results,
+            "deleted": join.n_deleted,
         },
         "streams": [
             {"first": first, "rows": rows, "columns": columns}
-            for first, rows, columns in zip(windows.firsts, windows.rows, engine.columns, strict=True)
+            for first, rows, columns in zip(windows.firsts, windows.rows, join.columns, strict=True)
         ],
-        "clock": None if engine.clock is None else engine.clock.contents(),
-        "groups": groups,
-        "finished": engine.finished,
     }
-    return pack(header, sections)
+
+
+def _partners(partners: Partners, sections: Sections) -> list[dict[str, int]]:
+    """Return the header of the rows that branches keep, and add their sections."""
+    query, shelf = partners.query, partners.shelf
+    # Rows that are not needed any more are left out: how many there are depends on when the shelf last looked.
+    lows = partners.lows().tolist()
+    for i, schema in enumerate(payload_schemas(query, shelf.columns)):
+        times, columns = shelf.window(i, lows[i])
+        if query.graph.timed:
+            sections[f"stream {i} times"] = number_bytes(times, "<i8")
+        if schema.names and shelf.following[i] > lows[i]:
+            batches = pa.Table.from_arrays(columns, schema=schema).to_batches()
+            sections[f"stream {i} payload"] = batch_bytes(query, i, schema, batches)
+    for k, ledger in enumerate(partners.ledgers):
+        entries, options = ledger.contents()
+        sections[f"ledger {k} entries"] = number_bytes(entries, "<i8")
+        sections[f"ledger {k} options"] = number_bytes(options, "<i8")
+    return [
+        {"first": low, "rows": end - low, "live": live}
+        for low, end, live in zip(lows, shelf.following, partners.live, strict=True)
+    ]
 
 
 class Snapshot:
@@ -109,95 +156,160 @@ class Snapshot:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the runtime."""
+        """The options of the whole."""
         return dict(self._header["options"])
 
     @property
-    def schedule(self) -> list[tuple[int, str, list[str] | None]]:
-        """The scheduled transitions: (position, plan, states to store or None)."""
-        return [(at, plan, store) for at, plan, store in self._header["schedule"]]
+    def join_options(self) -> list[dict[str, Any]]:
+        """The options of each join."""
+        return [dict(one["options"]) for one in self._header["joins"]]
 
-    def fill(self, engine: JoinEngine) -> None:
-        """Restore the windows, counters and late rows into a new engine of the same query. O(live tuples).
+    @property
+    def schedules(self) -> list[list[tuple[int, str, list[str] | None]]]:
+        """The scheduled transitions of each join: (position, plan, states to store or None)."""
+        return [[(at, plan, store) for at, plan, store in one["schedule"]] for one in self._header["joins"]]
 
-        Raises SnapshotError for sections that do not fit the header or the query; then the engine cannot be used.
+    def fill(self, pipeline: Pipeline) -> None:
+        """Restore the windows, counters and rows into a new pipeline of the same query. O(live tuples).
+
+        Raises SnapshotError for sections that do not fit the header or the query; then the pipeline cannot be used.
         """
-        modules, graph, counts = engine.modules, engine.query.graph, self._header["counts"]
-        sections = self._sections
-        firsts = [stream["first"] for stream in self._header["streams"]]
-        rows = [stream["rows"] for stream in self._header["streams"]]
-        kept = [stream["columns"] for stream in self._header["streams"]]
-        self._check_columns(engine, kept)
-        self._check_names(engine, rows, kept)
+        counts, query, sections = self._header["counts"], pipeline.query, self._sections
+        for one, join in zip(self._header["joins"], pipeline.joins.values(), strict=True):
+            _check_columns(join, [stream["columns"] for stream in one["streams"]])
+        self._check_names(pipeline)
+        for k, (path, join) in enumerate(pipeline.joins.items()):
+            self._fill_join(self._header["joins"][k], join, _prefix(pipeline, k), path)
+        late = [
+            sections.batches(f"stream {i} late", plain_schema(stream.schema), counts["late"][i])
+            for i, stream in enumerate(query.streams)
+        ]
+        pipeline.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
+        pipeline.failed.rows = failed_from(sections, counts)
+        if pipeline.clock is not None:
+            timed = [one.modules for one in pipeline.joins.values() if one.query.graph.timed]
+            behind = max(map(behind_in, timed), default=0)
+            pipeline.clock.resume(self._header["clock"], behind, SNAPSHOT.require)
+        if pipeline.partners is not None:
+            self._fill_partners(pipeline.partners)
+        pipeline.position, pipeline.finished = counts["arrivals"], self._header["finished"]
+        pipeline.n_results, pipeline.n_deleted = counts["results"], counts["deleted"]
+        if pipeline.groups is not None:
+            ended = self._header["groups"]["finished"] == pipeline.finished
+            SNAPSHOT.require(ended, "only groups have seen the end, or not")
+            fill_groups(pipeline.groups, self._header["groups"], sections, pipeline.watermark, SNAPSHOT)
+
+    def _fill_join(self, one: Mapping[str, Any], join: Join, prefix: str, path: Path) -> None:
+        modules, graph, sections, clock = join.modules, join.query.graph, self._sections, self._header["clock"]
+        firsts, rows = ([stream[name] for stream in one["streams"]] for name in ("first", "rows"))
         windows = Windows(
             firsts=firsts,
             rows=rows,
-            watermark=-FOREVER if self._header["clock"] is None else self._header["clock"]["watermark"],
-            arrivals=counts["arrivals"],
-            combinations=counts["combinations"],
-            words=[sections.numbers(f"class {c} keys") for c in range(graph.n_classes)],
+            watermark=clock["watermark"] if graph.timed else -FOREVER,
+            arrivals=one["counts"]["arrivals"],
+            combinations=one["counts"]["combinations"],
+            words=[sections.numbers(f"{prefix}class {c} keys") for c in range(graph.n_classes)],
             texts={
                 (c, word): (
-                    sections.numbers(f"class {c} word {word} offsets"),
-                    sections.numbers(f"class {c} word {word} text", "<u1", np.uint8),
+                    sections.numbers(f"{prefix}class {c} word {word} offsets"),
+                    sections.numbers(f"{prefix}class {c} word {word} text", "<u1", np.uint8),
                 )
                 for c, word in modules.texts
             },
-            numbers=[sections.numbers(f"stream {i} class {c}", "<i4") for i, c in modules.attribute_rows],
-            values=[[sections.numbers(f"stream {i} values {k}") for k in range(n)] for i, n in enumerate(graph.rings)],
+            numbers=[sections.numbers(f"{prefix}stream {i} class {c}", "<i4") for i, c in modules.attribute_rows],
+            values=[
+                [sections.numbers(f"{prefix}stream {i} values {k}") for k in range(n)]
+                for i, n in enumerate(graph.rings)
+            ],
         )
         columns: list[list[Column]] = []
-        late: list[list[pa.RecordBatch]] = []
-        for i, (stream, schema) in enumerate(
-            zip(engine.query.streams, payload_schemas(engine.query, kept), strict=True)
-        ):
-            payload = sections.batches(f"stream {i} payload", schema, rows[i])
-            whole = sum(batch.num_rows for batch in payload) == rows[i] * bool(schema.names)
-            SNAPSHOT.require(whole, f"stream {stream.name} has {rows[i]} tuples, and payload for another number")
-            table = pa.Table.from_batches(payload) if len(payload) > 1 else payload[0] if payload else None
-            columns.append([] if table is None else [table.column(name) for name in engine.columns[i]])
-            late.append(sections.batches(f"stream {i} late", plain_schema(stream.schema), counts["late"][i]))
+        kept = [stream["columns"] for stream in one["streams"]]
+        for i, schema in enumerate(payload_schemas(join.query, kept)):
+            table = self._payload(f"{prefix}stream {i} payload", graph.names[i], schema, rows[i])
+            columns.append([] if table is None else [table.column(name) for name in join.columns[i]])
         fill(modules, windows)
-        if engine.clock is not None:
-            engine.clock.resume(self._header["clock"], behind_in(modules), SNAPSHOT.require)
-            if engine.clock.greatest > -FOREVER:
-                # The clock of a join within a query with branches has seen no rows.
-                for name, rings, newest in zip(graph.names, windows.values, engine.clock.newest, strict=True):
-                    known = not len(rings[0]) or rings[0].max() <= newest
-                    SNAPSHOT.require(bool(known), f"stream {name} has event times beyond its newest one")
-        engine.payload.fill(modules.capacity, firsts, columns)
-        engine.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
-        engine.failed.rows = failed_from(sections, counts)
-        engine.n_results, engine.n_deleted = counts["results"], counts["deleted"]
-        engine.finished = self._header["finished"]
-        if engine.groups is not None:
-            ended = self._header["groups"]["finished"] == engine.finished
-            SNAPSHOT.require(ended, "only groups have seen the end, or not")
-            fill_groups(engine.groups, self._header["groups"], sections, engine.watermark, SNAPSHOT)
+        if graph.timed and max(clock["newest"], default=-FOREVER) > -FOREVER:
+            for name, rings, i in zip(graph.names, windows.values, path, strict=True):
+                known = not len(rings[0]) or rings[0].max() <= clock["newest"][i]
+                SNAPSHOT.require(bool(known), f"stream {name} has event times beyond its newest one")
+        join.payload.fill(modules.capacity, firsts, columns)
+        join.n_results, join.n_deleted = one["counts"]["results"], one["counts"]["deleted"]
 
-    def _check_columns(self, engine: JoinEngine, kept: list[list[str]]) -> None:
-        """Raise SnapshotError unless the snapshot has the columns that the query needs."""
-        for stream, names, needed in zip(engine.query.streams, kept, engine.columns, strict=True):
-            fits = len(set(names)) == len(names) and set(names) <= set(stream.schema.names)
-            SNAPSHOT.require(fits, f"stream {stream.name} has the columns {', '.join(names)}")
-            lacking = [f"{stream.name}.{name}" for name in needed if name not in names]
-            if lacking:
-                raise SnapshotError(
-                    f"select and where of the query need {', '.join(lacking)}, which the query of the snapshot did not"
-                    f" need: of stream {stream.name} the snapshot has {', '.join(names) or 'no column'}"
-                )
+    def _payload(self, section: str, stream: str, schema: pa.Schema, rows: int) -> pa.Table | pa.RecordBatch | None:
+        """Return the payload of a stream, None if it has none."""
+        batches = self._sections.batches(section, schema, rows)
+        whole = sum(batch.num_rows for batch in batches) == rows * bool(schema.names)
+        SNAPSHOT.require(whole, f"stream {stream} has {rows} tuples, and payload for another number")
+        return pa.Table.from_batches(batches) if len(batches) > 1 else batches[0] if batches else None
 
-    def _check_names(self, engine: JoinEngine, rows: list[int], kept: list[list[str]]) -> None:
+    def _fill_partners(self, partners: Partners) -> None:
+        query, streams = partners.query, self._header["partners"]
+        firsts, rows = ([one[name] for one in streams] for name in ("first", "rows"))
+        columns, times, timed = [], [], query.graph.timed
+        for i, schema in enumerate(payload_schemas(query, partners.shelf.columns)):
+            table = self._payload(f"stream {i} payload", query.streams[i].name, schema, rows[i])
+            columns.append([] if table is None else table.columns)
+            own = self._sections.numbers(f"stream {i} times", shape=(rows[i],)) if timed else np.zeros(0, np.int64)
+            SNAPSHOT.require(bool((np.abs(own) <= FOREVER).all()), f"stream {i} has event times out of range")
+            times.append(own)
+        partners.shelf.fill(firsts, rows, times, columns)
+        partners.live = [one["live"] for one in streams]
+        ends = [first + n for first, n in zip(firsts, rows, strict=True)]
+        for k, node in enumerate(partners.nodes):
+            self._fill_ledger(k, node, firsts, ends)
+
+    def _fill_ledger(self, k: int, node: TreeNode, firsts: list[int], ends: list[int]) -> None:
+        ledger, m, n = node.ledger, len(firsts), len(node.below)
+        assert ledger is not None
+        entries = self._sections.numbers(f"ledger {k} entries", shape=(-1, 2 * n + m))
+        options = self._sections.numbers(f"ledger {k} options", shape=(-1, 2 + m))
+        for components in (entries[:, 2 * n :], options[:, 2:]):
+            there = components >= 0
+            fits = ((components >= np.array(firsts)) & (components < np.array(ends))) | ~there
+            SNAPSHOT.require(bool(fits.all()), f"ledger {k} has rows that are not kept")
+        try:
+            serials = ledger.fill(entries, options, node.changelog)
+        except StateError as problem:
+            raise SNAPSHOT.wrong(f"ledger {k}: {problem}") from problem
+        if not node.changelog:
+            node.wait(np.ascontiguousarray(entries[:, 2 * n :]), serials)
+
+    def _check_names(self, pipeline: Pipeline) -> None:
         """Raise SnapshotError unless the sections are exactly those of this query and these windows."""
-        graph, modules = engine.query.graph, engine.modules
-        wanted = {f"class {c} keys" for c in range(graph.n_classes)}
-        wanted |= {f"class {c} word {word} {what}" for c, word in modules.texts for what in ("offsets", "text")}
-        wanted |= {f"stream {i} class {c}" for i, c in modules.attribute_rows}
-        wanted |= {f"stream {i} values {k}" for i, n in enumerate(graph.rings) for k in range(n)}
-        wanted |= {f"stream {i} payload" for i, names in enumerate(kept) if rows[i] and names}
-        wanted |= groups_names(engine.groups)
-        optional = {"failed", *(f"stream {i} late" for i in range(graph.n_streams * graph.timed))}
-        self._sections.check_names(wanted, optional)
+        wanted = groups_names(pipeline.groups)
+        for k, (one, join) in enumerate(zip(self._header["joins"], pipeline.joins.values(), strict=True)):
+            prefix, graph, modules = _prefix(pipeline, k), join.query.graph, join.modules
+            wanted |= {f"{prefix}class {c} keys" for c in range(graph.n_classes)}
+            wanted |= {f"{prefix}class {c} word {word} {what}" for c, word in modules.texts for what in TEXT}
+            wanted |= {f"{prefix}stream {i} class {c}" for i, c in modules.attribute_rows}
+            wanted |= {f"{prefix}stream {i} values {k}" for i, n in enumerate(graph.rings) for k in range(n)}
+            own = enumerate(one["streams"])
+            wanted |= {f"{prefix}stream {i} payload" for i, stream in own if stream["rows"] and stream["columns"]}
+        streams, timed = range(len(pipeline.query.streams)), pipeline.query.graph.timed
+        if pipeline.partners is not None:
+            kept = zip(streams, self._header["partners"], pipeline.partners.shelf.columns, strict=True)
+            wanted |= {f"stream {i} payload" for i, stream, names in kept if stream["rows"] and names}
+            wanted |= {f"stream {i} times" for i in streams if timed}
+            ledgers = range(len(pipeline.partners.nodes))
+            wanted |= {f"ledger {k} {what}" for k in ledgers for what in ("entries", "options")}
+        self._sections.check_names(wanted, {"failed", *(f"stream {i} late" for i in streams if timed)})
+
+
+TEXT = ("offsets", "text")
+"""What a key of words has: where each begins, and their bytes."""
+
+
+def _check_columns(join: Join, kept: list[list[str]]) -> None:
+    """Raise SnapshotError unless the snapshot has the columns that the query needs."""
+    for stream, names, needed in zip(join.query.streams, kept, join.columns, strict=True):
+        fits = len(set(names)) == len(names) and set(names) <= set(stream.schema.names)
+        SNAPSHOT.require(fits, f"stream {stream.name} has the columns {', '.join(names)}")
+        lacking = [f"{stream.name}.{name}" for name in needed if name not in names]
+        if lacking:
+            raise SnapshotError(
+                f"select and where of the query need {', '.join(lacking)}, which the query of the snapshot did not"
+                f" need: of stream {stream.name} the snapshot has {', '.join(names) or 'no column'}"
+            )
 
 
 def payload_schemas(query: Query, columns: list[list[str]]) -> list[pa.Schema]:

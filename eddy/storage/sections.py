@@ -26,7 +26,7 @@ from eddy.storage.json_form import Form, FormError, integer, list_of, mapping, p
 from stairs.errors import EddyError, SnapshotError
 
 MAGIC = b"eddysnap"
-VERSION = 9
+VERSION = 10
 DIGEST_BYTES = 16
 _START = struct.Struct("<8sQQQ")
 

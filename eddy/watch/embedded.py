@@ -12,7 +12,7 @@ from math import inf
 from operator import itemgetter
 from typing import Protocol
 
-from eddy.push.turn import Turn
+from eddy.pipeline.turn import Turn
 from eddy.show.description import Description, JoinPlan
 from eddy.show.graph_svg import graph_svg
 from eddy.show.html import Timeline

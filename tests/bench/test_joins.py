@@ -35,7 +35,7 @@ def test_bands_are_searched_in_one_way_alone() -> None:
     assert found[0] == found[1]
     assert abs(found[0] / (6_000 * 900) - 0.001) < 0.0002
     searched = [
-        isinstance(way, CountWay) and way.runtime._engine.modules.bands.nbytes > 0 for way in band.ways.values()
+        isinstance(way, CountWay) and way.runtime._pipeline.join.modules.bands.nbytes > 0 for way in band.ways.values()
     ]
     assert searched == [True, False]
 

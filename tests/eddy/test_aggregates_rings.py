@@ -121,7 +121,7 @@ def pushed(runtime: Runtime, names: list[str], rows: list[tuple[str, dict[str, A
 
 def forced(runtime: Runtime, on: bool | None) -> RingChoice:
     """Let ring values serve, or not; if they cannot, nothing happens."""
-    rings = runtime._engine.rings
+    rings = runtime._pipeline.join.rings
     if rings is None:
         return RingChoice()
     rings.choice.forced = on

@@ -183,7 +183,7 @@ def test_max_bytes_bounds_the_groups() -> None:
     with pytest.raises(eddy.CapacityError, match="max_bytes"):
         fill()
     runtime.check()
-    assert runtime._engine.bound.base() <= 1 << 20
+    assert runtime._pipeline.join.bound.base() <= 1 << 20
     assert len(runtime.groups()) == runtime.position
 
 
@@ -199,7 +199,7 @@ def test_memory_follows_the_open_groups() -> None:
         n = 3000 if number == 3 else 300
         made = [{"k": k, "g": f"{number} {k} {'long ' * 9}", "x": 0.0, "t": 10 * number} for k in range(n)]
         runtime.push({"R": made})
-        sizes.append(runtime._engine.groups.nbytes)  # type: ignore[union-attr]
+        sizes.append(runtime._pipeline.groups.nbytes)  # type: ignore[union-attr]
         runtime.check()
     assert max(sizes[20:]) < 0.6 * max(sizes)
     assert len(runtime.groups()) == 300
@@ -229,7 +229,7 @@ def test_a_changelog_over_a_stream_without_a_window_keeps_no_rows() -> None:
     for number in range(50):
         runtime.push({"R": rows(number, 0, 100)})
     assert sum(row["n"] for row in runtime.groups().to_pylist()) == 5000
-    assert runtime._engine.modules.oldest().tolist() == [4999]
+    assert runtime._pipeline.join.modules.oldest().tolist() == [4999]
 
 
 def test_sums_of_floats_are_rounded_once() -> None:

@@ -47,7 +47,7 @@ def runtime_of(case: str, sizes: Sizes, lateness: int, **options: Any) -> eddy.R
 
 
 def fitted(runtime: eddy.Runtime, sizes: Sizes) -> eddy.Runtime:
-    runtime._engine.modules.bands.sizes = sizes
+    runtime._pipeline.join.modules.bands.sizes = sizes
     return runtime
 
 
@@ -78,12 +78,12 @@ def test_scans_with_bands_give_what_blocks_give(case: str, output: Any) -> None:
             runtime.check()
         assert found[0] == found[1]
         if turn % 10 == 9:
-            sizes = [runtime._engine.modules.bands.sizes for runtime in twins]
+            sizes = [runtime._pipeline.join.modules.bands.sizes for runtime in twins]
             twins = [eddy.Runtime.restore(one.snapshot(), one.query) for one in twins]
             twins = [fitted(one, own) for one, own in zip(twins, sizes, strict=True)]
-        entries += int(twins[0]._engine.modules.bands.table[:, B_COUNT : B_COUNT + RUNS].sum())
+        entries += int(twins[0]._pipeline.join.modules.bands.table[:, B_COUNT : B_COUNT + RUNS].sum())
     assert entries > 500
-    assert not twins[1]._engine.modules.bands.nbytes
+    assert not twins[1]._pipeline.join.modules.bands.nbytes
 
 
 @pytest.mark.parametrize("count_only", [False, True])
@@ -104,12 +104,12 @@ def test_matches_of_a_band_are_counted(also: list[str], count_only: bool) -> Non
     wanted = int((pairs & (later <= window) & (later > -window)).sum())
     assert runtime.metrics()["results"] == wanted > 500
     assert found.num_rows == (1 if count_only else wanted)
-    assert runtime._engine.strategy.routes.hops[:, H_MATCHES].sum() == wanted
+    assert runtime._pipeline.join.strategy.routes.hops[:, H_MATCHES].sum() == wanted
 
 
 def test_a_band_is_made_when_a_scan_asks_and_freed_when_memory_is_short() -> None:
     runtime = runtime_of("a band", Sizes(), 0, count_only=True)
-    modules = runtime._engine.modules
+    modules = runtime._pipeline.join.modules
 
     def push(n: int) -> int:
         rows = [{"x": x % 500, "k": 0, "y": 0, "t": 0, "v": 1, "n": x} for x in range(n)]
@@ -123,7 +123,7 @@ def test_a_band_is_made_when_a_scan_asks_and_freed_when_memory_is_short() -> Non
     made = modules.bands.nbytes
     assert made > 0
     # With exactly what the rest takes, the next push fits after the bands were given up.
-    runtime.max_bytes = runtime._engine.bound.used - made
+    runtime.max_bytes = runtime._pipeline.join.bound.used - made
     assert push(200) == 0
     assert runtime.nbytes < before
     runtime.max_bytes = None

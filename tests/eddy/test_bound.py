@@ -52,7 +52,7 @@ class Pair:
     def used(self) -> int:
         """The bytes that count, computed from scratch."""
         runtime = self.runtime
-        return runtime._engine.bound.base() + runtime._engine.strategy.nbytes
+        return runtime._pipeline.join.bound.base() + runtime._pipeline.join.strategy.nbytes
 
     def rows(self, n: int, keys: int, first: int = 0) -> list[Arrival]:
         """Return n rows, streams in turn."""
@@ -72,8 +72,8 @@ class Pair:
         assert table.sort_by(keys).equals(other.sort_by(keys))
         if self.runtime.position < 200:
             self.runtime.check()
-        limit = self.runtime._engine.bound.max_bytes
-        assert self.used == self.runtime._engine.bound.used
+        limit = self.runtime._pipeline.join.bound.max_bytes
+        assert self.used == self.runtime._pipeline.join.bound.used
         assert limit is None or self.used <= limit
 
     def refused(self, rows: list[Arrival]) -> str:
@@ -83,8 +83,8 @@ class Pair:
         with pytest.raises(eddy.CapacityError) as error:
             self.runtime.push(one.batches(self.case), [i for i, _ in rows])
         assert (self.runtime.position, self.runtime.plan, self.runtime.scheduled()) == before
-        self.runtime._engine.modules.check()
-        assert self.used <= self.runtime._engine.bound.max_bytes
+        self.runtime._pipeline.join.modules.check()
+        assert self.used <= self.runtime._pipeline.join.bound.max_bytes
         return str(error.value)
 
     @property
@@ -105,7 +105,7 @@ def test_a_bound_that_is_large_enough_changes_nothing() -> None:
             pair.push(pair.rows(40, 12))
     assert bound.runtime.history()["stored"].equals(free.runtime.history()["stored"])
     assert bound.runtime.plan == free.runtime.plan
-    assert bound.runtime._engine.strategy.stored == free.runtime._engine.strategy.stored
+    assert bound.runtime._pipeline.join.strategy.stored == free.runtime._pipeline.join.strategy.stored
     assert NO_ROOM not in bound.reasons
     assert bound.used == free.used
 
@@ -209,7 +209,7 @@ def test_windows_alone_that_outgrow_the_bound(kind: str, payload: bool) -> None:
             except eddy.CapacityError:
                 refusals += 1
                 # Rings may have grown for the push, within the bound.
-                assert pair.used <= pair.runtime._engine.bound.max_bytes
+                assert pair.used <= pair.runtime._pipeline.join.bound.max_bytes
             if taken > 60:
                 break
         assert taken > 5
@@ -276,7 +276,7 @@ def test_background_promotion_keeps_to_the_bound() -> None:
     for _ in range(10):
         pair.push([(k % 2, {"k": k % 9, "p": k}) for k in range(20)])
         pair.runtime.transition("(R S) (T U)", store=["R S"] if pair.runtime.position % 40 else [])
-    assert pair.used <= pair.runtime._engine.bound.max_bytes
+    assert pair.used <= pair.runtime._pipeline.join.bound.max_bytes
 
 
 def test_a_restored_runtime_keeps_the_bound() -> None:
@@ -289,7 +289,7 @@ def test_a_restored_runtime_keeps_the_bound() -> None:
         pair.push(pair.rows(100, 50))
     pair.refused(pair.rows(4_000, 3_000))
     again = eddy.Runtime.restore(pair.runtime.snapshot(), pair.case.query(), strategy="mjoin")
-    assert again._engine.bound.max_bytes == pair.runtime._engine.bound.max_bytes
+    assert again._pipeline.join.bound.max_bytes == pair.runtime._pipeline.join.bound.max_bytes
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, "1", True])
@@ -305,7 +305,7 @@ def test_what_a_bound_counts() -> None:
     metrics = pair.runtime.metrics()
     assert pair.used < metrics["bytes"]
     assert pair.used >= sum(state["bytes"] for state in metrics["states"].values())
-    assert np.isinf(pair.runtime._engine.modules.allowance.limit)
+    assert np.isinf(pair.runtime._pipeline.join.modules.allowance.limit)
 
 
 @pytest.mark.parametrize("output", ["append", "changelog"])

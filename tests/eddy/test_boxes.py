@@ -197,7 +197,7 @@ def test_purge_is_for_plans_that_run_side_by_side() -> None:
     with pytest.raises(eddy.InputError, match="choose one of 'exact', 'paper'"):
         started("parallel-track", purge="never")
     runtime = Runtime.restore(started("parallel-track", purge="paper").snapshot(), query())
-    assert runtime._engine.strategy.purge == "paper"
+    assert runtime._pipeline.join.strategy.purge == "paper"
     assert Runtime.restore(runtime.snapshot(), query(), strategy="mjoin").strategy == "mjoin"
 
 

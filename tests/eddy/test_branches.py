@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
-from eddy.branches.snapshot import KIND
 from eddy.fuzz.branch_oracle import BranchOracle, Numbers
 from eddy.live.engine_file import EngineFile
 from eddy.storage.sections import pack, unpack
@@ -118,7 +117,7 @@ def test_loading_the_rows_that_matter_continues_exactly(
     rt, again = (eddy.Runtime(one.query, strategy=strategy, output=output, bounded=True) for _ in range(2))
     kept, watermark, newest = dict[str, list[dict[str, Any]]](), None, 0
     timed = rt.query.graph.timed
-    query = rt._engine.query  # type: ignore[attr-defined]
+    query = rt._pipeline.query  # type: ignore[attr-defined]
     for given_rows in steps(data.draw, names, data.draw(st.sampled_from((1, 2, 4)))):
         arrivals = []
         for name, row in given_rows:
@@ -152,8 +151,8 @@ def test_loading_the_rows_that_matter_continues_exactly(
 
 def move(rt: eddy.Runtime, draw: st.DrawFn) -> None:
     """Change the plan of one inner join to another one, if it has one."""
-    join = draw(st.sampled_from(sorted(rt._engine.joins)))
-    graph = rt._engine.joins[join].query.graph
+    join = draw(st.sampled_from(sorted(rt._pipeline.joins)))
+    graph = rt._pipeline.joins[join].query.graph
     order = draw(st.permutations(range(graph.n_streams)))
     rt.transition(left_deep(connected_order(order, graph.class_bits)).text(graph.names))
 
@@ -287,7 +286,7 @@ def test_a_forged_ledger_is_refused() -> None:
     rt = eddy.Runtime(query, ids_only=True)
     rows = [{"a": k, "b": 0, "t": 0, "v": 0, "p": ""} for k in range(3)]
     rt.push(dict.fromkeys("RST", rows), order=[0, 1, 2] * 3)
-    header, sections = unpack(rt.snapshot(), KIND)
+    header, sections = unpack(rt.snapshot())
     refused = 0
     for name in ("ledger 0 entries", "ledger 0 options"):
         numbers = np.frombuffer(sections[name], np.int64)
@@ -297,7 +296,7 @@ def test_a_forged_ledger_is_refused() -> None:
                     continue
                 forged = numbers.copy()
                 forged[at] = value
-                data = pack(header, {**sections, name: memoryview(forged).cast("B")}, KIND)
+                data = pack(header, {**sections, name: memoryview(forged).cast("B")})
                 try:
                     other = eddy.Runtime.restore(data, query)
                 except eddy.SnapshotError:

@@ -49,7 +49,7 @@ def test_every_format_shows_the_figures_of_metrics(strategy: str) -> None:
     runtime = eddy.Runtime(make_query(CHAIN, eddy.Rows(40)), A, strategy=strategy, policy="fixed", decide_every=50)
     for seed in range(3):
         push(runtime, seed, 60)
-    if runtime._engine.strategy.changes:
+    if runtime._pipeline.join.strategy.changes:
         runtime.transition(B)
     push(runtime, 4, 60)
     counts, found = runtime.metrics(), json.loads(runtime.explain("json"))

@@ -165,7 +165,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
     @rule(more=st.sampled_from([None, 0, 0, 100, 2_000, 20_000]))
     def move_the_bound(self, more: int | None) -> None:
         """Set no room, some room, or unlimited room: requests are then refused somewhere within a push."""
-        used = self.runtime._engine.bound.base() + self.runtime._engine.strategy.nbytes
+        used = self.runtime._pipeline.join.bound.base() + self.runtime._pipeline.join.strategy.nbytes
         self.runtime.max_bytes = None if more is None else used + more
         self.bounded |= more is not None
 

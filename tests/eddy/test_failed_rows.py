@@ -564,7 +564,7 @@ def test_max_bytes_bounds_failed_rows() -> None:
     free = Runtime(query)
     for first in range(0, 4000, 500):
         pushed(free, bad_push(first, 500))
-    most = free.nbytes - free._engine.failed.rows.nbytes // 2
+    most = free.nbytes - free._pipeline.failed.rows.nbytes // 2
     runtime = Runtime(query, max_bytes=most)
     for first in range(0, 4000, 500):
         pushed(runtime, bad_push(first, 500))

@@ -22,12 +22,9 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy import runtime as runtime_module
 from eddy.fuzz.hunt import time_limit
 from eddy.fuzz.oracle import Oracle
-from eddy.join_engine import JoinEngine
-from eddy.push import push as push_module
-from eddy.push import transaction
+from eddy.pipeline.pipeline import Pipeline
 from jisc.strategies import STRATEGIES
 from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes, feed
 from tests.eddy.test_failed_push import fragile
@@ -234,7 +231,9 @@ def test_an_exception_at_each_line(strategy: str) -> None:
             play.plan_ahead()
             if strategy == "eddy":
                 # Sometimes there is room for windows but not for states, which are then dropped one by one.
-                play.runtime.max_bytes = play.runtime._engine.bound.base() + play.random.choice([3_000, 5_000, 100_000])
+                play.runtime.max_bytes = play.runtime._pipeline.join.bound.base() + play.random.choice(
+                    [3_000, 5_000, 100_000]
+                )
             quiet = quiet + 1 if play.push(lambda push: traced(push, seen)) == 1 else 0
     assert len(seen) > (200 if seen.past else 300)
 
@@ -242,20 +241,19 @@ def test_an_exception_at_each_line(strategy: str) -> None:
 @pytest.mark.parametrize("strategy", ["eddy", "moving-state", "parallel-track"])
 def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play, seen, again = Play(5, strategy=strategy, output="changelog", renumber_at=40), Seen(), Seen()
-    recover = transaction.recover
+    recover = Pipeline.recover
 
-    def interrupted(engine: JoinEngine) -> None:
+    def interrupted(self: Pipeline) -> None:
         before = sys.gettrace()
         sys.settrace(Tracer(again))
         try:
-            recover(engine)
+            recover(self)
         finally:
             sys.settrace(before)
 
     def attempt(push: Callable[[], pa.Table]) -> pa.Table | None:
         with monkeypatch.context() as patch:
-            patch.setattr(runtime_module, "recover", interrupted)
-            patch.setattr(push_module, "recover", interrupted)
+            patch.setattr(Pipeline, "recover", interrupted)
             found = traced(push, seen)
             # The next call continues the recovery, and may be interrupted as well.
             for _ in range(2):

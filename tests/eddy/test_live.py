@@ -125,10 +125,10 @@ def test_a_long_history_is_kept_and_is_not_written_each_time(path: Path) -> None
         for runtime in (whole, kept):
             runtime.push(long_rows(10 * step, 10), watermark=10 * step)
         kept = life.again(long_query())
-        sizes.append(len(kept._engine.strategy.history._newer))
+        sizes.append(len(kept._pipeline.join.strategy.history._newer))
         # Called after each load: it does not read the saved chapters.
         assert (kept.changes, kept.reason) == (whole.changes, whole.reason)
-        assert len(kept._engine.strategy.history._newer) == sizes[-1]
+        assert len(kept._pipeline.join.strategy.history._newer) == sizes[-1]
         if step == 50:
             assert looks(kept) == looks(whole)
     # The changes that are still needed, of the last 16 pushes, and less than a chapter of others.

@@ -56,7 +56,7 @@ def test_kernels_take_mapped_memory_as_they_take_any(path: Path) -> None:
     for step in range(2, 5):
         runtime = life.again(query)
         runtime.push(long_rows(40 * step), watermark=40 * step)
-        for array in runtime._engine.modules.arena:
+        for array in runtime._pipeline.join.modules.arena:
             assert array.flags.writeable
             assert array.flags.c_contiguous
             assert array.flags.aligned

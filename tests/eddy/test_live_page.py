@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.push.turn import Turn
+from eddy.pipeline.turn import Turn
 from eddy.show.exposition import exposition
 from eddy.show.pages import Record, document, page
 from eddy.show.server import CONNECTIONS, Server

@@ -217,13 +217,13 @@ def test_a_policy_of_a_user_is_handed_in_and_resumes_if_it_can(path: Path) -> No
 
 def test_what_a_policy_has_learnt_is_json(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     runtime = Runtime(long_query(), policy=Remembering())
-    runtime._engine.router.policy.learnt = lambda: {"asked": Remembering}  # type: ignore[attr-defined]
+    runtime._pipeline.join.router.policy.learnt = lambda: {"asked": Remembering}  # type: ignore[attr-defined]
     with EngineFile(path, KEY) as live, pytest.raises(InputError, match=r"policy 'recording'.*learnt\(\).*not JSON"):
         live.save(runtime, b"token")
     assert not loads(path, query=long_query())
     # The runtime can still be used.
     assert runtime.push(long_rows(0), watermark=0).num_rows
-    runtime._engine.router.policy.learnt = lambda: [1]  # type: ignore[attr-defined]
+    runtime._pipeline.join.router.policy.learnt = lambda: [1]  # type: ignore[attr-defined]
     with EngineFile(path, KEY) as live:
         live.save(runtime, b"token")
         assert live.load(b"token", long_query(), Remembering()) is None

@@ -50,7 +50,7 @@ def test_an_interrupted_load_leaks_nothing(exported: int, monkeypatch: pytest.Mo
         batches[exported] = Stopping()
     with monkeypatch.context() as patch:
         patch.setattr(loader, "copy_batches", stop)
-        engine = runtime._engine
+        engine = runtime._pipeline
         engine.modules.begin([1, 1])
         known = engine.loader._known
         assert known is not None
@@ -79,4 +79,4 @@ def test_columns_with_nulls_are_loaded_one_by_one_and_the_others_at_once() -> No
         {"R.v": 3.0, "S.v": 3.0},
         {"R.v": 1.5, "S.v": 1.5},
     ]
-    runtime._engine.check()
+    runtime._pipeline.check()

@@ -188,8 +188,8 @@ def test_results_are_the_same_with_and_without_marks(
 
 def test_marks_that_do_not_pay_are_cleared_and_learning_rests() -> None:
     runtime = dangling()
-    attrs = runtime._engine.modules.attrs
-    x = runtime._engine.modules.attribute_rows[2, 1]
+    attrs = runtime._pipeline.join.modules.attrs
+    x = runtime._pipeline.join.modules.attribute_rows[2, 1]
     attrs[x, A_LOST] = TRIAL + 1
     push(runtime, "R", (2,))
     # That of S rested on that of T.
@@ -207,7 +207,7 @@ def test_marks_that_do_not_pay_are_cleared_and_learning_rests() -> None:
 def test_learning_goes_on_where_the_marks_of_other_attributes_rest_on_marks() -> None:
     """The marks of an attribute may have few hits, and still be needed for the others that save most."""
     runtime = dangling()
-    attrs, rows = runtime._engine.modules.attrs, runtime._engine.modules.attribute_rows
+    attrs, rows = runtime._pipeline.join.modules.attrs, runtime._pipeline.join.modules.attribute_rows
     x, y = rows[1, 0], rows[2, 1]
     # The mark of S rests on that of T, and that of T on the emptiness of U. Its worth is unknown yet.
     assert attrs[[x, y], A_SUPPORT].tolist() == [0, EXAMINED * SERVED * SAVED]
@@ -239,7 +239,7 @@ def test_learning_goes_on_in_a_snowflake_that_few_of_its_marks_serve_directly() 
 def test_matches_in_vain_shorten_a_rest() -> None:
     """An attribute that sleeps keeps those from learning whose marks would rest on its own."""
     runtime = Runtime(query(CHAIN), "((R S) T) U", policy="fixed")
-    attrs, rows = runtime._engine.modules.attrs, runtime._engine.modules.attribute_rows
+    attrs, rows = runtime._pipeline.join.modules.attrs, runtime._pipeline.join.modules.attribute_rows
     x, y = rows[1, 0], rows[2, 1]
     push(runtime, "S", *[(1, 1)] * LONGEST)
     attrs[[x, y], A_REST] = PAUSE, 2
@@ -254,7 +254,7 @@ def test_matches_in_vain_shorten_a_rest() -> None:
 def test_a_list_too_long_to_be_marked_does_not_count_for_what_a_mark_is_worth() -> None:
     """Else a hot key with results makes all marks of its column look worth their cost, and learning never rests."""
     runtime = Runtime(query(CHAIN), "((R S) T) U", policy="fixed")
-    modules = runtime._engine.modules
+    modules = runtime._pipeline.join.modules
     x = modules.attribute_rows[1, 0]
     push(runtime, "U", (0,))
     push(runtime, "T", (0, 0), (1, 1))
@@ -271,7 +271,7 @@ def test_marks_are_cleared_if_the_memory_to_follow_them_does_not_suffice() -> No
     for k in range(2, 4):
         push(runtime, "S", (k, 1))
         push(runtime, "R", (k,))
-    modules = runtime._engine.modules
+    modules = runtime._pipeline.join.modules
     assert marks(runtime) == 4
     clear_outwards(modules.arena, np.zeros(2, np.int32), modules.attribute_rows[3, 2], 0)
     assert marks(runtime) == 4
@@ -287,4 +287,4 @@ def test_learning_rests_where_nothing_dangles() -> None:
         for batches, order in random_pushes({**columns, "D": "c"}, dict.fromkeys("abc", 2000), 5000, seed):
             runtime.push(batches, order)
     runtime.check()
-    assert runtime._engine.modules.attrs[:, A_REST].any()
+    assert runtime._pipeline.join.modules.attrs[:, A_REST].any()

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from eddy.push.turn import Turn
+from eddy.pipeline.turn import Turn
 from eddy.routing.policies import Decision, View
 
 SCHEMA = pa.schema([("k", pa.int64())])

@@ -55,12 +55,12 @@ class World:
         names = [stream.name for stream in self.query.streams]
         order = np.concatenate([[names.index(name)] * len(one) for name, one in made.items()])
         self.runtime.push(made, order=self.rng.permutation(order))
-        self.runtime._engine.router.look()
+        self.runtime._pipeline.join.router.look()
         return self
 
     @property
     def view(self) -> View:
-        return self.runtime._engine.router.view_now()
+        return self.runtime._pipeline.join.router.view_now()
 
     def draw(self, keys: int, rows: int) -> np.ndarray:
         return self.rng.integers(0, keys, rows)

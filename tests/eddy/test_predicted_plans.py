@@ -37,7 +37,7 @@ def test_it_orders_plans_as_trials_on_live_rows_do() -> None:
     columns = {name: own for name, own in STAR.items() if name not in "XYZ"}
     runtime = filled(columns)
     table = runtime.query.plans(runtime.stats(), 10_000)
-    view = runtime._engine.router.view_now()
+    view = runtime._pipeline.join.router.view_now()
     tried = np.array([view.cost(plan) for plan in table["plan"].to_pylist()])
     told = table["ns"].to_numpy()
     assert table.num_rows > 5

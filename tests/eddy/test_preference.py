@@ -65,7 +65,7 @@ def test_a_stream_without_a_preference_is_probed_by_the_class_bound_first() -> N
 
 
 def test_another_process_goes_on_with_the_preference() -> None:
-    strategy = eddy.Runtime(make_query(CYCLE, eddy.Rows(10)))._engine.strategy
+    strategy = eddy.Runtime(make_query(CYCLE, eddy.Rows(10)))._pipeline.join.strategy
     own = [list(classes) for classes in cycle().attributes]
     for kept in (None, [[], own[1][::-1], [], []], own):
         strategy.load_parts(Parts({**strategy.to_parts(), "prefer": kept}, Held(), "a strategy"))
@@ -76,6 +76,6 @@ def test_another_process_goes_on_with_the_preference() -> None:
     "kept", [[], [[]] * 3, [[]] * 5, [[], [1], [], []], [[], [1, 3], [], []], [1, 2, 3, 4], "abcd"]
 )
 def test_a_preference_that_does_not_fit_is_refused(kept: object) -> None:
-    strategy = eddy.Runtime(make_query(CYCLE, eddy.Rows(10)))._engine.strategy
+    strategy = eddy.Runtime(make_query(CYCLE, eddy.Rows(10)))._pipeline.join.strategy
     with pytest.raises(StateError, match="prefer"):
         strategy.load_parts(Parts({**strategy.to_parts(), "prefer": kept}, Held(), "a strategy"))

@@ -45,7 +45,7 @@ def test_history_tells_of_states_dropped_for_room(query: eddy.Query) -> None:
     for seed in range(6):
         push(free, seed, 50)
     states = sum(one.nbytes for one in free.stairs)
-    base = free._engine.bound.base()
+    base = free._pipeline.join.bound.base()
     bounded = eddy.Runtime(
         query, A, policy="fixed", store=["R S", "R S T"], max_bytes=base + states // 2, count_only=True
     )
@@ -81,7 +81,7 @@ def test_explain_says_why_the_plan_stands() -> None:
     lines = text.splitlines()
     assert lines[0] == f"plan {runtime.plan}"
     (policy,) = [line for line in lines if line.startswith("policy ")]
-    assert f"{runtime._engine.router.pace.decisions} decisions" in policy
+    assert f"{runtime._pipeline.join.router.pace.decisions} decisions" in policy
     assert f"{runtime.history().num_rows} changes" in policy
     assert any(line.startswith("present ") for line in lines)
     assert "predicted" in text
@@ -110,7 +110,7 @@ def test_every_strategy_explains_itself(query: eddy.Query, strategy: str) -> Non
     runtime = eddy.Runtime(query, strategy=strategy, decide_every=50, max_bytes=1 << 24)
     assert "policy" in runtime.explain()
     push(runtime, 1, 60)
-    if runtime._engine.strategy.changes:
+    if runtime._pipeline.join.strategy.changes:
         runtime.transition(B)
         assert "last change at arrival 240: asked for" in runtime.explain()
     push(runtime, 2, 60)

@@ -40,7 +40,7 @@ def test_decisions_are_as_far_apart_as_asked_whatever_the_pushes(query: eddy.Que
     total = 4 * rows * (200 // rows)
     # A decision that is due at the end of a push is taken at the beginning of the next.
     assert policy.asked == list(range(100, total, 100))
-    assert runtime._engine.router.pace.decisions == len(policy.asked)
+    assert runtime._pipeline.join.router.pace.decisions == len(policy.asked)
 
 
 def by_fanout(view: View, n: int) -> Decision:
@@ -82,7 +82,7 @@ def test_engines_of_equal_queries_compile_the_routes_of_a_plan_once(monkeypatch:
     for size in (40, 40, 50):
         runtime = eddy.Runtime(make_query(LONG, eddy.Rows(size)), policy="cost", decide_every=50, count_only=True)
         push(runtime, 0, 100)
-        assert runtime._engine.router.pace.decisions
+        assert runtime._pipeline.join.router.pace.decisions
         ever.append(len(compiled))
     assert 0 < ever[1] == ever[2] < ever[3]
 
@@ -149,10 +149,10 @@ def test_a_decision_may_take_longer_where_there_are_more_streams(streams: int, m
     runtime = eddy.Runtime(query, policy=watch, count_only=True)
     for seed in range(20):
         push(runtime, seed, 2_000 // streams)
-        runtime._engine.router.note(1, 1.0)  # as if pushes took long, so that a look is due
+        runtime._pipeline.join.router.note(1, 1.0)  # as if pushes took long, so that a look is due
     assert watch.asked
     # By this clock every decision takes seconds; the bound on the counted time sets their distance.
-    assert runtime._engine.router.pace.last == pytest.approx(pace.DECIDING * max(1, streams / pace.STREAMS))
+    assert runtime._pipeline.join.router.pace.last == pytest.approx(pace.DECIDING * max(1, streams / pace.STREAMS))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -160,10 +160,10 @@ def test_fixed_decides_nothing(query: eddy.Query, strategy: str) -> None:
     runtime = eddy.Runtime(query, policy="fixed", strategy=strategy, decide_every=50, count_only=True)
     for seed in range(3):
         push(runtime, seed, 60)
-    assert runtime._engine.router.pace.decisions == 0
+    assert runtime._pipeline.join.router.pace.decisions == 0
     assert runtime.history().num_rows == 0
     # Samples are taken nevertheless, for `stats` and `explain`. A push is not split for them.
-    assert runtime._engine.router.pace.samples == 2
+    assert runtime._pipeline.join.router.pace.samples == 2
     assert runtime.policy == "fixed"
 
 
@@ -328,11 +328,15 @@ def test_a_restored_runtime_decides_on(query: eddy.Query) -> None:
     runtime = eddy.Runtime(query, policy="lottery", decide_every=50, max_bytes=1 << 24, count_only=True)
     push(runtime, 1, 60)
     again = eddy.Runtime.restore(runtime.snapshot(), query)
-    assert (again.policy, again._engine.router.pace.every, again._engine.bound.max_bytes) == ("lottery", 50, 1 << 24)
+    assert (again.policy, again._pipeline.join.router.pace.every, again._pipeline.join.bound.max_bytes) == (
+        "lottery",
+        50,
+        1 << 24,
+    )
     assert again.history().num_rows == 0
     for seed in range(4):
         assert push(again, seed, 50) == push(runtime, seed, 50)
-    assert again._engine.router.pace.decisions > 0
+    assert again._pipeline.join.router.pace.decisions > 0
 
 
 def test_a_policy_of_ones_own_is_given_again_at_a_restore(query: eddy.Query) -> None:

@@ -134,7 +134,7 @@ def test_late_rows_take_what_max_bytes_leaves_and_refuse_no_push(caplog: pytest.
                 found.append(runtime.push(batches, order))
             except eddy.CapacityError:
                 refused[n] += 1
-            used = runtime._engine.bound.used + runtime.metrics()["late_bytes"]
+            used = runtime._pipeline.join.bound.used + runtime.metrics()["late_bytes"]
             assert used <= most, k
         assert len(found) in (0, 2)
         kept = max(kept, runtimes[0].metrics()["late_bytes"])
@@ -159,14 +159,14 @@ def test_states_stored_at_a_change_of_plan_make_late_rows_go() -> None:
     free = filled(None)
     stored = filled(None)
     stored.transition("(R S) T", store=["R S"])
-    states = stored._engine.bound.used - free._engine.bound.used
+    states = stored._pipeline.join.bound.used - free._pipeline.join.bound.used
     assert states > 1000
-    most = free._engine.bound.used + free.metrics()["late_bytes"] + states // 2
+    most = free._pipeline.join.bound.used + free.metrics()["late_bytes"] + states // 2
     runtime = filled(most)
     assert runtime.metrics()["late_dropped"] == 0
     runtime.transition("(R S) T", store=["R S"])
     assert runtime.metrics()["late_dropped"] > 0
-    assert runtime._engine.bound.used + runtime.metrics()["late_bytes"] <= most
+    assert runtime._pipeline.join.bound.used + runtime.metrics()["late_bytes"] <= most
 
 
 # --- functions -------------------------------------------------------------------------------------------------------

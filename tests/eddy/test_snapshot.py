@@ -245,7 +245,7 @@ def test_a_restored_runtime_does_not_keep_the_snapshot() -> None:
 
 def test_no_snapshot_in_the_middle_of_a_push() -> None:
     runtime = Runtime(make_query())
-    runtime._engine.modules.begin([0, 0])
+    runtime._pipeline.join.modules.begin([0, 0])
     with pytest.raises(SnapshotError, match="between two pushes"):
         runtime.snapshot()
 

@@ -163,7 +163,9 @@ def test_looking_changes_nothing() -> None:
         assert looked.stats() == before
     columns = ["position", "reason", "old", "new"]
     assert looked.history().select(columns) == left_alone.history().select(columns)
-    assert looked._engine.router.samples.picked.tolist() == left_alone._engine.router.samples.picked.tolist()
+    assert (
+        looked._pipeline.join.router.samples.picked.tolist() == left_alone._pipeline.join.router.samples.picked.tolist()
+    )
 
 
 def test_without_statistics_there_are_counts_only() -> None:

@@ -208,7 +208,7 @@ class PlansInMotion(RuleBasedStateMachine):
         """Return whether windows, keys and payload alone leave no room for the rows of a push."""
         counts = [sum(at == i for at, _ in one.arrivals) for i in range(len(self.case.streams))]
         try:
-            self.runtime._engine.bound.room(counts)
+            self.runtime._pipeline.join.bound.room(counts)
         except eddy.CapacityError:
             return True
         return False
@@ -312,7 +312,7 @@ class PlansInMotion(RuleBasedStateMachine):
         assert self.policy == policy or policy is None
         assert plan is not None or self.runtime.plan == was.plan
         if plan is None and strategy in (None, was.strategy):
-            assert self.runtime._engine.present_options()["store"] == was._engine.present_options()["store"]
+            assert self.runtime._pipeline.present_options()["store"] == was._pipeline.present_options()["store"]
         self.plan = self.runtime.plan
         if plan is not None:
             self.scheduled = [s for s in self.scheduled if s[0] > self.position]

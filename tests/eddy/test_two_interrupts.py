@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.branches.runtime import BranchedRuntime
 from tests.eddy.test_interrupts import Interrupted, lines_of
 
 NEVER = 10**9
@@ -57,7 +56,7 @@ def interrupted(call: Callable[[], object], first: int, second: int, monkeypatch
     """
     tracer = Counter(first)
     with monkeypatch.context() as patch:
-        for kind in (eddy.Runtime, BranchedRuntime, eddy.Engine):
+        for kind in (eddy.Runtime, eddy.Engine):
             settle = kind._settle
 
             def again(self: Any, settle: Callable[[Any], None] = settle) -> None:

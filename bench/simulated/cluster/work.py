@@ -67,7 +67,7 @@ class Costs:
 
 def counters(runtime: Runtime) -> Work:
     """Return the probes, matches and entries of an engine since its start. O(hops)."""
-    strategy = runtime._engine.strategy
+    strategy = runtime._pipeline.join.strategy
     hops = strategy.routes.hops
     probes = int(hops[:, H_PROBES].sum() + strategy.past[:, 0].sum())
     matches = int(hops[:, H_MATCHES].sum() + strategy.past[:, 1].sum())

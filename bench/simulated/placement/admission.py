@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from eddy.ingest.clock import clock_of
 from eddy.ingest.gate import Gate
-from eddy.join_engine import clock_of
 from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints, Tuples
 from eddy.query.places import check_counts_late, check_failed_plainly, check_joined_rows

@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 from eddy.filters.conditions import Predicate
 from eddy.ingest.keys import unified_column
 from eddy.placement.shares import Shares, choose
-from eddy.query.branches import BranchedQuery
 from eddy.query.event_time import unified_time
 from eddy.query.query import Query
 from eddy.query.windows import Range, Rows, Unbounded
@@ -194,5 +193,5 @@ def make_job(
         sequence=sequence,
         sequence_type=sequence_type,
         breaks_ties=bool(counted),
-        keeps_null_keys=bool(counted) or isinstance(query, BranchedQuery),
+        keeps_null_keys=bool(counted) or bool(query.branches),
     )

@@ -38,7 +38,7 @@ def narrowed(
     written them.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
-    joins = tuple(query.joins.values()) if isinstance(query, BranchedQuery) else (query,)
+    joins = tuple(query.inner_joins().values())
     for one in (one for join in joins for one in join.classes):
         for name, components in one.columns.items():
             needed[name].update(column for component in components for column in given_columns(component))

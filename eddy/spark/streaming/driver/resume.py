@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from eddy.branches.options import plans_in
-from eddy.query.branches import BranchedQuery
+from eddy.pipeline.by_join import plans_in
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.groups.sink import GROUPS_BEGIN
 from eddy.spark.hops.saved import SavedPlacement, restored
@@ -79,7 +78,7 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
 
     @cache
     def check_plan(plan: str) -> None:
-        if isinstance(job.query, BranchedQuery):
+        if job.query.branches:
             plans_in(job.query, plan)
         else:
             check_connected(parse(plan, graph.names), graph)

@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from eddy.branches.options import plans_in
-from eddy.query.branches import BranchedQuery
+from eddy.pipeline.by_join import plans_in
 from eddy.query.query import Query
 from eddy.show.description import JoinPlan
 from eddy.show.graph_svg import graph_svg
@@ -129,13 +128,11 @@ def _plans(query: Query, groups: list[dict[str, Any]]) -> Iterator[Drawn]:
 def _joins(query: Query, plan: str | None) -> list[JoinPlan]:
     """Return the inner joins of a query with the plans in a text; none if they are plans of other joins (a hub)."""
     try:
-        if isinstance(query, BranchedQuery):
-            texts = plans_in(query, plan)
-            return [
-                planned(join, None if path not in texts else read_plan(texts[path], join.graph))
-                for path, join in query.joins.items()
-            ]
-        return [planned(query, None if plan is None else read_plan(plan, query.graph))]
+        texts = plans_in(query, plan)
+        return [
+            planned(join, None if path not in texts else read_plan(texts[path], join.graph))
+            for path, join in query.inner_joins().items()
+        ]
     except PlanError:
         return []
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.queries.sources import Sources, window_of
-from eddy.query.branches import BranchedQuery
 from eddy.query.places import check_failed_plainly
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -87,7 +86,7 @@ class HubStreams:
                 f"query {name!r}: a hub runs queries without aggregates; aggregate its results with Spark, or use"
                 " eddy.spark.join"
             )
-        if isinstance(query, BranchedQuery):
+        if query.branches:
             raise QueryError(
                 f"query {name!r}: a hub runs queries without branches; run it as a streaming join of its own"
                 " (eddy.spark.join)"

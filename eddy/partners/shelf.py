@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from eddy.branches.rows import Int64s
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.loader import Loader, sources_of
+from eddy.partners.rows import Int64s
 from eddy.query.branches import BranchedQuery
 from stairs.descriptors import J_FIELDS, J_FIRST
 from stairs.kernels.rows import to_sequence_numbers

@@ -1,19 +1,35 @@
-"""The walk of a push: the kernel takes the arrivals in, and transitions that are due happen between two of them."""
+"""A push in a join: the kernel takes the arrivals in, and transitions that are due happen between two of them."""
 
 from __future__ import annotations
 
 from time import thread_time
 
 from eddy.ingest.arrivals import Arrivals
-from eddy.join_engine import JoinEngine
-from eddy.push.rings import fit_payload
+from eddy.join.join import Join
+from eddy.join.payload_room import fit_payload
+from eddy.results.ordered import put_in_order
+from eddy.results.results import PushResults
 from eddy.routing.change import ASKED_FOR, change_plan, follow_router
 from stairs.descriptors import LOADING, M_MODE
 
 
-def open_push(engine: JoinEngine, arrivals: Arrivals) -> None:
+def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResults]:
+    """Take the arrivals in; return the number of scheduled transitions that happened, and the results.
+
+    only_kept   see `eddy.routing.change.change_plan`
+
+    Raises CapacityError if memory is short; then the join must be rolled back.
+    """
+    changes = walk(join, arrivals, only_kept)
+    join.modules.allowance.ask(0, "what was pushed")
+    if join.options.ordered:
+        put_in_order(join.modules, arrivals.order)
+    return changes, join.output.make(join.walked)
+
+
+def open_push(join: Join, arrivals: Arrivals) -> None:
     """Open a push of these arrivals, and write their rows where the kernel reads them."""
-    modules, payload = engine.modules, engine.payload
+    modules, payload = join.modules, join.payload
     payload.begin()
     modules.begin(arrivals.rows)
     if arrivals.reading is not None:
@@ -21,29 +37,29 @@ def open_push(engine: JoinEngine, arrivals: Arrivals) -> None:
     if not len(arrivals.order):
         return
     fit_payload(modules, payload)
-    engine.loader.load(arrivals)
+    join.loader.load(arrivals)
 
 
-def walk(engine: JoinEngine, arrivals: Arrivals, only_kept: bool, probing: bool = True) -> int:
+def walk(join: Join, arrivals: Arrivals, only_kept: bool, probing: bool = True) -> int:
     """Take the arrivals in, and return the number of scheduled transitions that happened.
 
-    `engine.found` has the combinations that were found.
+    `Join.walked` has the combinations that were found.
 
     only_kept   see `eddy.routing.change.change_plan`
     probing     False = arrivals are inserted without a probe, and the router learns nothing
     """
-    modules, strategy, router = engine.modules, engine.strategy, engine.router
-    open_push(engine, arrivals)
-    counted, order, end = engine.output.counted, arrivals.order, len(arrivals.order)
+    modules, strategy, router = join.modules, join.strategy, join.router
+    open_push(join, arrivals)
+    counted, order, end = join.output.counted, arrivals.order, len(arrivals.order)
     if not end:
         reading = arrivals.reading
         if reading is not None and reading.after > reading.before:
             # A watermark alone may end results.
             modules.run(strategy.routes, order, counted, strategy.entries)
         return 0
-    first, due = engine.position, ()
-    if engine.schedule:
-        due = engine.schedule[: engine.schedule.bisect_key_right(first + end)]
+    first, due = join.position, ()
+    if join.schedule:
+        due = join.schedule[: join.schedule.bisect_key_right(first + end)]
     done = changed = 0
     while done < end or changed < len(due):
         left = router.stretch(end - done) if probing else end - done
@@ -57,10 +73,10 @@ def walk(engine: JoinEngine, arrivals: Arrivals, only_kept: bool, probing: bool 
                 router.note(stop - done, None if began is None else thread_time() - began)
             done = stop
         while changed < len(due) and due[changed].at - first == done:
-            change_plan(engine, due[changed].tree, due[changed].store, ASKED_FOR, only_kept)
+            change_plan(join, due[changed].tree, due[changed].store, ASKED_FOR, only_kept)
             router.plan_changed()
             changed += 1
         if done < end and router.due and probing:
-            follow_router(engine, only_kept)
+            follow_router(join, only_kept)
     modules.figures[M_MODE] = strategy.mode
     return changed

@@ -4,39 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eddy.join_engine import JoinEngine
-from eddy.push.transaction import begin
+from eddy.join.join import Join
 from eddy.routing.change import NO_ROOM
 from stairs.errors import CapacityError
 
 
-def make_room(engine: JoinEngine, rows: Sequence[int]) -> None:
+def make_room(join: Join, rows: Sequence[int]) -> None:
     """Drop states until the others fit next to a push of rows[i] rows of stream i. Raises CapacityError."""
-    strategy = engine.strategy
-    engine.router.room = room = engine.bound.room(rows)
-    if engine.bound.max_bytes is None:
+    strategy = join.strategy
+    join.router.room = room = join.bound.room(rows)
+    if join.bound.max_bytes is None:
         return
-    if strategy.nbytes > room and engine.modules.bands.drop():
-        engine.router.room = room = engine.bound.room(rows)
+    if strategy.nbytes > room and join.modules.bands.drop():
+        join.router.room = room = join.bound.room(rows)
     while strategy.nbytes > room:
-        if not drop_state(engine):
+        if not drop_state(join):
             raise CapacityError(
                 f"the states of strategy {strategy.name!r} take {strategy.nbytes:,} bytes, but {room:,.0f} are left for"
                 " them: narrow the windows, raise max_bytes, or use strategy 'eddy', which can run without states"
             )
 
 
-def drop_state(engine: JoinEngine) -> bool:
+def drop_state(join: Join) -> bool:
     """Drop the stored state with the least benefit; return False if no stored state can be dropped.
 
     A push that fails afterwards does not bring the state back.
     """
-    strategy = engine.strategy
+    strategy = join.strategy
     if not strategy.stored:
         return False
-    begin(engine)
-    least = engine.router.least_worth()
+    join.begin()
+    least = join.router.least_worth()
     strategy.change(strategy.tree, NO_ROOM, strategy.stored - {least})
-    engine.router.plan_changed()
-    begin(engine)
+    join.router.plan_changed()
+    join.begin()
     return True

@@ -8,12 +8,12 @@ from copy import deepcopy
 from typing import Any
 
 from eddy.query.branch_nodes import Path
-from eddy.query.branches import BranchedQuery
+from eddy.query.query import Query
 from jisc.plan.tree import names_in, read_plan
 from stairs.errors import InputError, PlanError
 
 
-def plans_in(query: BranchedQuery, text: Any) -> dict[Path, str]:
+def plans_in(query: Query, text: Any) -> dict[Path, str]:
     """Return the plans in a text by the streams of their join. Raises PlanError for one that is of no join."""
     plans: dict[Path, str] = {}
     if text is not None and not isinstance(text, str):
@@ -29,16 +29,17 @@ def plans_in(query: BranchedQuery, text: Any) -> dict[Path, str]:
     return plans
 
 
-def stores_in(query: BranchedQuery, store: Any) -> dict[Path, list[str] | None]:
+def stores_in(query: Query, store: Any) -> dict[Path, list[str] | None]:
     """Return the states to store by their join: the smallest one that has their streams. Raises PlanError."""
+    joins = query.inner_joins()
     if store is None:
-        return dict.fromkeys(query.joins)
+        return dict.fromkeys(joins)
     if isinstance(store, str) or not isinstance(store, Iterable):
         raise PlanError(f"store is a list of states such as ['R S'], not {store!r}")
-    found: dict[Path, list[str] | None] = {path: [] for path in query.joins}
+    found: dict[Path, list[str] | None] = {path: [] for path in joins}
     for text in store:
         wanted = set(names_in(str(text)))
-        paths = [path for path in query.joins if wanted < {query.graph.names[i] for i in path}]
+        paths = [path for path in joins if wanted < {query.graph.names[i] for i in path}]
         if not paths:
             raise PlanError(f"store: {text!r} is a state of no join in this query: each has some of the streams of one")
         own = found[min(paths, key=len)]
@@ -47,8 +48,10 @@ def stores_in(query: BranchedQuery, store: Any) -> dict[Path, list[str] | None]:
     return found
 
 
-def policy_copy(policy: Any) -> Any:
-    """Return a policy for one inner join: each has its own. Raises InputError for one that cannot be copied."""
+def own_policy(query: Query, policy: Any) -> Any:
+    """Return a policy for one inner join: each of several has its own. Raises InputError for one that has no copy."""
+    if not query.branches:
+        return policy
     try:
         return deepcopy(policy)
     except TypeError as problem:
@@ -57,10 +60,10 @@ def policy_copy(policy: Any) -> Any:
         ) from problem
 
 
-def join_of(query: BranchedQuery, plan: str) -> Path:
+def join_of(query: Query, plan: str) -> Path:
     """Return the path whose inner join a plan is of. Raises PlanError."""
-    problems = []
-    for path, join in query.joins.items():
+    problems, joins = [], query.inner_joins()
+    for path, join in joins.items():
         try:
             read_plan(plan, join.graph)
         except PlanError as problem:
@@ -69,7 +72,7 @@ def join_of(query: BranchedQuery, plan: str) -> Path:
             return path
     if len(problems) == 1:
         raise problems[0]
-    known = "; ".join(" ".join(query.graph.names[i] for i in one) for one in query.joins)
+    known = "; ".join(" ".join(query.graph.names[i] for i in one) for one in joins)
     raise PlanError(
         f"{plan!r} is a plan of none of the joins of this query. It has one join for its core and one for each branch;"
         f" their streams are {known}"

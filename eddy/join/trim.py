@@ -6,27 +6,26 @@ them again at once, so their states stay.
 
 from __future__ import annotations
 
-from eddy.join_engine import JoinEngine
-from eddy.push.transaction import begin, roll_back
+from eddy.join.join import Join
 
 
-def spare_bytes(engine: JoinEngine) -> int:
+def spare_bytes(join: Join) -> int:
     """Return the bytes that `trim` gives back at most. O(states)."""
-    modules, strategy = engine.modules, engine.strategy
+    modules, strategy = join.modules, join.strategy
     states = 0 if strategy.eager else strategy.nbytes
-    rings = 0 if engine.rings is None else engine.rings.nbytes
+    rings = 0 if join.rings is None else join.rings.nbytes
     return modules.scratch.nbytes + modules.bands.nbytes + states + rings
 
 
-def trim(engine: JoinEngine) -> None:
-    """Give back what the engine can make again, between two pushes. O(states)."""
-    modules, strategy = engine.modules, engine.strategy
-    if engine.rings is not None:
-        engine.rings.release()
+def trim(join: Join) -> None:
+    """Give back what the join can make again, between two pushes. O(states)."""
+    modules, strategy = join.modules, join.strategy
+    if join.rings is not None:
+        join.rings.release()
     if strategy.stairs and not strategy.eager:
         # A push without arrivals that is taken back: states return empty, and complete on the next probe of each key.
-        begin(engine)
-        roll_back(engine)
+        join.begin()
+        join.roll_back()
     for b in range(len(modules.bands.table)):
         modules.bands.release(b)
     modules.release_scratch()

@@ -9,27 +9,26 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from eddy.aggregates.groups import GroupsCommit
+from eddy.aggregates.groups import Groups, GroupsCommit
 from eddy.ingest.arrivals import Arrivals
-from eddy.join_engine import JoinEngine
-from eddy.push.transaction import begin, roll_back
-from eddy.push.walk import walk
+from eddy.join.join import Join
+from eddy.join.walk import walk
 
 
-def choose_way(engine: JoinEngine, arrivals: Arrivals) -> None:
+def choose_way(join: Join, arrivals: Arrivals) -> None:
     """Let the push be served by ring values, or by enumeration. Between two pushes."""
-    rings = engine.rings
+    rings = join.rings
     if rings is None:
         return
     choice = rings.choice
-    on = choice.wanted() and may_serve(engine) and not arrivals.given and not behind(arrivals)
+    on = choice.wanted() and may_serve(join) and not arrivals.given and not behind(arrivals)
     if on != choice.on:
-        turn(engine, on)
+        turn(join, on)
 
 
-def may_serve(engine: JoinEngine) -> bool:
+def may_serve(join: Join) -> bool:
     """Return whether states complete just in time."""
-    strategy = engine.strategy
+    strategy = join.strategy
     return not strategy.eager and not strategy.overlaps and not strategy.background
 
 
@@ -38,28 +37,29 @@ def behind(arrivals: Arrivals) -> bool:
     return arrivals.reading is not None and arrivals.reading.behind > 0
 
 
-def turn(engine: JoinEngine, on: bool, lost: bool = False) -> None:
+def turn(join: Join, on: bool, lost: bool = False) -> None:
     """Let ring values serve from now on, or let them not; lost: they could not."""
-    rings = engine.rings
+    rings = join.rings
     assert rings is not None
     rings.release()
-    if engine.strategy.stairs:
+    if join.strategy.stairs:
         # A push without arrivals that is taken back: states return empty.
-        begin(engine)
-        roll_back(engine)
+        join.begin()
+        join.roll_back()
     rings.choice.turned(on, lost)
 
 
-def by_rings(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> tuple[int, int, pa.Table, GroupsCommit]:
+def by_rings(
+    join: Join, groups: Groups, arrivals: Arrivals, only_kept: bool
+) -> tuple[int, int, pa.Table, GroupsCommit]:
     """Take the arrivals in; return transitions that happened, joined rows told apart, rows of groups, and their commit.
 
     Raises BeyondLimit.
     """
-    rings, groups = engine.rings, engine.groups
+    rings = join.rings
     assert rings is not None
-    assert groups is not None
-    changes = walk(engine, arrivals, only_kept, probing=False)
-    engine.modules.allowance.ask(0, "what was pushed")
+    changes = walk(join, arrivals, only_kept, probing=False)
+    join.modules.allowance.ask(0, "what was pushed")
     rows = rings.changes(arrivals.order)
     table, commit = groups.follow_weighted(rows, arrivals.ends)
     return changes, rows.found, table, commit

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eddy.branches.rows import Found, Int64s, joined
-from eddy.branches.shelf import Shelf
+from eddy.partners.rows import Found, Int64s, joined
+from eddy.partners.shelf import Shelf
 from eddy.query.branch_nodes import Node
 from stairs.deadlines import Deadlines
 from stairs.graph import FOREVER, WindowKind

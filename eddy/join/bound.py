@@ -1,15 +1,15 @@
-"""The bound on the bytes of a runtime (`max_bytes`): which bytes count, and when they are compared with the bound.
+"""The bound on the bytes of a join (`max_bytes`): which bytes count, and when they are compared with the bound.
 
 Windows, keys and payload are necessary; stored states may take the rest of the bound. The growth of the rings is known
 before a push begins, so a push that is too large is refused before it changes anything. Key directories and states grow
 while rows arrive: each asks before it grows (`stairs.memory.allowance`), and a refusal takes the push back. Payload
 kept as Arrow arrays is counted at the end of the push.
 
-Late rows may take what all of these leave (`left`). They never cause a push to fail: after the commit, the oldest late
-rows are dropped until the rest fits. During the push they may exceed the bound.
+Late rows may take what all of these leave. They never cause a push to fail: after the commit, the oldest late rows are
+dropped until the rest fits. During the push they may exceed the bound.
 
 The room for the input and the results of a push may exceed the bound during the push. After it, and after one that was
-refused, the room is given back if all that `nbytes` counts would exceed the bound otherwise (`JoinEngine.keep_within`).
+refused, the room is given back if all that `nbytes` counts would exceed the bound otherwise (`Pipeline.keep_within`).
 
 Records, times, key directories, payload, bands, groups, stored states and late rows count. Bands (`stairs.bands`) are
 given up first, since scans can do without them. The input and the results of a push do not count, nor does the sample
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eddy.aggregates.groups import Groups
+from eddy.aggregates.groups import Sized
 from eddy.query.numbers import at_least
 from stairs.errors import CapacityError, InputError
 from stairs.modules import Modules
@@ -43,32 +43,28 @@ def checked_bound(max_bytes: object, least: int) -> int | None:
 class Bound:
     """A bound of `max_bytes` bytes, None = no bound.
 
+    beside  a state that asks for the same memory: the groups of the query
     fixed   bytes that always count, and that no push changes
 
     `max_bytes` has been checked.
     """
 
     def __init__(
-        self, max_bytes: int | None, modules: Modules, payload: Payload, groups: Groups | None = None, fixed: int = 0
+        self, max_bytes: int | None, modules: Modules, payload: Payload, beside: Sized | None = None, fixed: int = 0
     ) -> None:
         self.max_bytes, self._fixed = max_bytes, fixed
-        self.modules, self.payload, self._groups = modules, payload, groups
+        self.modules, self.payload, self._beside = modules, payload, beside
         modules.allowance.limit = float("inf") if max_bytes is None else float(max_bytes - fixed)
 
     def base(self) -> int:
         """Return the bytes of all but the stored states and late rows."""
-        groups = 0 if self._groups is None else self._groups.nbytes
-        return self._fixed + self.modules.state_bytes + self.payload.nbytes + groups
+        beside = 0 if self._beside is None else self._beside.nbytes
+        return self._fixed + self.modules.state_bytes + self.payload.nbytes + beside
 
     @property
     def used(self) -> int:
         """Bytes of all that counts but late rows. O(parts)."""
         return self._fixed + self.modules.allowance.used
-
-    @property
-    def left(self) -> float:
-        """Bytes that are left for late rows. O(parts)."""
-        return float("inf") if self.max_bytes is None else self.max_bytes - self.used
 
     def room(self, rows: Sequence[int]) -> float:
         """Return the bytes that states may take during a push of rows[i] rows of stream i. O(streams).

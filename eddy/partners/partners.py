@@ -1,0 +1,162 @@
+"""Partners: an operator that follows inner joins, and gives the rows of left, semi, anti and full joins.
+
+The core of a query and each of its branches are inner joins (`eddy.join`). The nodes of the query follow the results of
+these, and put out rows when they are known (`eddy.partners.tree`). The rows themselves stay on a shelf as long as a
+result may need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.ingest.arrivals import Arrivals
+from eddy.join.join import Join
+from eddy.partners.rows import Found, Int64s, joined, net
+from eddy.partners.shelf import Shelf
+from eddy.partners.tree import Pushed, TreeNode
+from eddy.query.branch_nodes import Path
+from eddy.query.branches import BranchedQuery
+from eddy.results.results import PRESENT, Combined
+from stairs.descriptors import DELETED, INSERTED
+from stairs.errors import InputError
+from stairs.graph import WindowKind
+from stairs.ledger import Ledger
+from stairs.plain_types import Column
+
+
+class Partners:
+    """The nodes of a query with branches, and the rows that they need.
+
+    joins   the inner joins, by the positions of their streams
+    trees   the nodes of the query, from each core on
+    shelf   the rows that results may need
+    live    per stream the oldest row in its window
+    """
+
+    def __init__(
+        self, query: BranchedQuery, joins: Mapping[Path, Join], columns: list[list[str]], changelog: bool
+    ) -> None:
+        self.query, self.joins, self.changelog = query, joins, changelog
+        self.shelf = Shelf(query, columns)
+        self.trees = [TreeNode(node, self.shelf, changelog) for node in query.cores]
+        self.live = [0] * len(query.streams)
+
+    def check_ends(self) -> None:
+        """Raise InputError for a branch whose rows might wait for a partner for ever."""
+        for tree in self.trees:
+            for node, branch in tree.waits_forever():
+                core, other = (", ".join(self.query.streams[i].name for i in one.own) for one in (node, branch))
+                raise InputError(
+                    f"a row of {core} without a partner in {other} would never be known: no window of {core} ends, so a"
+                    " partner may always come. Give the streams windows or intervals, use output='changelog', or, for"
+                    " input that ends, Runtime(…, bounded=True) and finish()"
+                )
+
+    @property
+    def nodes(self) -> list[TreeNode]:
+        """All nodes with a ledger."""
+        return [one for tree in self.trees for one in tree.parts if one.ledger is not None]
+
+    @property
+    def ledgers(self) -> list[Ledger]:
+        """The ledgers of all nodes."""
+        return [one.ledger for one in self.nodes if one.ledger is not None]
+
+    @property
+    def waiting(self) -> int:
+        """The number of entries of all ledgers."""
+        return sum(map(len, self.ledgers))
+
+    @property
+    def due(self) -> int | None:
+        """See `Runtime.due`."""
+        return min((at for tree in self.trees if (at := tree.due) is not None), default=None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the ledgers and of the rows."""
+        return self.shelf.nbytes + sum(one.nbytes for one in self.trees)
+
+    # A push
+
+    def follow(self, arrivals: Arrivals, found: Mapping[Path, Found]) -> tuple[Found, list[int]]:
+        """Follow the results of the inner joins in a push; return the rows that begin and end, and `live` after it.
+
+        The push has not happened yet: `settle` or `roll_back` follows.
+        """
+        following = self.shelf.following
+        self.shelf.load(arrivals, self.lows, self.waiting)
+        counts = self.shelf.following
+        live = self._live_after(counts)
+        alone = [
+            (range(first, end), range(low, new_low))
+            for first, end, low, new_low in zip(following, counts, self.live, live, strict=True)
+        ]
+        news = Pushed(found, alone, arrivals.watermark, counts, arrivals.ends)
+        for tree in self.trees:
+            tree.begin()
+        put_out = joined([tree.follow(news) for tree in self.trees], len(counts))
+        return net(put_out) if self.changelog else put_out, live
+
+    def settle(self, live: list[int]) -> None:
+        """Let a push happen. It may be repeated."""
+        for tree in self.trees:
+            tree.commit()
+        self.shelf.commit()
+        self.live = live
+
+    def roll_back(self) -> None:
+        """Take a push back that has not happened. It may be repeated."""
+        for tree in self.trees:
+            tree.undo()
+        self.shelf.undo()
+
+    def combinations(self, found: Found) -> Combined:
+        """Return rows as combinations of which `Results` makes a table."""
+        rows = found.rows
+        shown = [self.query.index(stream.name) for stream in self.query.shown]
+        return Combined(
+            len(rows),
+            lambda: self._columns(rows),
+            lambda: np.ascontiguousarray(rows.T[shown]),
+            np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8),
+            int(np.count_nonzero(found.signs == 0)),
+        )
+
+    def _columns(self, rows: Int64s) -> dict[tuple[int, int], Column]:
+        """Return the columns of results, those included that say whether a component is there."""
+        return self.shelf.gather(rows) | {(i, PRESENT): pa.array(rows[:, i] >= 0) for i in self.query.presences}
+
+    def _live_after(self, counts: list[int]) -> list[int]:
+        """Return the oldest row of each stream that is in its window after a push: what the inner joins say."""
+        live = list(self.live)
+        for path, join in self.joins.items():
+            for i, low in zip(path, join.modules.oldest().tolist(), strict=True):
+                window = self.query.graph.windows[i]
+                live[i] = max(counts[i] - window.size, 0) if window.kind == WindowKind.ROWS else low
+        return live
+
+    def lows(self) -> Int64s:
+        """Return the oldest row of each stream that results may still need."""
+        lows = np.array(self.shelf.following, np.int64)
+        for path, join in self.joins.items():
+            # Rows that leave with the push at hand may be in its results.
+            np.minimum.at(lows, list(path), join.modules.oldest(before=True))
+        for ledger in self.ledgers:
+            ledger.lower(lows)
+        return np.minimum(lows, self.live) if self.changelog else lows
+
+    def check(self) -> None:
+        """Raise StateError unless all invariants of the ledgers hold. O(state), for tests."""
+        for ledger in self.ledgers:
+            ledger.check()
+
+    def dismantle(self) -> None:
+        """Release all memory now. The operator cannot be used then."""
+        # Some of these refer to themselves: they would keep their memory until reference cycles are collected.
+        nodes = [one for tree in self.trees for one in tree.parts]
+        for part in (*nodes, self.shelf.payload, self.shelf, self):
+            vars(part).clear()

@@ -1,0 +1,332 @@
+"""A running query: its operators, and the one transaction over all of them.
+
+    rows -> gate -> joins -> partners -> groups -> output -> table
+            admit   n-way    left, semi,
+            order   adaptive anti, full
+            late
+
+A query without branches has one join and no partners; one without aggregates has no groups. An operator has `begin`,
+where it notes its state, `settle` and `roll_back`. A push happens in all of them, or in none (`eddy.pipeline.push`
+computes it), whatever exception comes between two statements. The pipeline has two records, as in a database log:
+
+    undo     set first. While it is the only one, the push has not happened: `roll_back` takes it back
+    commit   set in one statement when all results are computed. From then on the push has happened: `_complete` settles
+             all operators, and nothing takes the push back
+
+Both ways consist of steps that may be repeated, and clear the records last. So after an exception within either of
+them, the next call runs it again from its start (`recover`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import pyarrow as pa
+
+from eddy.aggregates.groups import Groups
+from eddy.aggregates.rings import rings_of
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.ingest.clock import clock_of
+from eddy.ingest.gate import Gate
+from eddy.join.bound import checked_bound
+from eddy.join.join import Join
+from eddy.join.options import Options
+from eddy.partners.partners import Partners
+from eddy.pipeline.by_join import join_of, own_policy, plans_in, stores_in
+from eddy.pipeline.records import Commit, LastPush, Prepared
+from eddy.query.branch_nodes import Path
+from eddy.query.branches import BranchedQuery
+from eddy.query.query import Query
+from eddy.results.failed_output import FailedOutput
+from eddy.results.late_output import LateOutput
+from eddy.results.results import Results
+from stairs.errors import CapacityError, InputError
+from stairs.memory.allowance import Allowance
+
+
+class Pipeline:
+    """One running query. Raises PlanError and InputError for options that do not fit the query.
+
+    by_join   options of each join that differ from `options`, when a pipeline is made again
+
+    joins     the inner joins, by the positions of their streams in the query
+    join      the first of them: the only one of a query without branches
+    partners  what gives the rows of a query with branches, else None
+    gate, clock   admission; the clock of a query with a RANGE window, None without
+    output    what makes results of the rows of the joins, or of the partners
+    groups    the groups of a query with aggregates, else None
+    late, failed   late rows, failed rows
+    max_bytes      the bound on bytes, None = no bound
+    position, n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
+    finished       whether the input has ended
+    undo, commit   whether a push is under way; the record of one that has happened and is not complete
+    last           the last push
+    """
+
+    def __init__(self, query: Query, options: Options, by_join: Mapping[Path, Mapping[str, Any]] | None = None) -> None:
+        if not isinstance(query, Query):
+            raise InputError(f"a Runtime runs an eddy.Query, not {type(query).__name__}")
+        changelog = options.output == "changelog"
+        query = query.for_changelog() if changelog else query
+        self.options = options
+        self.partners: Partners | None = None
+        self.joins: dict[Path, Join]
+        if isinstance(query, BranchedQuery):
+            if options.ordered:
+                raise InputError(
+                    "ordered is for queries without branches: rows without a partner come when the watermark or the end"
+                    " of the input decides them, not when a component arrives; leave it out, and sort the rows of a"
+                    " push"
+                )
+            self.joins = _inner_joins(query, options, by_join)
+            columns = query.payload_columns(not (options.count_only or options.ids_only))
+            self.partners = Partners(query, self.joins, columns, changelog)
+            if not (changelog or options.bounded):
+                self.partners.check_ends()
+            self.output = Results(
+                query, columns, changelog=changelog, count_only=options.count_only, ids_only=options.ids_only
+            )
+            allowance = Allowance()
+        else:
+            path = tuple(range(len(query.streams)))
+            only = Join(query, options if by_join is None else replace(options, **by_join[path]))
+            self.joins, self.output, allowance = {path: only}, only.output, only.modules.allowance
+        self.query = query
+        self._list = list(self.joins.values())
+        self.join = self._list[0]
+        self.groups = _groups_of(query, options, allowance)
+        if self.groups is not None and self.partners is None:
+            self.join.rings = rings_of(self.groups, self.join.modules, self.join.payload, self.join.columns)
+            self.groups.rings = self.join.rings
+        self.gate, self.clock = Gate(query), clock_of(query)
+        self.late, self.failed = LateOutput(query), FailedOutput(query)
+        self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
+        self.position = self.n_results = self.n_deleted = self.pushes = 0
+        self.finished = False
+        self.undo = False
+        self.commit: Commit | None = None
+        self.last: LastPush | None = None
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark in ticks, or None before the first; see `Runtime.watermark`."""
+        return None if self.clock is None else self.clock.watermark
+
+    @property
+    def due(self) -> int | None:
+        """See `Runtime.due`."""
+        return None if self.partners is None else self.partners.due
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all state; see `Runtime.nbytes`."""
+        found = sum(one.nbytes for one in self._list) + self.late.rows.nbytes + self.failed.rows.nbytes
+        found += 0 if self.groups is None else self.groups.nbytes
+        return found + (0 if self.partners is None else self.partners.nbytes)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the tables that a push returns."""
+        return self.output.schema if self.groups is None else self.groups.schema
+
+    @property
+    def filters(self) -> dict[str, AdaptiveFilter]:
+        """The filters by the name of their stream; that of results under "results", those of several joins by title."""
+        found = {self.query.streams[i].name: one for i, one in self.gate.filters.items()}
+        accepting = {"results": self.output.accepts}
+        if self.partners is not None:
+            accepting.update({f"join of {one.title}": one.output.accepts for one in self._list})
+        return found | {place: one for place, one in accepting.items() if one is not None}
+
+    def join_of(self, plan: str) -> Join:
+        """Return the join whose streams a plan names. Raises PlanError."""
+        return self.join if self.partners is None else self.joins[join_of(self.query, plan)]
+
+    def present_options(self) -> dict[str, Any]:
+        """Return the options of the whole, as JSON values; each join has its own (`Join.present_options`)."""
+        return {
+            "max_bytes": self.max_bytes,
+            "output": self.options.output,
+            "count_only": self.options.count_only,
+            "ids_only": self.options.ids_only,
+            "bounded": self.options.bounded,
+            "ordered": self.options.ordered,
+        }
+
+    # The bound on bytes
+
+    def set_bound(self, max_bytes: int | None, least: int = 1) -> None:
+        """Bound the bytes of the pipeline. Raises InputError for a value that `checked_bound` refuses."""
+        self.max_bytes = checked_bound(max_bytes, least)
+        if self.partners is None:
+            self.join.set_bound(self.max_bytes, self.groups)
+
+    def share_bound(self, join: Join) -> None:
+        """Give one of several joins what the rest leaves of `max_bytes`. Raises CapacityError if that is nothing."""
+        if self.max_bytes is None or self.partners is None:
+            return
+        rest = self.nbytes - join.nbytes
+        if rest + join.least_bytes > self.max_bytes:
+            raise CapacityError(
+                f"ledgers, rows kept for branches and the other inner joins take {rest:,} bytes, max_bytes is"
+                f" {self.max_bytes:,}: narrow the windows, select fewer columns, or raise max_bytes"
+            )
+        join.set_bound(self.max_bytes - rest)
+
+    def _unshare_bound(self) -> None:
+        """Leave several joins without a bound: the next push gives them another one."""
+        if self.max_bytes is not None and self.partners is not None:
+            for join in self._list:
+                join.set_bound(None)
+
+    def give_room_back(self) -> None:
+        """Give the room of the last push back if the bound is exceeded with it, between two pushes."""
+        if self.max_bytes is not None and self.nbytes > self.max_bytes:
+            for join in self._list:
+                join.modules.release_scratch()
+
+    def keep_within(self) -> None:
+        """Keep to the bound: the room of the last push goes, and rows on the side make way for what has to stay."""
+        if self.max_bytes is not None:
+            self.give_room_back()
+            self.late.keep_within(self._left())
+            self.failed.keep_within(self._left() - self.late.rows.nbytes)
+
+    def _left(self) -> float:
+        """Return the bytes that are left for late and failed rows."""
+        if self.max_bytes is None:
+            return float("inf")
+        return self.max_bytes - self.nbytes + self.late.rows.nbytes + self.failed.rows.nbytes
+
+    # The transaction
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a call is at work, or an exception interrupted one."""
+        # A change of plan between two pushes is a matter of its join alone.
+        if self.undo or self.commit is not None or self.join.undo is not None:
+            return True
+        return self.partners is not None and any(join.undo is not None for join in self._list)
+
+    def begin(self, loading: bool = False) -> None:
+        """Note where all operators are: from here on, an exception takes them back to this."""
+        self.undo = True
+        for join in self._list:
+            join.begin(loading)
+
+    def settle(self, prepared: Prepared) -> None:
+        """Let a prepared push happen, if it has not. It may be repeated."""
+        if self.commit is not None:
+            self.recover()
+            return
+        if not self.undo:
+            return
+        began = perf_counter()
+        arrivals, commit, seconds = prepared
+        self.commit = commit
+        self._complete(commit)
+        if self.partners is None:
+            (one,) = commit.joins
+            self.join.strategy.history.note_push(one.inserted, one.arrivals, seconds + perf_counter() - began)
+        self.give_room_back()
+        try:
+            if commit.late.nbytes or arrivals.late:
+                self.late.settle(arrivals.late, self._left(), arrivals.given)
+        finally:
+            if commit.failed.nbytes or commit.new_failed:
+                self.failed.settle(commit.new_failed, self._left() - self.late.rows.nbytes)
+
+    def _complete(self, commit: Commit, again: bool = False) -> None:
+        """Complete a push that has happened. It may be repeated.
+
+        again   an exception may have interrupted it
+        """
+        for join, one in zip(self._list, commit.joins, strict=True):
+            join.settle(one, again)
+        if self.partners is not None and commit.live is not None:
+            self.partners.settle(commit.live)
+        self.position, self.n_results, self.n_deleted = commit.position, commit.results, commit.deleted
+        self.late.rows, self.failed.rows = commit.late, commit.failed
+        self.last, self.pushes, self.finished = commit.last, commit.pushes, commit.finished
+        if self.clock is not None and commit.clock is not None:
+            self.clock.state = commit.clock
+        if self.groups is not None and commit.groups is not None:
+            self.groups.commit(commit.groups)
+        self._unshare_bound()
+        # Last: until then an exception leads back here.
+        self.undo = False
+        self.commit = None
+
+    def roll_back(self) -> None:
+        """Take all operators back to where they were at `begin`. It may be repeated."""
+        if self.undo:
+            if self.groups is not None:
+                self.groups.undo()
+            if self.partners is not None:
+                self.partners.roll_back()
+        for join in self._list:
+            # Also a change of plan that was asked for.
+            join.roll_back()
+        if self.undo:
+            self._unshare_bound()
+            self.undo = False
+
+    def recover(self) -> None:
+        """End what an exception interrupted: complete it if it has happened, else take it back."""
+        if self.commit is not None:
+            self._complete(self.commit, again=True)
+        else:
+            self.roll_back()
+
+    # Inspection
+
+    def check(self) -> None:
+        """Raise StateError unless all invariants of all operators hold. O(state), for tests."""
+        for join in self._list:
+            join.check()
+        if self.partners is not None:
+            self.partners.check()
+        if self.groups is not None:
+            self.groups.state.check()
+
+    def dismantle(self) -> None:
+        """Release all memory now. The pipeline cannot be used then."""
+        for join in self._list:
+            join.dismantle()
+        if self.partners is not None:
+            self.partners.dismantle()
+        vars(self).clear()
+
+
+def _inner_joins(
+    query: BranchedQuery, options: Options, by_join: Mapping[Path, Mapping[str, Any]] | None
+) -> dict[Path, Join]:
+    """Return the joins of a query with branches. They give row numbers, from which the partners make rows."""
+    if by_join is None:
+        plans, stores = plans_in(query, options.plan), stores_in(query, options.store)
+        by_join = {
+            path: {"plan": plans.get(path), "store": stores[path], "policy": own_policy(query, options.policy)}
+            for path in query.joins
+        }
+    inner = replace(options, plan=None, store=None, count_only=False, ids_only=True, max_bytes=None, bounded=False)
+    return {path: Join(one, replace(inner, **by_join[path])) for path, one in query.joins.items()}
+
+
+def _groups_of(query: Query, options: Options, allowance: Allowance) -> Groups | None:
+    """Return the groups of a query, None for one without aggregates. Raises InputError."""
+    if query.aggregation is None:
+        return None
+    for name in ("count_only", "ids_only"):
+        if getattr(options, name):
+            raise InputError(f"{name} is for the results of a join, and this query has aggregates: leave it out")
+    if options.ordered:
+        raise InputError(
+            "ordered is for the results of a join, and this query has aggregates, whose rows come in the order of their"
+            " windows: leave it out, and sort the groups of a window by a column"
+        )
+    groups = Groups(query, options.output == "changelog", options.bounded, allowance)
+    allowance.parts.append(lambda: groups.nbytes)
+    return groups

@@ -1,0 +1,318 @@
+"""A push: arrivals in, results out. And loading: earlier arrivals in, without results.
+
+A push has these steps: *admit* (validate, filter, order, split off late rows); in each join *open* (sweep dead keys,
+make room), *load* (keys as words, payload into rings) and *walk* (one kernel call); *follow* (partners); *materialise*
+(gather columns, `where`, projection); *aggregate* (groups). Then it happens in one statement
+(`eddy.pipeline.pipeline`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter, thread_time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.aggregates.rings import BeyondLimit
+from eddy.ingest.arrivals import Arrivals
+from eddy.ingest.watermark import as_ticks, check_timed
+from eddy.join.join import Join, JoinCommit
+from eddy.join.room import drop_state, make_room
+from eddy.join.walk import open_push, take
+from eddy.partners.partners import Partners
+from eddy.partners.rows import Found, rows_of
+from eddy.pipeline.grouped import by_rings, choose_way, turn
+from eddy.pipeline.pipeline import Pipeline
+from eddy.pipeline.records import Commit, LastPush, Prepared
+from eddy.query.branch_nodes import Path
+from eddy.results.results import PushResults
+from eddy.routing.change import follow_router
+from eddy.routing.schedule import schedule_of
+from stairs.clock_reading import ClockReading
+from stairs.descriptors import LOADING, M_MODE, S_BASE
+from stairs.errors import CapacityError, InputError
+from stairs.graph import WindowKind
+from stairs.memory.arena import Int64s
+
+Batches = Mapping[str, object]
+
+
+class _NoRoom(CapacityError):
+    """The rest of a pipeline leaves a join nothing: to give up states of this join would not help."""
+
+
+def push(pipeline: Pipeline, batches: Batches, order: Any, watermark: int | None) -> pa.Table:
+    """Take arrivals in and return their results; see `Runtime.push`."""
+    prepared = prepare(pipeline, batches, order, watermark)
+    pipeline.settle(prepared)
+    return prepared.results
+
+
+def end(pipeline: Pipeline) -> pa.Table:
+    """End the input, and return the results that only its end decides; see `Runtime.finish`."""
+    if pipeline.finished:
+        # Arrow cannot make empty arrays of every type.
+        return pa.Table.from_batches([], schema=pipeline.output_schema)
+    prepared = prepare(pipeline, {}, None, None, ends=True)
+    pipeline.settle(prepared)
+    return prepared.results
+
+
+def _check_open(pipeline: Pipeline) -> None:
+    """Raise InputError if the input has ended."""
+    if pipeline.finished:
+        raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
+
+
+def prepare(
+    pipeline: Pipeline,
+    batches: Batches,
+    order: Any,
+    watermark: int | None,
+    ends: bool = False,
+    reading: ClockReading | None = None,
+) -> Prepared:
+    """Compute a push, the last one if `ends`. After an exception, until it is settled, `roll_back` takes it back.
+
+    reading   what the clock of all streams says about the rows, if the pipeline has only some of them
+    """
+    _check_open(pipeline)
+    began = perf_counter()
+    pipeline.last = None
+    watermark = as_ticks(watermark)
+    check_timed(watermark, pipeline.clock is not None)
+    arrivals = pipeline.gate.admit(batches, order, pipeline.clock if reading is None else reading, watermark)
+    arrivals.ends = ends
+    choose_way(pipeline.join, arrivals)
+    pipeline.begin()
+    for join in pipeline.joins.values():
+        if join.router.due:
+            _share_bound(pipeline, join)
+            follow_router(join)
+            join.begin()
+    return Prepared(arrivals, _computed(pipeline, arrivals), perf_counter() - began)
+
+
+def _share_bound(pipeline: Pipeline, join: Join) -> None:
+    try:
+        pipeline.share_bound(join)
+    except CapacityError as problem:
+        raise _NoRoom(str(problem)) from None
+
+
+def _computed(pipeline: Pipeline, arrivals: Arrivals, loading: bool = False) -> Commit:
+    """Return the commit record of a push that was begun.
+
+    If memory is short, states go before the push fails with CapacityError. A failed attempt is taken back. The next one
+    adds no state within the push. After that, bands are dropped, then states that were there before, one by one.
+    """
+    only_kept = False
+    while True:
+        attempt = _Attempt(pipeline, arrivals, only_kept)
+        try:
+            return attempt.commit(loading)
+        except _NoRoom as problem:
+            raise CapacityError(str(problem)) from None
+        except (CapacityError, BeyondLimit) as problem:
+            join, changed = attempt.join, attempt.has_changed
+            pipeline.roll_back()
+            if join.asleep:
+                turn(join, on=False, lost=True)
+            elif changed and not only_kept:
+                only_kept = True
+            elif not join.modules.bands.drop() and not drop_state(join):
+                pipeline.keep_within()
+                if pipeline.partners is None or pipeline.max_bytes is None:
+                    raise
+                raise CapacityError(
+                    f"join of {', '.join(join.query.graph.names)}: {problem}; the rest leaves it this much of"
+                    f" max_bytes={pipeline.max_bytes:,}"
+                ) from problem
+            pipeline.begin()
+
+
+class _Attempt:
+    """An attempt to compute a push.
+
+    join   the join at work
+    """
+
+    def __init__(self, pipeline: Pipeline, arrivals: Arrivals, only_kept: bool) -> None:
+        self._pipeline, self._arrivals, self._only_kept = pipeline, arrivals, only_kept
+        self._at(pipeline.join)
+
+    def _at(self, join: Join) -> None:
+        self.join, self._changes = join, join.strategy.history.count
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the plan of the join at work has changed in this attempt."""
+        return self.join.strategy.history.count > self._changes
+
+    def commit(self, loading: bool) -> Commit:
+        """Return the record of the push; loading: earlier arrivals are loaded, and have no results."""
+        pipeline, arrivals = self._pipeline, self._arrivals
+        groups = live = None
+        if pipeline.partners is None:
+            joins, made, groups = self._in_one_join()
+        else:
+            joins, made, live = self._with_partners(pipeline.partners, loading)
+            if pipeline.groups is not None:
+                table, groups = pipeline.groups.follow(made.table, arrivals.watermark, arrivals.ends)
+                made = made._replace(table=table)
+        failed = made.failed if groups is None else (*made.failed, *groups.failed)
+        new_failed = pipeline.failed.added(() if loading else failed)
+        position = pipeline.position + len(arrivals.order)
+        return Commit(
+            joins,
+            position,
+            pipeline.n_results + made.inserted,
+            pipeline.n_deleted + made.deleted,
+            pipeline.pushes + (not loading),
+            pipeline.late.rows.with_added(arrivals.late),
+            pipeline.failed.rows.with_added(new_failed),
+            None if loading else LastPush(position, made.table),
+            new_failed,
+            _clock_after(pipeline, arrivals),
+            groups,
+            live,
+            arrivals.ends,
+        )
+
+    def _in_one_join(self) -> tuple[tuple[JoinCommit, ...], PushResults, Any]:
+        """Return the push in the only join, its results, and what commits its groups."""
+        join, arrivals, groups = self.join, self._arrivals, self._pipeline.groups
+        rings, taken, commit = join.rings, len(arrivals.order), None
+        make_room(join, arrivals.rows)
+        self._at(join)
+        began = 0.0 if rings is None else thread_time()
+        if rings is not None and groups is not None and rings.choice.on and taken:
+            changes, found, table, commit = by_rings(join, groups, arrivals, self._only_kept)
+            made = PushResults(0, 0, table)
+        else:
+            changes, made = take(join, arrivals, self._only_kept)
+            found = made.inserted + made.deleted
+            if groups is not None:
+                table, commit = groups.follow(made.table, arrivals.watermark, arrivals.ends)
+                made = made._replace(table=table)
+        if rings is not None:
+            rings.choice.note(taken, found, thread_time() - began)
+        return (_join_commit(join, changes, taken, made),), made, commit
+
+    def _with_partners(
+        self, partners: Partners, loading: bool
+    ) -> tuple[tuple[JoinCommit, ...], PushResults, list[int]]:
+        """Return the push in each join, the results of the partners, and what commits these."""
+        pipeline, arrivals = self._pipeline, self._arrivals
+        width = len(arrivals.rows)
+        joins, found, failed = [], dict[Path, Found](), list[pa.RecordBatch]()
+        for path, join in pipeline.joins.items():
+            self._at(join)
+            _share_bound(pipeline, join)
+            mine = _part(arrivals, path, join.query.graph.timed)
+            make_room(join, mine.rows)
+            self._at(join)
+            changes, given = take(join, mine, self._only_kept)
+            joins.append(_join_commit(join, changes, len(mine.order), given))
+            found[path] = rows_of(given.table, path, width)
+            failed += given.failed
+        rows, live = partners.follow(arrivals, found)
+        made = pipeline.output.make(partners.combinations(Found.none(width) if loading else rows))
+        return tuple(joins), made._replace(failed=(*failed, *made.failed)), live
+
+
+def _join_commit(join: Join, changes: int, taken: int, made: PushResults) -> JoinCommit:
+    return JoinCommit(
+        join.position + taken,
+        join.n_results + made.inserted,
+        join.n_deleted + made.deleted,
+        schedule_of(join.schedule[changes:]) if changes else join.schedule,
+        taken,
+        made.inserted,
+    )
+
+
+def _part(arrivals: Arrivals, path: Path, timed: bool) -> Arrivals:
+    """Return the arrivals of the streams of a path, for their join."""
+    order, reading = arrivals.order, arrivals.reading if timed else None
+    if len(path) < len(arrivals.batches):
+        place = np.full(256, 255, np.uint8)
+        place[list(path)] = np.arange(len(path))
+        order = place[order]
+        places = np.flatnonzero(order != 255)
+        order = np.ascontiguousarray(order[places])
+        reading = None if reading is None else reading.of(places)
+    times = [arrivals.times[i] if timed else None for i in path]
+    batches, rows = [arrivals.batches[i] for i in path], [arrivals.rows[i] for i in path]
+    return Arrivals(batches, rows, order, times, {}, reading)
+
+
+def _clock_after(pipeline: Pipeline, arrivals: Arrivals) -> Int64s | None:
+    """Return the state of the clock after a push."""
+    if pipeline.clock is None or arrivals.reading is None:
+        return None
+    return pipeline.clock.told(arrivals.reading) if arrivals.clock is None else arrivals.clock
+
+
+# Loading
+
+
+def load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
+    """Load earlier arrivals; see `Runtime.load`."""
+    _check_open(pipeline)
+    if pipeline.position:
+        raise InputError(f"{pipeline.position} rows have arrived already; load rows into a new runtime only")
+    schedule = pipeline.join.schedule
+    if schedule:
+        raise InputError(f"transitions are scheduled, the first at {schedule[0].at}; load before scheduling any")
+    if pipeline.groups is not None:
+        raise InputError(
+            "load: aggregates need the results of earlier rows, which load does not find; use snapshot and restore, or"
+            " push the rows"
+        )
+    watermark = as_ticks(watermark)
+    check_timed(watermark, pipeline.clock is not None)
+    (_load if pipeline.partners is None else _load_with_partners)(pipeline, batches, watermark)
+
+
+def _load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
+    """Insert earlier rows into the only join. Nothing is probed."""
+    join = pipeline.join
+    modules, strategy = join.modules, join.strategy
+    arrivals, skipped = pipeline.gate.admit_past(batches, pipeline.clock, watermark)
+    make_room(join, arrivals.rows)
+    pipeline.begin(loading=True)
+    modules.streams[:, S_BASE] += skipped
+    open_push(join, arrivals)
+    modules.meta[M_MODE] = LOADING
+    modules.run(strategy.routes, arrivals.order, True, strategy.entries)
+    modules.allowance.ask(0, "what was loaded")
+    position = len(arrivals.order) + sum(skipped)
+    pipeline.commit = Commit(
+        (JoinCommit(position, join.n_results, join.n_deleted, join.schedule),),
+        position,
+        pipeline.n_results,
+        pipeline.n_deleted,
+        pipeline.pushes,
+        pipeline.late.rows,
+        pipeline.failed.rows,
+        clock=arrivals.clock,
+    )
+    # Stored states miss these rows: they start empty, as after an interrupted push.
+    pipeline.recover()
+
+
+def _load_with_partners(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
+    """Push earlier rows, and leave their results out: they decide which rows had a partner."""
+    graph = pipeline.query.graph
+    counted = [name for name, one in zip(graph.names, graph.windows, strict=True) if one.kind == WindowKind.ROWS]
+    if counted:
+        raise InputError(
+            f"load: stream {counted[0]} has a Rows window. Which rows had a partner depends on the order of all"
+            " arrivals; use snapshot and restore"
+        )
+    arrivals = pipeline.gate.admit(batches, None, pipeline.clock, watermark, past=True)
+    pipeline.begin()
+    pipeline.settle(Prepared(arrivals, _computed(pipeline, arrivals, loading=True), 0.0))

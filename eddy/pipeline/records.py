@@ -1,0 +1,68 @@
+"""The records of a push: the pipeline after it, from which an interrupted commit is completed; and the last push."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from eddy.aggregates.groups import GroupsCommit
+from eddy.ingest.arrivals import Arrivals
+from eddy.join.join import JoinCommit
+from eddy.results.failed_rows import FailedBatch
+from eddy.results.late_rows import LateRows
+from stairs.memory.arena import Int64s
+
+
+class LastPush(NamedTuple):
+    """A push that happened: the position after it, and its results."""
+
+    position: int
+    results: pa.Table
+
+
+class Commit(NamedTuple):
+    """A pipeline after a push, or after earlier arrivals were loaded (then `last` is None).
+
+    joins         what commits the push in each join, in their order
+    position, results, deleted, pushes   counts since the start
+    late, failed  late rows, failed rows
+    new_failed    the failed rows of this push, which are in `failed` already
+    clock         the state of the clock; None in a query without one
+    groups        what commits the groups of a query with aggregates; None = none
+    live          what commits the partners of a query with branches; None = none
+    finished      whether the input has ended
+    """
+
+    joins: tuple[JoinCommit, ...]
+    position: int
+    results: int
+    deleted: int
+    pushes: int
+    late: LateRows
+    failed: LateRows
+    last: LastPush | None = None
+    new_failed: Mapping[int, FailedBatch] = MappingProxyType({})
+    clock: Int64s | None = None
+    groups: GroupsCommit | None = None
+    live: list[int] | None = None
+    finished: bool = False
+
+
+class Prepared(NamedTuple):
+    """A push whose results are computed, and which has not happened yet.
+
+    seconds   how long that took
+    """
+
+    arrivals: Arrivals
+    commit: Commit
+    seconds: float
+
+    @property
+    def results(self) -> pa.Table:
+        """The results of the push."""
+        assert self.commit.last is not None
+        return self.commit.last.results
