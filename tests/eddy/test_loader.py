@@ -50,13 +50,13 @@ def test_an_interrupted_load_leaks_nothing(exported: int, monkeypatch: pytest.Mo
         batches[exported] = Stopping()
     with monkeypatch.context() as patch:
         patch.setattr(loader, "copy_batches", stop)
-        engine = runtime._pipeline
-        engine.modules.begin([1, 1])
-        known = engine.loader._known
+        join = runtime._pipeline.join
+        join.modules.begin([1, 1])
+        known = join.loader._known
         assert known is not None
         with pytest.raises(KeyboardInterrupt):
-            engine.loader._copy(known[1].copies, batches)
-        engine.modules.undo()
+            join.loader._copy(known[1].copies, batches)
+        join.modules.undo()
     del batch, batches
     gc.collect()
     assert (used() is None) == (exported == 0)

@@ -81,7 +81,9 @@ class HubStreams:
 
     def check(self, name: str, query: Query) -> None:
         """Raise QueryError for a query that cannot run on these streams."""
-        if getattr(query, "aggregation", None) is not None:
+        if not isinstance(query, Query):
+            raise QueryError(f"query {name!r}: a hub runs an eddy.Query, not {type(query).__name__}")
+        if query.aggregation is not None:
             raise QueryError(
                 f"query {name!r}: a hub runs queries without aggregates; aggregate its results with Spark, or use"
                 " eddy.spark.join"
