@@ -58,7 +58,7 @@ class Rows:
 
     @cached_property
     def valid(self) -> list[Mask]:
-        """By input which values are not null."""
+        """For each input, a mask of the values that are not null."""
         return [valid_rows(column) for column in self.columns]
 
     def present(self, inputs: Inputs) -> Mask:

@@ -123,7 +123,7 @@ class Owner:
 
     @property
     def asks_more(self) -> bool:
-        """Whether it has conditions that are no ranges."""
+        """Whether the version has conditions that are no ranges."""
         return self._where is not None or bool(self._filters)
 
     @property
