@@ -108,7 +108,7 @@ class Placing:
         """Whether the newest micro-batch is measured, and whether there are figures that no forecast has used."""
         self._forecast: Forecast | None = None
         self.hops: Hops | None = None
-        """Of the newest micro-batch that was planned; None in one round."""
+        """The hops of the newest planned micro-batch; None in one round."""
         asked = placement if placement is not None else "grid" if before is None else before.asked
         self.ask(asked)
         if before is not None and asked in ("hops", "auto") and self._why_grid(asked) is None:
