@@ -204,7 +204,7 @@ class Joins:
         return (join.tree or default_plan(join.query.graph)).text(join.query.graph.names)
 
     def change_plan(self, join: Family | LoneJoin, plan: str) -> None:
-        """Change the plan of a join. Raises PlanError if the text is no plan of its streams."""
+        """Change the plan of a join. Raises PlanError if `plan` is not a plan of the streams of the join."""
         if isinstance(join, LoneJoin):
             join.runtime.transition(plan)
             return

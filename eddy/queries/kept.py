@@ -96,7 +96,7 @@ class Kept:
         return one_batch(pa.Table.from_batches(self.batches), "use shorter windows")
 
     def newest(self, filter: AdaptiveFilter | None) -> int | None:
-        """Return the position of the newest row that a filter accepts, or None if there is none."""
+        """Return the position of the newest accepted row; None if the filter accepts no row."""
         for chunk in reversed(self._chunks):
             if chunk.count(filter):
                 last = -1 if filter is None else int(filter.divided(chunk.rows)[0][-1])
