@@ -32,9 +32,9 @@ SHAPES: Mapping[str, Mapping[str, str]] = {
     "star": {"C": "abc", "S": "a", "T": "b", "U": "c"},
     "snowflake": {"C": "abc", "S": "ax", "X": "x", "T": "by", "Y": "y", "U": "cz", "Z": "z"},
 }
-"""By shape the streams and their attributes; the first stream has the group column."""
+"""Shape -> the streams and their attributes; the first stream has the group column."""
 SUMMED = {"chain": "TU", "star": "CS", "snowflake": "CX"}
-"""By shape two streams with a column that is summed."""
+"""Shape -> two streams with a column that is summed."""
 FORMS: Mapping[str, dict[str, Any]] = {"live": {"output": "changelog"}, "end": {"bounded": True}}
 WAYS: Mapping[str, bool | None] = {"enumeration": False, "ring": True, "chosen": None}
 

@@ -47,7 +47,7 @@ SHARED = {
     "probes": False,
     "matches": False,
 }
-"""By part of `TaskWork`, whether it costs the same in both ways: what Spark does."""
+"""Part of `TaskWork` -> whether it costs the same in both ways, because Spark does it."""
 CODE = {"grid": GRID, "hops": HOPS}
 LEAST_ROWS = 20_000
 WARM: Point = {"streams": 4, "partitions": 4, "shape": "selective", "rows": LEAST_ROWS, "columns": 1, "seed": 0}

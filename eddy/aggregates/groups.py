@@ -195,7 +195,7 @@ class Groups:
         return found, done._replace(failed=(*failed, *done.failed)) if failed else done
 
     def follow_weighted(self, rows: Weighted, finished: bool) -> tuple[pa.Table, GroupsCommit]:
-        """As `follow`, without windows of event time: each row stands for many results."""
+        """Follow rows that each stand for many results; see `follow`. Not for windows of event time."""
         change = self.state.weighted_change(rows, self.state.words_of(rows.columns, rows.size), self._always)
         return self._carried(change, self.progress._replace(finished=finished), None)
 

@@ -58,7 +58,7 @@ class Rows:
 
     @cached_property
     def valid(self) -> list[Mask]:
-        """By input which values are not null."""
+        """For each input, a mask of the values that are not null."""
         return [valid_rows(column) for column in self.columns]
 
     def present(self, inputs: Inputs) -> Mask:
@@ -114,7 +114,7 @@ class Layout:
         self.aggregation = aggregation
         self.retracts = retracts
         self.types = [Words(one.kind) for one in aggregation.inputs]
-        """By input the words of its values."""
+        """The words of the values of each input."""
         present: dict[Inputs, None] = {}
         distinct: dict[Inputs, None] = {}
         extremes: dict[tuple[Inputs, bool], None] = {}
@@ -135,11 +135,11 @@ class Layout:
                     values[inputs] = None
         fields = iter(range(1, 1 << 20))
         self.present = {inputs: next(fields) for inputs in present}
-        """By inputs the field that counts results without a null in them."""
+        """Inputs -> the field that counts results without a null in these inputs."""
         self.distinct = {inputs: next(fields) for inputs in distinct}
-        """By inputs the field that counts their values."""
+        """Inputs -> the field that counts their values."""
         self.extremes = {key: min([next(fields) for _ in key[0]]) for key in extremes}
-        """By inputs, and whether it is the greatest, the first field of an extreme value."""
+        """(inputs, True for the greatest value) -> the first field of the extreme value."""
         self.values = tuple(values)
         """The inputs whose values are kept."""
         self._sums_at = next(fields)
@@ -161,7 +161,7 @@ class Layout:
             placed[k] = Sum(one.kind, at, one.limbs, one.base)
             at += one.width
         self.sums = placed
-        """By input its sum."""
+        """Input -> its sum."""
         return at
 
     def with_sums(self, sums: Mapping[int, Sum]) -> Layout:

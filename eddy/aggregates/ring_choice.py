@@ -29,11 +29,11 @@ FADING = 0.5
 
 
 class RingChoice:
-    """Whether ring values serve the next push.
+    """The choice between ring values and enumeration for the next push.
 
-    forced   True or False = always, or never; None = as measured
-    on       whether they serve now
-    changes  how often that changed
+    forced   True for ring values always, False for never; None if measured costs decide
+    on       whether ring values serve now
+    changes  number of changes of `on`
     """
 
     def __init__(self) -> None:

@@ -86,7 +86,7 @@ class RingLayout:
         self._tree, self._roots, self._inputs, self.sums, self._attributes = tree, roots, inputs, sums, attributes
         self.streams: Int64s = np.full((len(tree), T_FIELDS), -1, np.int64)
         self._rows: dict[int, dict[int, Part]] = {}
-        """By stream the parts of a row by input."""
+        """For each stream, the parts of a row by input."""
         children: list[tuple[int, ...]] = []
         parts: list[tuple[int, ...]] = []
         described: dict[int, list[tuple[int, ...]]] = {}
@@ -106,7 +106,7 @@ class RingLayout:
         self.parts = np.array(parts, np.int64).reshape(-1, G_FIELDS)
         hops: list[tuple[int, ...]] = []
         self._starts: dict[int, int] = {}
-        """By root where its parts start in a row of `out`."""
+        """Root -> where its parts start in a row of `out`."""
         at = len(roots) + 1
         for v in roots:
             self._starts[v] = at

@@ -95,7 +95,7 @@ class Rings(Cache):
         taken = {one.column for one in self.aggregation.functions if one.column is not None}
         summed = {k for k in taken for one in self.aggregation.functions if one.column == k and one.function in SUMS}
         self._own = {i: [k for k in sorted(taken) if self._places[k][0] == i] for i in range(self.graph.n_streams)}
-        """By stream the inputs of functions."""
+        """Inputs of functions, for each stream."""
         sums = {k: Sum.of(self.aggregation.inputs[k].kind, 0) for k in sorted(summed)}
         self.ring: Ring | None = None
         self._capacities: tuple[int, ...] = ()

@@ -73,7 +73,7 @@ PARTS: dict[type[exp.Expression], frozenset[str]] = {
         exp.Ordered: "this desc",
     }.items()
 }
-"""By kind of node, the parts that have an effect or are refused where they are read."""
+"""Kind of node -> its parts that have an effect, or are refused where they are read."""
 
 _PUSHED = "a stream has no end; take rows of the table of a push"
 _ORDERED = "results come in the order of their last rows; sort the table of a push"
@@ -152,13 +152,13 @@ REFUSED: dict[str, tuple[str, str]] = {
     "unnest": ("UNNEST", "list the values"),
     "is_global": ("GLOBAL", _LEAVE),
 }
-"""By part, what it is called, and the remedy."""
+"""Part -> its name in messages, and the remedy."""
 _JOINS = {
     "ASOF": "ASOF JOIN is not supported yet. A join with GROUP BY a key of one side and LAST_VALUE(x ORDER BY at) of"
     " the other keeps the latest row of each group",
     "NATURAL": "NATURAL JOIN is not supported; name the columns with USING or ON",
 }
-"""By method of a join, why there is none."""
+"""Method of a join -> the reason why it is not supported."""
 _KINDS = ("", "INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 
 

@@ -159,4 +159,4 @@ ARITHMETIC: dict[type, Callable[[Scalars, Any], Value]] = {
     exp.Mod: _whole_division,
     exp.Neg: _negated,
 }
-"""By kind of tree what makes its value."""
+"""Kind of tree -> the function that makes its value."""

@@ -176,9 +176,9 @@ class _Grouping:
         self.block, self.groups, self.joins, self.source = block, block.groups, joins, joins.source
         self.names: set[str] = set()
         self.exact = {self.joins.text(bare(tree)): name for name, tree in reversed(block.outputs.items())}
-        """By text of an output column its name."""
+        """Text of an output column -> its name."""
         self.keys: dict[str, str] = {}
-        """By text of a group column its name."""
+        """Text of a group column -> its name."""
         self.group_by: dict[str, Any] = {}
         self.aggregates: dict[str, Aggregate] = {}
         self._calls: dict[str, str] = {}

@@ -90,9 +90,9 @@ class OracleClock:
     idle_after: Any = None
     now: Any = None
     newest: dict[str, Any] = field(default_factory=dict)
-    """By stream its greatest event time."""
+    """Stream -> its greatest event time."""
     seen: dict[str, Any] = field(default_factory=dict)
-    """By stream the greatest event time of all when its last row came; at first, the time of the first row of all."""
+    """Stream -> the greatest event time of all streams when its last row came; at first, the time of the first row."""
 
     def come(self, name: str, t: Any) -> None:
         """Take the event time of a row, which a caller's watermark does not allow to move `now`."""

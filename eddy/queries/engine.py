@@ -119,7 +119,7 @@ class Engine(Uncopied):
         self._running: dict[str, RunningQuery] = {}
         self.joins = Joins(self.sources, options, share, self.clock)
         self.newest = [-FOREVER] * len(self.sources.streams)
-        """By stream the greatest event time in ticks."""
+        """Stream -> its greatest event time in ticks."""
         self._history = History()
         self._late = dict.fromkeys(self.sources.graph.names, 0)
         self._last: LastPush | None = None

@@ -1,4 +1,4 @@
-"""One join for all versions over the same join graph: it finds their results, and each version takes its own."""
+"""A family: one join for all versions over the same join graph. The join finds results; each version takes its own."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
 
 def family_key(query: Query) -> Hashable:
-    """Return what the queries of a family have in common: streams, predicates, and which windows count rows.
+    """Return the key of a query's family; queries with equal keys may share one join.
 
-    A window of rows counts the rows that the filter of its stream lets through, so it and the filter are common.
+    Such queries have the same streams and predicates. A window of rows counts the rows that the filter of its stream
+    accepts, so they also have the same windows of rows, with the same filters of these streams.
     """
     rowed = tuple(
         (stream.name, stream.window.n, _Filter(stream.filter))
@@ -57,7 +58,10 @@ def family_key(query: Query) -> Hashable:
 
 @dataclass(frozen=True, eq=False)
 class _Filter:
-    """A filter, equal to itself and to an equal expression. The text of an expression leaves long constants out."""
+    """A filter that is equal to itself and, if it is an expression, to an equal expression.
+
+    Texts of expressions are not compared, because they leave out long constants.
+    """
 
     given: Filter | None
 
@@ -74,27 +78,27 @@ class _Filter:
 
 
 def _wider(one: Window, other: Window) -> bool:
-    """Return whether a window keeps more than another one of a kind that fits the same family."""
+    """Return whether `one` keeps more rows than `other`, of two windows that one family may have."""
     order = (WindowKind.ROWS, WindowKind.RANGE, WindowKind.UNBOUNDED)
     return (order.index(one.kind), one.size) > (order.index(other.kind), other.size)
 
 
 class Family:
-    """The join of one family.
+    """The join of one family of versions.
 
-    Rows that no version accepts do not enter the join, so that it is no larger than what the filters let through.
+    Rows that no version accepts do not enter the join, so the join holds accepted rows only.
 
-    runtime        its join, None if it is shared
-    names          its streams, in the order of the engine
-    windows        stream -> its widest window
+    runtime        the runtime of the join; None if the family is shared
+    names          names of the streams, in the order of the engine
+    windows        stream -> the widest window that a version has had for it
     complete_from  the position from which the windows are complete
-    whole          whether no row was kept out since then
-    oldest         no row that it has seen has a position before this one
-    query          the query whose results contain those of all versions
-    shared         whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
-    fresh          whether it has seen no row yet
-    seconds        CPU seconds of its pushes
-    tree           the plan with which its join begins, None for the default
+    whole          whether filters have kept no row out since then
+    oldest         a lower bound of the positions of all rows that the join has taken
+    query          the query of the join; its results contain those of all versions
+    shared         whether the family shares SteMs with others (`eddy.queries.sharing`), and has none of its own
+    fresh          whether the join has taken no row yet
+    seconds        CPU seconds of pushes
+    tree           the plan with which the join begins; None stands for the default plan
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -135,11 +139,12 @@ class Family:
         return any(window.kind == kind for window in self.windows.values())
 
     def needs(self, name: str) -> list[Need]:
-        """Return which rows of a stream must be kept."""
+        """Return which rows of a stream the engine must keep for this family."""
         return [Need(self.windows[name], self._counting.get(name))] if name in self.windows else []
 
     def _made(self) -> Query:
-        # Without a window of time, event times decide nothing, and rows that are loaded keep their order of arrival.
+        # Without a window of time, event times have no effect, so streams get no time column: loaded rows then keep
+        # their order of arrival.
         streams = []
         for name, i in zip(self.names, self._index, strict=True):
             own, source = self._streams[name], self._sources.streams[i]
@@ -150,12 +155,12 @@ class Family:
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
         return ResultsQuery(streams, self._on, select=select, late="count")
 
-    # Its versions
+    # The versions
 
     def join(self, owner: Owner) -> bool:
-        """Take a version in; return whether the join lacks windows or columns for it, and must be filled.
+        """Add a version; return whether the join lacks windows or columns for it, so that `fill` must be called.
 
-        The first version always fills it.
+        For the first version it always must.
         """
         query, streams, windows = owner.query, dict(self._streams), dict(self.windows)
         for stream, window in zip(query.streams, query.graph.windows, strict=True):
@@ -165,7 +170,7 @@ class Family:
         self._streams, self.windows = streams, windows
         columns = set(owner.read)
         if owner.windows() or (grown and self.owners):
-            # One of them has a narrower window than the join: it asks for the age of its rows.
+            # Some version has a narrower window than the join, and checks the age of its rows by their event times.
             columns |= {f"{stream.name}.{stream.time}" for stream in self._streams.values()}
         grown = grown or not columns <= self._columns or not self.owners
         self._columns = self._columns | columns
@@ -174,11 +179,11 @@ class Family:
         return grown
 
     def forget_ended(self) -> None:
-        """Let the versions go that have no more results."""
+        """Remove the versions that have ended."""
         self.keep([owner for owner in self.owners if owner.version.ended is None])
 
     def keep(self, owners: list[Owner]) -> None:
-        """Let all versions go but some."""
+        """Remove all versions except `owners`."""
         if len(owners) < len(self.owners):
             self.owners, self._entries = owners, None
 
@@ -188,11 +193,11 @@ class Family:
         return any(map(self._is_filtered, self.names))
 
     def _is_filtered(self, name: str) -> bool:
-        """Return whether all versions ask for ranges of a stream."""
+        """Return whether every version bounds columns of a stream by ranges, so that rows may be kept out."""
         return not isinstance(self._streams[name].window, Rows) and all(owner.ranges[name] for owner in self.owners)
 
     def _filters(self) -> dict[str, GroupedFilters]:
-        """Return the filters of rows that arrive, for each stream of which all versions ask for ranges."""
+        """Return the grouped filters of arriving rows, for each filtered stream."""
         if self._entries is None:
             filtered = filter(self._is_filtered, self.names)
             self._entries = {name: GroupedFilters([owner.ranges[name] for owner in self.owners]) for name in filtered}
@@ -201,11 +206,11 @@ class Family:
     def fill(self, rows: Mapping[str, pa.RecordBatch | None], complete_from: int, watermark: int | None = None) -> None:
         """Begin anew with rows that arrived earlier.
 
-        complete_from  the position from which these are all
-        watermark      that after these rows, None = none yet
+        complete_from  the position from which `rows` are complete
+        watermark      the watermark after these rows; None before the first watermark
         """
         query = self._made()
-        # The clock of the engine decides, not one of its streams alone.
+        # The watermark is that of the engine, which follows all streams and not only those of the family.
         watermark = None if not self.timed else -FOREVER if watermark is None else watermark
         self.oldest = 0 if rows else complete_from
         if self.shared:
@@ -220,25 +225,25 @@ class Family:
         kept = keep_rows(batches, self._wanted(batches))
         given = {name: batch for name, batch in zip(self.names, kept, strict=True) if batch is not None}
         if given and self.timed and self._has(WindowKind.ROWS):
-            # Rows are loaded by event time, but a window of rows goes by their arrival.
+            # `load` takes rows by event time, but a window of rows counts them in their order of arrival.
             places = {name: np.asarray(batch.column(POSITION)) for name, batch in given.items()}
             number = np.repeat([self.names.index(name) for name in given], [len(own) for own in places.values()])
             order = number[np.argsort(np.concatenate([*places.values()]))]
             runtime.push(given, order, watermark=watermark)
             if plan not in (None, runtime.plan):
-                runtime.transition(plan)  # the policy has decided in that push
+                runtime.transition(plan)  # the policy may have changed the plan in that push
         elif given:
             runtime.load(given, watermark=watermark)
         self.query, self.fresh, self.runtime = query, not given, runtime
 
     def released(self) -> None:
-        """Continue without SteMs of its own: the shared ones have its rows."""
+        """Drop the runtime of the family, because the shared SteMs have its rows."""
         self.runtime, self.fresh, self.whole, self.oldest = None, False, True, 0
 
     # Pushes
 
     def prepare(self, push: Push) -> tuple[Found, Prepared]:
-        """Compute what the join finds in a push, which has not happened yet (`eddy.pipeline.push.prepare`)."""
+        """Compute the results of a push that has not happened yet (`eddy.pipeline.push.prepare`)."""
         began = thread_time()
         order = self._number[push.order]
         places = np.flatnonzero(order < len(self.names))
@@ -256,9 +261,9 @@ class Family:
         return found, prepared
 
     def push_rows(self, rows: Mapping[str, pa.RecordBatch], watermark: int | None) -> Found:
-        """Take rows with their positions in, in order of event time; return what the join found.
+        """Push rows with their positions, in order of event time, and return the results of the join.
 
-        watermark   no later row is older; as in `Runtime.push`, and without effect on windows without event time
+        watermark   the watermark after the push, as in `Runtime.push`; without effect on windows without event time
         """
         batches = [rows.get(name) for name in self.names]
         batches = keep_rows(batches, self._wanted(batches))
@@ -271,21 +276,21 @@ class Family:
         return self.found(self.runtime.push(given, np.repeat(np.arange(len(counts)), counts)))
 
     def found(self, table: pa.Table) -> Found:
-        """Return the combinations of a push, given the results of `query`."""
+        """Return the results of `query` in a push as combinations of rows."""
         return Found(table, [self._sources.streams[i] for i in self._index], self._sources.time_type)
 
     def settle(self, prepared: Prepared) -> None:
-        """Let a push happen. It may be repeated."""
+        """Commit a prepared push. The call may be repeated."""
         assert self.runtime is not None
         self.runtime._pipeline.settle(prepared)
 
     def roll_back(self) -> None:
-        """Take a push back that has not happened."""
+        """Undo a prepared push that was not committed."""
         if self.runtime is not None:
             self.runtime._pipeline.roll_back()
 
     def _wanted(self, batches: list[pa.RecordBatch | None]) -> dict[int, npt.NDArray[np.int64]]:
-        """Return the numbers of the rows that some version accepts, for the streams that have other rows."""
+        """Return, for each stream with rows that no version accepts, the numbers of its accepted rows."""
         keep = {}
         for k, name in enumerate(self.names):
             batch, filters = batches[k], self._filters().get(name)
@@ -298,7 +303,11 @@ class Family:
         return keep
 
     def shares(self, position: int, found: Found, owners: Sequence[Owner] | None = None) -> Shares:
-        """Return what each version, or some of them, gets of what the join found from a position on."""
+        """Return the share of each version in the results of the join.
+
+        position  the position of the first arrival that `found` covers
+        owners    the versions that take a share; None stands for all versions
+        """
         running = [owner for owner in owners or self.owners if owner.version.gives_from(position)]
         if not len(found) or not running:
             return Shares(found, {})

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from eddy.query.stream import Stream
 
 FIRST, LAST, AGE = "#first", "#last", "#age."
-"""Names of columns that a result has beside those of its components: the least and the greatest position of these, and
-ticks from the event time of the component of a stream, whose name follows, to the greatest one."""
+"""Names of additional columns of a result: the least and the greatest position of its components, and the age of the
+component of a stream, whose name follows: ticks from its event time to the greatest event time of the components."""
 
 
 class Found:
@@ -65,7 +65,7 @@ class Found:
     def batch(
         self, columns: Sequence[str], rows: npt.NDArray[np.int64] | None, names: Sequence[str] | None = None
     ) -> pa.RecordBatch:
-        """Return columns "stream.column", renamed if `names` are given, in some rows; None: in all, without a copy."""
+        """Return columns "stream.column" of some rows, or of all rows (None) without a copy; `names` renames them."""
         batch = pa.RecordBatch.from_arrays([self._columns[one] for one in columns], names=list(names or columns))
         return batch if rows is None else taken(batch, rows)
 
@@ -91,7 +91,7 @@ class Found:
 
 
 class Owned(NamedTuple):
-    """The rows that a version gives in a push, a position for each, and rows of `FAILED` of what fails."""
+    """The rows that a version gives in a push, the position of each, and its failed rows (with columns `FAILED`)."""
 
     table: pa.Table
     places: npt.NDArray[np.int64]
@@ -145,12 +145,12 @@ class Shares:
         return owner.query.row_schema.empty_table() if table is None else table
 
     def rows(self, owner: Owner) -> npt.NDArray[np.int64]:
-        """Return the numbers of the rows of a version among those found, ascending."""
+        """Return the numbers of the found rows that belong to a version, ascending."""
         rows = self._rows.get(owner, np.zeros(0, np.int64))
         return np.arange(len(self._found)) if rows is None else rows
 
     def failed(self, owner: Owner) -> tuple[pa.RecordBatch, ...]:
-        """Return the rows of `FAILED` of a version, within the bounds that it has by now."""
+        """Return the failed rows of a version that lie within its present bounds."""
         faults = self._faults.get(owner)
         if not faults:
             return ()
@@ -159,7 +159,7 @@ class Shares:
         return tuple(owner.failed(self._found, dict(sorted(kept.items())))) if kept else ()
 
     def within_bounds(self, owner: Owner) -> Owned:
-        """Return the results within the bounds that a version has by now, and the position of each."""
+        """Return the results of a version that lie within its present bounds, and the position of each."""
         rows, table = self.rows(owner), self.table(owner)
         if len(rows):
             keep = owner.within_bounds(self._found, rows)

@@ -33,9 +33,9 @@ from jisc.plan.tree import default_plan, read_plan
 class Finds(NamedTuple):
     """The findings of the joins in a push that has not happened yet.
 
-    found     by family the combinations
-    prepared  the push of each family with SteMs of its own
-    alone     by version with a join of its own, what it gives
+    found     family -> the combinations that its join found
+    prepared  family with SteMs of its own -> its prepared push
+    alone     version with a join of its own -> the rows that it gives
     """
 
     found: dict[Family, Found]
@@ -47,9 +47,9 @@ class Joins:
     """The joins of the versions of all queries.
 
     sources  the streams of the engine
-    options  of the runtimes, as in `Runtime`
+    options  options of the runtimes, as in `Runtime`
     share    whether families share SteMs
-    clock    that of the engine, None without event times
+    clock    the clock of the engine; None without event times
     """
 
     def __init__(self, sources: Sources, options: Mapping[str, Any], share: bool, clock: Clock | None) -> None:
@@ -58,11 +58,11 @@ class Joins:
         self.sharing = Sharing(sources, options, share)
         """The SteMs that families share."""
         self.owners: dict[Version, Owner] = {}
-        """By version what takes its results from those that its family finds."""
+        """Version -> the owner, which takes the version's results from those of its family."""
         self.alone: dict[Version, LoneJoin] = {}
-        """By version its own join, for the other versions."""
+        """Version without a family -> its own join."""
         self.kept = [Kept() for _ in sources.streams]
-        """By stream the rows for later starts."""
+        """The rows for later starts, for each stream."""
 
     @property
     def parts(self) -> list[object]:
@@ -82,7 +82,7 @@ class Joins:
     # Versions
 
     def make(self, number: int, query: Query, start: int | None, warm: bool, output: Output, position: int) -> Version:
-        """Return a version of a query that owns results from a start on, and have a family or its own join find them.
+        """Make a version of a query that owns results from a start on, and a join that finds them; return the version.
 
         position   that of the next arrival
 
@@ -106,7 +106,7 @@ class Joins:
         return version
 
     def serve(self, version: Version) -> tuple[Family, bool]:
-        """Have a family find the results of a version; return it, and whether it must be filled."""
+        """Add a version to its family; return the family, and whether the family must be filled."""
         key = family_key(version.query)
         family = self._families.get(key) or Family(self._sources, version.query, self._options)
         owner = Owner(version, family)
@@ -117,11 +117,11 @@ class Joins:
         return family, grown
 
     def serve_alone(self, own: LoneJoin) -> None:
-        """Have a version take its results from a join of its own."""
+        """Make a join of its own for a version."""
         self.alone = {**self.alone, own.version: own}
 
     def resume(self) -> None:
-        """Have all families begin with the rows that are kept."""
+        """Fill all families with the kept rows."""
         for family in self._families.values():
             self._fill(family)
 
@@ -130,14 +130,14 @@ class Joins:
         return max(self.kept[self._sources.index(name)].complete_from for name in names)
 
     def _fill(self, family: Family) -> None:
-        """Have a family begin anew with the rows that are kept."""
+        """Fill a family anew with the kept rows."""
         rows = {name: self.kept[self._sources.index(name)].rows() for name in family.names}
         family.fill(rows, self._kept_from(family.names), None if self._clock is None else self._clock.watermark)
 
     # Pushes
 
     def prepare(self, push: Push) -> Finds:
-        """Compute what the joins find in a push that has not happened yet: `settle` or `roll_back` follows."""
+        """Compute the results of a push that has not happened yet; the caller then calls `settle` or `roll_back`."""
         kept = dict(zip(self._sources.graph.names, self.kept, strict=True))
         tables = self.sharing.prepare(push, self._families.values(), kept)
         found = {family: family.found(table) for family, table in tables.items()}
@@ -148,7 +148,7 @@ class Joins:
         return Finds(found, prepared, {version: own.prepare(push, self.kept) for version, own in self.alone.items()})
 
     def settle(self, push: Push, prepared: Mapping[Family, Prepared]) -> None:
-        """Let a prepared push happen. It may be repeated."""
+        """Commit a prepared push. The call may be repeated."""
         self.sharing.settle()
         for family, own in prepared.items():
             family.settle(own)
@@ -160,7 +160,7 @@ class Joins:
             rows.add(push, i)
 
     def roll_back(self) -> None:
-        """Take a push back that has not happened. It may be repeated."""
+        """Undo a prepared push that was not committed. The call may be repeated."""
         self.sharing.roll_back()
         for family in self._families.values():
             family.roll_back()
@@ -204,7 +204,7 @@ class Joins:
         return (join.tree or default_plan(join.query.graph)).text(join.query.graph.names)
 
     def change_plan(self, join: Family | LoneJoin, plan: str) -> None:
-        """Run a join by another plan from now on. Raises PlanError for a plan that is none."""
+        """Change the plan of a join. Raises PlanError if `plan` is not a plan of the streams of the join."""
         if isinstance(join, LoneJoin):
             join.runtime.transition(plan)
             return

@@ -13,7 +13,7 @@ from stairs.graph import Window, WindowKind
 
 
 class Need(NamedTuple):
-    """A window for which rows are kept, and for a window of rows the filter whose rows it counts."""
+    """A window for which rows are kept; with a window of rows, also the filter whose accepted rows it counts."""
 
     window: Window
     filter: AdaptiveFilter | None = None
@@ -26,7 +26,7 @@ class _Chunk(NamedTuple):
     passing: dict[AdaptiveFilter, int]
 
     def count(self, filter: AdaptiveFilter | None) -> int:
-        """Return the number of rows that a filter lets through."""
+        """Return the number of rows that a filter accepts."""
         if filter is None:
             return len(self.rows)
         if filter not in self.passing:
@@ -61,13 +61,13 @@ class Kept:
     def resume(
         self, batches: list[pa.RecordBatch], newest: list[int | None], count: int, end: int, complete_from: int
     ) -> None:
-        """Begin with rows that another one kept; `newest` has the greatest event time of each batch."""
+        """Begin with restored rows; `newest` has the greatest event time of each batch."""
         ends = [int(batch.column(POSITION)[-1].as_py()) + 1 for batch in batches]
         self._chunks = deque(_Chunk(*own, {}) for own in zip(batches, ends, newest, strict=True))
         self.count, self.end, self.complete_from = count, end, complete_from
 
     def trim(self, needs: list[Need], watermark: int) -> None:
-        """Drop the rows that no window needs; `watermark`: no later row is older."""
+        """Drop the rows that no window needs, given the watermark."""
         if any(need.window.kind == WindowKind.UNBOUNDED for need in needs):
             return
         spans = [need.window.size for need in needs if need.window.kind == WindowKind.RANGE]
@@ -90,13 +90,13 @@ class Kept:
         return [chunk.rows for chunk in self._chunks]
 
     def rows(self) -> pa.RecordBatch | None:
-        """Return the rows with their positions, None without any. Raises InputError if they exceed 2 GiB."""
+        """Return the rows with their positions, or None if there are none. Raises InputError if they exceed 2 GiB."""
         if not self._chunks:
             return None
         return one_batch(pa.Table.from_batches(self.batches), "use shorter windows")
 
     def newest(self, filter: AdaptiveFilter | None) -> int | None:
-        """Return the position of the newest row that a filter lets through, None without any."""
+        """Return the position of the newest accepted row; None if the filter accepts no row."""
         for chunk in reversed(self._chunks):
             if chunk.count(filter):
                 last = -1 if filter is None else int(filter.divided(chunk.rows)[0][-1])

@@ -35,12 +35,12 @@ class Host(Protocol):
         """Return a version of a query that owns results from a position on. Raises QueryError if it does not fit."""
 
     def drain(self, version: Version, position: int) -> None:
-        """Have a version drain from a position on."""
+        """Begin to drain a version at a position."""
 
     def note(
         self, position: int, name: str, version: int, event: str, complete_from: int, *, by_itself: bool = False
     ) -> None:
-        """Add an element to the history, or what followed by itself from earlier ones."""
+        """Add an element to the history; `by_itself` marks an event that follows from earlier elements."""
 
 
 @dataclass(eq=False)
@@ -59,10 +59,10 @@ class Succession:
 
 
 class Life:
-    """The versions of a query, and its changes under way. Positions of elements never go back.
+    """The versions of a query, and its unfinished changes. Positions of elements never go back.
 
-    An element may be given ahead of its position. What it finds there is decided there (`start_waiting`): whether a
-    version that waits has begun, and whether the query has ended.
+    An element may be given ahead of its position. Its effect depends on the state at its position: whether a waiting
+    version has begun, and whether the query has ended (`start_waiting`).
     """
 
     def __init__(self, host: Host, name: str, version: Version) -> None:
@@ -73,7 +73,7 @@ class Life:
         self._last_element = version.start or 0
 
     def resume(self, versions: Sequence[Version], successions: Sequence[Succession]) -> None:
-        """Have exactly these versions, oldest first, of which there are any, and these changes under way."""
+        """Replace the versions, oldest first and at least one, and the unfinished changes."""
         self._versions, self.successions = list(versions), list(successions)
 
     @property
@@ -93,11 +93,11 @@ class Life:
 
     @property
     def state(self) -> State:
-        """Where the query is in its life.
+        """The state of the query.
 
-        "scheduled"  its start is to come          "running"   one version has results
-        "draining"   its last results are to come  "changing"  a version replaces another one
-        "stopped"    it has no more results
+        "scheduled"  the start is still to come      "running"   one version has results
+        "draining"   the last results are to come    "changing"  a version replaces another one
+        "stopped"    no more results can come
         """
         now = self.host.position
         live = [one for one in self.live if one.start is not None or self._latest_start(one) is None]
@@ -239,7 +239,7 @@ class Life:
         return started
 
     def end(self, link: Succession, position: int) -> None:
-        """Have the old version of a change stop or drain from a position on."""
+        """Stop or drain the old version of a change at a position."""
         # A handover lets windows that have begun end: the new version has not seen them whole.
         if link.change.drains or (link.change.warm and link.old.query.aggregation is not None):
             self.host.drain(link.old, position)

@@ -45,7 +45,7 @@ CHANGES_ALONE: dict[Output, tuple[How, ...]] = {
     "append": ("immediate", "handover"),
     "changelog": ("immediate", "drain-stream"),
 }
-"""The kinds of change that have a meaning where a version has a join of its own, by the form of results.
+"""Output mode -> the kinds of change that are possible for versions with joins of their own.
 
 A handover of a changelog would take back results that the new version never gave. A drain of rows without partners, or
 at a result whose place is not known, would need rows of both versions to decide.
@@ -83,12 +83,12 @@ def check_drain(name: str, query: Query, what: str) -> None:
 class LoneJoin:
     """The join of one version.
 
-    version   whose results it finds
+    version   the version whose results the join finds
     output    "append" or "changelog"
-    runtime   its join, empty before the start of the version
-    seconds   CPU seconds of its pushes
+    runtime   the runtime of the join, empty before the start of the version
+    seconds   CPU seconds of pushes
 
-    Raises InputError for a warm start that has no meaning, and what `Runtime` raises.
+    Raises InputError for an impossible warm start, and the errors of `Runtime`.
     """
 
     def __init__(self, version: Version, output: Output, sources: Sources, options: Mapping[str, Any]) -> None:
@@ -114,7 +114,7 @@ class LoneJoin:
         self.begun = False
         """Whether the runtime has had arrivals."""
         self._open: Prepared | None = None
-        """A push that has not happened yet."""
+        """The prepared push; None between pushes."""
 
     def _check_warm(self) -> None:
         if self.output == "changelog":
@@ -158,7 +158,7 @@ class LoneJoin:
     # Rows that are kept
 
     def needs(self, name: str) -> list[Need]:
-        """Return which rows of a stream must be kept, so that another version may start warm.
+        """Return which rows of a stream the engine must keep, so that another version can start warm.
 
         A changelog cannot; of windows of rows it needs the rows in them, by which a drain finds its end.
         """
@@ -174,7 +174,7 @@ class LoneJoin:
     # Pushes
 
     def prepare(self, push: Push, kept: Sequence[Kept]) -> Owned:
-        """Compute what the version gives in a push, which has not happened yet: `settle` or `roll_back` follows.
+        """Compute the rows of a push that has not happened yet; the caller then calls `settle` or `roll_back`.
 
         kept   per stream of the engine the rows before the push
         """
@@ -213,13 +213,13 @@ class LoneJoin:
         return found
 
     def _watermark(self, push: Push, position: int) -> int | None:
-        """Return the watermark of the engine before a position of a push, None if the runtime takes none."""
+        """Return the watermark of the engine before a position of a push; None if the runtime has no event time."""
         if not self.query.graph.timed:
             return None
         return push.watermark_at(position)
 
     def _load(self, push: Push, start: int, kept: Sequence[Kept]) -> None:
-        """Begin with the rows that were kept before the push, and those of the push before the start."""
+        """Load the rows that were kept before the push, and the rows of the push that arrived before the start."""
         rows = {}
         now = self._rows(push, push.first, start)
         for name, i in zip(self.names, self._index, strict=True):
@@ -249,7 +249,7 @@ class LoneJoin:
         return pa.RecordBatch.from_pylist(found, schema=FAILED)
 
     def settle(self) -> None:
-        """Let a prepared push happen. It may be repeated."""
+        """Commit a prepared push. The call may be repeated."""
         if self._open is None:
             return
         self.runtime._pipeline.settle(self._open)
@@ -257,7 +257,7 @@ class LoneJoin:
         self._open = None
 
     def roll_back(self) -> None:
-        """Take a push back that has not happened. It may be repeated."""
+        """Undo a prepared push that was not committed. The call may be repeated."""
         self.runtime._pipeline.roll_back()
         self._open = None
         if not self.begun and self.runtime.position:

@@ -37,14 +37,14 @@ class Owner:
     def __init__(self, version: Version, family: Family) -> None:
         self.version = version
         self.grouping = None if version.query.aggregation is None else Grouping(version)
-        """The groups of its results, None for the results themselves."""
+        """The groups of the version's results; None without aggregates."""
         self.family = family
         query = self.query = version.query
         columns = [*query.select.values(), *query.where_columns]
         self.needed = tuple(dict.fromkeys(f"{stream}.{column}" for stream, column in columns))
-        """The columns of its results and those that `where` reads, as "stream.column"."""
+        """The columns of the version's results and the columns that `where` reads, as "stream.column"."""
         self.ranges: dict[str, list[Range]] = {stream.name: [] for stream in query.streams}
-        """By stream its conditions as far as they are ranges, on columns named "stream.column"."""
+        """Stream -> those of its conditions that are ranges, on columns named "stream.column"."""
         self._filters: dict[str, AdaptiveFilter] = {}
         self._filtered: dict[str, list[str]] = {}
         for stream in query.streams:
@@ -65,7 +65,7 @@ class Owner:
         filtered = {f"{stream}.{column}" for stream, own in self._filtered.items() for column in own}
         ranges = {one.column for own in self.ranges.values() for one in own}
         self.read = frozenset({*self.needed, *filtered, *ranges})
-        """All columns that it reads of what its family finds, but for event times."""
+        """All columns of the family's results that the version reads, except event times."""
 
     def _read(self, given: Predicate, schema: pa.Schema, named: pa.Schema, owner: Mapping[str, str]) -> bool:
         """Add the ranges of a condition; return whether it has any.
@@ -81,7 +81,10 @@ class Owner:
     # Its results
 
     def bounds(self) -> list[Range]:
-        """Return the positions of its results, as far as its family finds others; it has started."""
+        """Return the bounds on positions of the version's results, if the family has results beyond them.
+
+        The version must have started.
+        """
         version = self.version
         assert version.start is not None
         found = []
@@ -94,7 +97,7 @@ class Owner:
         return found
 
     def within_bounds(self, found: Found, rows: Positions) -> npt.NDArray[np.bool_]:
-        """Return for each of some rows whether it is within the bounds as they are now."""
+        """Return whether each of the rows is within the present bounds."""
         keep = np.ones(len(rows), np.bool_)
         for column, low, high, _ in self.bounds():
             places = (found.first if column == FIRST else found.last)[rows]
@@ -102,7 +105,7 @@ class Owner:
         return keep
 
     def owned(self, shares: Shares, push: Push) -> Owned:
-        """Return what the version gives of a push: its results, or the windows of its groups; and the arrival of each.
+        """Return the rows of a version in a push, with the arrival of each: results, or windows of groups.
 
         shares   of the results of its family
         """
@@ -113,7 +116,7 @@ class Owner:
         return found._replace(failed=(*owned.failed, *found.failed))
 
     def windows(self) -> list[Range]:
-        """Return the greatest ages of its components, where its family has a wider window."""
+        """Return the greatest ages of components, for streams for which the family has a wider window."""
         pairs = zip(self.query.streams, self.query.graph.windows, strict=True)
         return [
             Range(AGE + stream.name, LEAST, window.size)
@@ -123,7 +126,7 @@ class Owner:
 
     @property
     def asks_more(self) -> bool:
-        """Whether it has conditions that are no ranges."""
+        """Whether the version has conditions that are no ranges."""
         return self._where is not None or bool(self._filters)
 
     @property

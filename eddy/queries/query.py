@@ -144,7 +144,7 @@ class RunningQuery(Life, Uncopied):
 
     @property
     def held(self) -> dict[Version, pa.Table]:
-        """By version the results that wait until older versions have ended."""
+        """Version -> its results that wait until older versions have ended."""
         return {version: pa.concat_tables(tables) for version, tables in self._held.items() if tables}
 
     def resume_with(
@@ -227,7 +227,7 @@ class RunningQuery(Life, Uncopied):
 
     @property
     def may_change(self) -> bool:
-        """Whether a push may change its versions or what it holds."""
+        """Whether a push may change the versions of the query, or the results that wait."""
         return bool(self.successions or self._held) or any(one.stop is not None or one.drain for one in self.live)
 
     def _merged(self, parts: Mapping[Version, Owned]) -> pa.Table:

@@ -84,7 +84,7 @@ class Sources:
         self.windows = {
             stream.name: window_of(stream, self.time_type) for stream in self.streams if stream.window is not None
         }
-        """By name the windows for which the engine keeps rows in any case."""
+        """Name of a stream -> the window for which the engine keeps its rows in any case."""
         self._gate = Gate(self)  # type: ignore[arg-type]  # it asks for no more than this has
 
     def _clock_rule(

@@ -75,7 +75,7 @@ class StemPool:
             [(c, one) for c, own in enumerate(directories) for one in own if one.stream == name] for name in self.names
         ]
         self._places = {one: (i, k, c) for i, own in enumerate(keys) for k, (c, one) in enumerate(own)}
-        """By attribute its stream, its number within the stream, and its directory."""
+        """For each attribute its stream, its number within the stream, and its directory."""
         self.timed = any(query.graph.timed for query in queries)
         graph = JoinGraph(
             names=tuple(self.names),
@@ -96,7 +96,7 @@ class StemPool:
             for i, (name, own) in enumerate(zip(self.names, stored, strict=True))
             for k, column in enumerate(own)
         }
-        """By stream and name the columns of the rows that are here."""
+        """(name of a stream, name of a column) -> (number of the stream, number of the column) in `payload`."""
         kinds = [[schema.field(column).type for column in own] for schema, own in zip(schemas, stored, strict=True)]
         self.payload = Payload(kinds, self.stems.capacity, self.stems.allowance)
         found, x = [], 0

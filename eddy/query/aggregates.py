@@ -104,7 +104,7 @@ FUNCTIONS: dict[str, tuple[Callable[[pa.DataType], pa.DataType | None], str]] = 
     "last": (_value, "columns that can be keys"),
     "count_distinct": (_number_of_values, "columns that can be keys"),
 }
-"""By name of a function: the type of its result by that of its argument, None if it does not fit; its arguments."""
+"""Name of a function -> the type of its result, given the type of its argument (None if it does not fit); arguments."""
 
 ORDERED = ("first", "last")
 COUNTS = ("count", "count_distinct")

@@ -98,7 +98,7 @@ class Query:
     _least = 2
     """The fewest streams of a query without groups."""
     tables: Mapping[str, str] = MappingProxyType({})
-    """By stream the table that a statement in SQL calls by another name; streams left out are tables themselves."""
+    """Stream -> the table whose alias it is in a statement of SQL; a stream without an entry is itself a table."""
     group_texts: tuple[str, str] | None = None
     """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
     branches: tuple[Branch, ...] = ()
@@ -204,7 +204,7 @@ class Query:
         """The comparisons of event times."""
         self.streams = self.intervals.with_windows(self._noun)
         self.derived = self.intervals.derived
-        """By name the streams whose window follows from the intervals: its size in ticks."""
+        """Name of a stream whose window follows from the intervals -> the size of the window in ticks."""
         self.graph = self._graph()
         """The join graph, as the state modules use it."""
         self.clock_rule = self._clock_rule()

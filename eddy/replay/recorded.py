@@ -23,7 +23,7 @@ from stairs.errors import InputError
 from stairs.nearest import no_stream
 
 READERS = {".parquet": parquet.read_table, ".pq": parquet.read_table, ".csv": csv.read_csv, ".gz": csv.read_csv}
-"""By the end of a file's name how it is read."""
+"""End of a file's name -> the function that reads the file."""
 
 
 def read_streams(files: Sequence[str]) -> dict[str, pa.Table]:

@@ -1,4 +1,4 @@
-"""By which of its classes a stream is probed where the query leaves a choice."""
+"""The class by which a stream is probed, where the query leaves a choice."""
 
 from __future__ import annotations
 

@@ -219,10 +219,10 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, P
     for number, plan in enumerate(plans):
         plain = table.add_plan(plan, number)
         into = {state.mask: (row, 0) for state, row in plan.rows.items() if state not in plan.filled}
-        """By the streams of a join, the state into which it stores and the mark of a later plan."""
+        """Streams of a join -> the state into which it stores, and the mark of a later plan."""
         into.update({mask: (into.get(mask, (-1, 0))[0], mark) for mask, mark in plan.newer.items()})
         up: dict[int, list[int]] = {plan.tree.mask: []}
-        """By the streams of a node, the hops of a tuple from that node up to the root."""
+        """Streams of a node -> the hops of a tuple from this node up to the root."""
         for node, sibling, by, parent, _, bound in reversed(masks.sides(plan.tree)):
             steps = plain.get(sibling.mask) or table.expand(sibling, by, node.mask, bound, number)[0]
             stores = into.get(parent.mask)

@@ -103,7 +103,7 @@ class Strategy(ABC):
         self.past: Int64s = np.zeros((modules.graph.n_streams, 2), np.int64)
         """Probes and matches, per stream probed, under earlier tables; replaced, never modified."""
         self.prefer: Preference | None = None
-        """By which class streams are probed while nothing is stored; None = by the class bound first."""
+        """The class by which each stream is probed while nothing is stored; None stands for the class bound first."""
         self._box: int | None = None
         """The box of the transition at hand, if the caller has named it."""
         self._chosen = None if store is None else frozenset(store)

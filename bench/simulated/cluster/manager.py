@@ -41,7 +41,7 @@ class Manager:
         """Per group, the last epoch that was given out."""
         self.splits = [split(name) for name in streams]
         self.fragments: dict[int, Fragment] = {}
-        """By partition group, each fragment of a hot key beside the first one."""
+        """Partition group -> the fragments of its hot key beside the first one."""
         self.moves: list[Move] = []
         self.down: set[int] = set()
         self._locked: dict[int, int] = {}

@@ -50,7 +50,7 @@ class Choice:
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
         self._last: dict[str, Outcome] = {}
-        """By kind of plan, when it ran last."""
+        """Kind of plan -> the time when it ran last."""
         self._newest = Outcome(0.0, 1.0)
 
     def routes(self, kind: str, figures: Sequence[Synopsis]) -> list[Steps]:

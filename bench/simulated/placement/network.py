@@ -95,7 +95,7 @@ class Network:
         self._numbers = 0
         self._unacknowledged: set[int] = set()
         self._postponed: dict[int, list[Callable[[], None]]] = {}
-        """By node that is down, the calls that wait until it is up again."""
+        """Node that is down -> the calls that wait until it is up again."""
         self._seen: set[int] = set()
         self._busy: dict[int, float] = {}
         self._out = Links(Link(costs.c_l, costs.c_r))

@@ -68,7 +68,7 @@ class JoiningNode:
         """The version with which rows that arrive are stamped."""
         self.work = 0.0
         self.hops: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
-        """By (head, stream joined), tuples that probed and tuples that came out."""
+        """(head, joined stream) -> number of tuples that probed, and of resulting tuples."""
         self.copies: dict[Copy, HeldCopy] = {}
         self.migration: TwoPhase | None = None
         self.horizon: int | None = None

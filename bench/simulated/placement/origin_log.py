@@ -31,7 +31,7 @@ class OriginLog:
         self._node = node
         self._parts: dict[int, list[tuple[int, Tuples]]] = {i: [] for i in streams}
         self._next = dict.fromkeys(streams, 0)
-        """By stream the epoch that is due."""
+        """Stream -> the epoch that is due."""
         self._since: dict[Copy, Since] = {}
         self._bases: dict[Copy, dict[int, tuple[Ints, Tuples]]] = {}
         """The epochs and rows of the base of a copy by node, from its first request until rows expire."""

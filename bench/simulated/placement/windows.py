@@ -86,9 +86,9 @@ class WindowCopy:
         self.stream, self.span = stream, span
         self.origins: dict[int, Origin | None] = dict.fromkeys(origins)
         self.attempted: dict[int, Ints] = {}
-        """By class the requested keys for which the base is there, ascending."""
+        """Class -> the requested keys for which the base is there, ascending."""
         self.base_keys: dict[int, dict[int, KeysDue]] = {}
-        """By origin whose base is not there in whole, the keys of the base by class."""
+        """Origin whose base is incomplete -> the keys of the base by class."""
         self._parts: list[tuple[Ints, Tuples]] = []
         self._sorted: dict[int, tuple[Ints, Ints]] = {}
         self._held: dict[int, KeysDue] = {}

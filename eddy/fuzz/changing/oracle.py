@@ -303,7 +303,7 @@ class EngineOracle:
         self.late = dict.fromkeys(streams, 0)
         self.queries: dict[str, OracleRunning] = {}
         self.dropped = dict.fromkeys(streams, 0)
-        """By stream the position from which its rows must have been kept."""
+        """Stream -> the position from which its rows must have been kept."""
 
     @property
     def position(self) -> int:

@@ -26,7 +26,7 @@ class Model:
         self.case = case
         self.oracle: EngineOracle = case.sources.oracle()
         self.versions: dict[str, int] = {}
-        """By query the number of its next version."""
+        """Query -> the number of its next version."""
 
     def position(self, step: Element) -> int | None:
         """Return the argument `at` of a step."""
@@ -94,7 +94,7 @@ class EngineGame:
         self.engine = Engine(case.sources.streams(), policy=policy, **case.options)
         self.engine.options["decide_every"] = case.decide_every
         self.complete_from: dict[str, dict[int, int]] = {}
-        """By query the versions that started warm, and from where they have all results."""
+        """Query -> the versions that started warm, and the positions from which their results are complete."""
         self.given: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
         """The results of each query so far: the version, and the column n of each component."""
 

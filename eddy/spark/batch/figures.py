@@ -38,7 +38,7 @@ class StreamFigures:
 
     @cached_property
     def keys(self) -> dict[int, Distribution]:
-        """By class, the distribution of the keys."""
+        """Class -> the distribution of the stream's keys in it."""
         return {c: distribution(hashes, most_keys=SLICES) for c, hashes in self.hashes.items()}
 
 

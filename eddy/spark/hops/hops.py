@@ -59,7 +59,7 @@ class Hops:
 
     @cached_property
     def legs(self) -> dict[int, list[Leg]]:
-        """By head its legs, one for each round in which it joins."""
+        """Head -> its legs, one for each round in which the head joins."""
         found: dict[int, list[Leg]] = {}
         for head, steps in self.routes.items():
             own: list[Leg] = []
@@ -112,7 +112,7 @@ class Hops:
 
     @cached_property
     def entries(self) -> dict[int, int]:
-        """By head the class by whose keys its rows are dealt for its first leg."""
+        """Head -> the class by whose keys the rows of the head are dealt for the first leg."""
         return {head: key_class(legs[0].place) for head, legs in self.legs.items()}
 
     def operators(self) -> dict[Place, NOS]:

@@ -17,7 +17,7 @@ from eddy.spark.hops.costs import TaskCosts, TaskWork
 from eddy.storage.json_form import fields, finite, list_of, row_of
 
 POINTS = 24
-"""So many micro-batches of a placement count for its costs, the newest first."""
+"""Number of the newest micro-batches of a placement that count for its costs."""
 HALF_LIFE = 8
 """A micro-batch of a placement counts half as much as one that came so many later."""
 TRUST = 0.02

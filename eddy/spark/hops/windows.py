@@ -28,7 +28,7 @@ from stairs.seeds import seeds
 BLOCK_ROWS = 1 << 18
 """About so many matches are found at a time, unless a single tuple has more."""
 Keys = Mapping[int, Ints]
-"""By class the number of each key."""
+"""Class -> the number of each key."""
 Index = tuple[Ints, Ints, Ints, Ints, Ints]
 """Keys and times of sorted rows, and the hash table of their runs: slots, seeds, ends (`index_runs`)."""
 

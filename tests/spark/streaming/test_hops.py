@@ -58,9 +58,10 @@ class Run:
         without   streams whose files have no row
         nulls     share of null keys
         """
-        number, rows = len(self.inputs.tables[self.case.streams[0].name]), 0
+        number = len(self.inputs.tables[self.case.streams[0].name])
+        made: dict[str, list[dict[str, Any]]] = {}
         for stream in self.case.streams:
-            made = [
+            made[stream.name] = [
                 {
                     name: STEP * number + self.draw.randrange(SPREAD)
                     if name == "t"
@@ -73,15 +74,16 @@ class Run:
                 }
                 for k in range(0 if stream.name in without else self.draw.randrange(2 * each))
             ]
-            self.inputs.add(stream.name, made)
-            rows += len(made)
-        return rows
+        self.inputs.add_together(made)
+        return sum(map(len, made.values()))
 
     def batch(self, running: StreamingJoinQuery) -> dict[str, Any]:
-        """Add a micro-batch and wait for it; return its metrics."""
+        """Add rows and wait for them; return the metrics of the newest micro-batch, with what all new ones loaded."""
+        before = running.batches().num_rows
         self.add()
         running.processAllAvailable()
-        return running.batches().to_pylist()[-1]
+        rows = running.batches().slice(before).to_pylist()
+        return {**rows[-1], "loaded": sum(row["loaded"] for row in rows)}
 
     def check(self, least: int = 100) -> None:
         oracle = self.case.oracle()
@@ -173,12 +175,13 @@ def test_a_start_that_asks_for_no_placement_goes_on_with_the_stored_one(spark: S
     placed = running.operators()[0]
     running.stop()
     running = run.start()
-    assert run.batch(running)["placement"] == "hops"
+    newest = run.batch(running)
+    assert newest["placement"] == "hops"
     assert running.operators()[0] == placed
     assert "a plan for each head is asked for" in running.explain()
     running.stop()
     how = {"checkpoint": tmp_path / "state", **run.options}
-    assert "begins with that of batch 2" in explain(run.query, run.inputs.frames(spark), **how)
+    assert f"begins with that of batch {newest['batch']}" in explain(run.query, run.inputs.frames(spark), **how)
     with pytest.raises(SparkJoinError, match="memory= bounds engines"):
         run.start(memory="1 GiB")
     for asked in ("grid", None):

@@ -75,7 +75,7 @@ class Forecasts:
         self._measured = measured
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...]:
-        """Return every how manieth row of each stream the tasks sample, for a micro-batch with these rows."""
+        """Return the distance between two sampled rows of each stream, given the rows of the micro-batch by stream."""
         return tuple(max(1, own // SAMPLE_ROWS) for own in rows)
 
     def add(self, rows: Sequence[int], samples: Iterable[Mapping[int, Sample]]) -> None:

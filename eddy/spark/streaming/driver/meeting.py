@@ -1,15 +1,16 @@
-"""The meeting of the tasks of a micro-batch: each gets orders, says what it has, and gets its work when all have.
+"""The driver's side of a meeting: the tasks of a micro-batch get orders, report what they have, and get their work.
 
-Spark's `BarrierTaskContext.allGather` does the same in about a second, because it polls. Here each task connects to the
-driver, which decides as soon as the last task has spoken; that takes about a millisecond. Both sides prove that they
-know the secret of the join before either reads a message of the other (`multiprocessing.connection`).
+The driver decides about the work when all tasks have reported. Spark's `BarrierTaskContext.allGather` takes about a
+second for this, because it polls. Here each task connects to the driver, and the exchange takes about a millisecond.
+Both sides prove that they know the secret of the join before either side reads a message of the other
+(`multiprocessing.connection`).
 
-A task that ends before the decision ends the meeting: the others would wait in vain, so they are turned away. A task
-keeps its seat until its work is done, and is turned away if the driver no longer waits for it. So is a task of an
-earlier meeting, which Spark gave up: each meeting has a name of its own.
+If a task ends before the decision, the meeting is over, and the driver turns the other tasks away, which would wait in
+vain. A task keeps its seat until its work is done; it is turned away if the driver no longer waits for it. Each meeting
+has its own name, so a task of an earlier meeting, which Spark has given up, is turned away as well.
 
-The tasks get the name as a property of their Spark job, and all else here. So the job is planned and pickled only once,
-which takes 15 ms.
+Tasks get the name of the meeting as a property of their Spark job, and everything else in the meeting. So Spark plans
+and pickles the job only once, which takes 15 ms.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 from eddy.spark.streaming.worker.meeting import Place, connection_of
 
 Decide = Callable[[Sequence[Any]], Sequence[Any]]
-"""Takes what the tasks said, in the order of their numbers; returns the answer to each."""
+"""Takes the reports of the tasks, in the order of their numbers; returns the answer to each task."""
 _PAUSE_S = 0.1
 
 
@@ -37,9 +38,9 @@ class _Round:
     """One meeting.
 
     orders    the first message to each task
-    said      number of the task -> what it said
-    sockets   number of the task -> its connection
-    problem   error of the decision
+    said      number of a task -> its report
+    sockets   number of a task -> its socket and its connection
+    problem   the error that `decide` raised, if any
     over      whether the decision was made, or cannot be made any more
     """
 
@@ -57,7 +58,7 @@ class Meetings:
 
     host  address at which the workers reach the driver
     key   secret of the join
-    bind  address of this host to listen on; None: `host`
+    bind  address of this host to listen on; None stands for `host`
     """
 
     def __init__(self, host: str, key: bytes, bind: str | None = None) -> None:
@@ -72,9 +73,9 @@ class Meetings:
 
     @contextlib.contextmanager
     def hold(self, orders: Sequence[Any], decide: Decide) -> Iterator[str]:
-        """Hold a meeting of a task for each of these orders, while the body runs the tasks; yield its name.
+        """Hold a meeting of one task for each of `orders`, and yield its name; the body of the `with` runs the tasks.
 
-        Raises the error of `decide` after the body, which then has run tasks that were turned away.
+        If `decide` raises, the tasks are turned away, and its error is raised after the body.
         """
         current = _Round(uuid.uuid4().hex, orders, decide)
         with self._lock:
@@ -104,12 +105,12 @@ class Meetings:
             except OSError:
                 if self._closed:
                     return
-                time.sleep(_PAUSE_S)  # such as too many open files: the tasks run again
+                time.sleep(_PAUSE_S)  # for example too many open files; Spark runs tasks that failed by it again
                 continue
             threading.Thread(target=self._serve, args=(accepted,), name="eddy meeting", daemon=True).start()
 
     def _serve(self, accepted: socket.socket) -> None:
-        """Serve one task: it speaks, and hangs up once it has its answer."""
+        """Serve one task, from its first message until it hangs up."""
         current: _Round | None = None
         # Shutting the socket down wakes a thread that reads from the connection; closing the connection would not.
         with accepted, connection_of(accepted.dup()) as connection:
@@ -151,12 +152,12 @@ class Meetings:
         with self._lock:
             current.over = True
         for task, answer in enumerate(answers):
-            # Of a task that has died meanwhile, Spark says why.
+            # If a task has died meanwhile, Spark reports the reason.
             with contextlib.suppress(OSError):
                 current.sockets[task][1].send(answer)
 
     def _end(self, current: _Round) -> None:
-        """Turn away the tasks of a meeting that cannot come to a decision any more."""
+        """Turn away the tasks of a meeting in which no decision can be made any more; no effect after a decision."""
         with self._lock:
             if current.over:
                 return

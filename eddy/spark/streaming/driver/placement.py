@@ -108,7 +108,7 @@ class Placing:
         """Whether the newest micro-batch is measured, and whether there are figures that no forecast has used."""
         self._forecast: Forecast | None = None
         self.hops: Hops | None = None
-        """Of the newest micro-batch that was planned; None in one round."""
+        """The hops of the newest planned micro-batch; None in one round."""
         asked = placement if placement is not None else "grid" if before is None else before.asked
         self.ask(asked)
         if before is not None and asked in ("hops", "auto") and self._why_grid(asked) is None:
@@ -181,7 +181,7 @@ class Placing:
             return saved(self._job.query, self._asked, hops, self._measured)
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...] | None:
-        """Return every how manieth row of each stream the tasks sample; None: no row."""
+        """Return the distance between two rows that the tasks sample, for each stream; None if they sample no row."""
         forecasts = self._forecasts
         return forecasts.steps(rows) if forecasts is not None and self._measures else None
 

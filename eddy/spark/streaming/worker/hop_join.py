@@ -1,15 +1,16 @@
-"""The join of a micro-batch in hops, in one task: its nodes' part of all rounds.
+"""The join of a micro-batch in hops, in one task, which takes part in all rounds for its nodes.
 
-    exchange 0   rows go to all copies of their windows, and to where they begin as heads
-    round 1      heads take their first leg; the tuples that result go to the nodes of their next leg: exchange 1
+    exchange 0   tasks send rows to all copies of their windows, and to the nodes where the rows begin as heads
+    round 1      heads take their first leg; exchange 1 sends the resulting tuples to the nodes of their next leg
     …            the last round gives the results
 
 All rows of the micro-batch are in all copies before the first tuple probes. A tuple joins rows of earlier
-micro-batches, and those of this one that precede its head in (event time, stream). So each result is found once, in
-whatever order messages come.
+micro-batches, and those rows of this micro-batch that precede its head in (event time, stream). So each result is found
+once, for any order of messages.
 
-If no worker has a copy, the tasks also deal the rows of earlier micro-batches, which they read from the log, to it.
-Nothing that a task does counts before the manifest names it. A copy that is being changed has the token of no state.
+If no worker has a copy, the tasks read the rows of earlier micro-batches from the log and send them to the node of the
+copy. No effect of a task counts before the manifest names it. While a copy changes, its token is `BROKEN`, which names
+no state.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from stairs.plain_types import taken
 
 
 class HopJoin:
-    """Joins a micro-batch in hops, on the nodes of one task.
+    """The part of one task in the join of a micro-batch in hops.
 
-    number  of the task
-    known   rows of segments of the batch that this process has in memory
+    number  the number of the task
+    known   segments of the batch whose rows this process has in memory, with these rows
     """
 
     def __init__(
@@ -67,11 +68,11 @@ class HopJoin:
         self._results = ResultFile(task.staging, number, spark_schema(self._job.query.output_schema))
         self._nodes: dict[int, Node] = {}
         self._heads: dict[tuple[int, int], pa.RecordBatch] = {}
-        """By (head, node) the rows with which the head begins."""
+        """(head, node) -> the rows with which the head begins at the node."""
         self._figures: dict[int, dict[str, Any]] = {}
 
     def run(self) -> PartitionReport:
-        """Join the micro-batch."""
+        """Join the micro-batch, and return the report of the task."""
         report, began, cpu_began = PartitionReport(), perf_counter(), process_time()
         try:
             self._begin()
@@ -101,7 +102,7 @@ class HopJoin:
     # Rows
 
     def _deal_rows(self) -> None:
-        """Deal the task's rows of the micro-batch to all copies of their windows, and to where they begin as heads."""
+        """Send the task's rows to all copies of their windows, and to the nodes where the rows begin as heads."""
         rows: dict[int, list[pa.RecordBatch]] = defaultdict(list)
         for segment in self._task.segments:
             on_time, late = split_late(self._job, segment, self._reader.read(segment), self._task.late_below)
@@ -117,7 +118,7 @@ class HopJoin:
                 self._deal(ROWS, stream, c, whole, everywhere)
 
     def _deal_base(self) -> None:
-        """Deal rows of earlier micro-batches to the copies that no worker has."""
+        """Send rows of earlier micro-batches to the copies that no worker has."""
         missing: dict[tuple[int, int], set[int]] = defaultdict(set)
         for node, stream, c in self._task.missing:
             missing[stream, c].add(node)
@@ -135,7 +136,7 @@ class HopJoin:
                 self._deal(BASE, stream, c, whole[stream], nodes)
 
     def _live(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that a row of this micro-batch or a later one may join."""
+        """Return those rows that a row of this micro-batch, or of a later one, may still join."""
         span, times = self._job.query.spans[stream], self._job.positions(rows, stream)
         if span is None or times is None or self._task.forgotten is None:
             return rows
@@ -143,7 +144,10 @@ class HopJoin:
         return rows if len(keep) == len(rows) else taken(rows, keep)
 
     def _deal(self, kind: int, stream: int, c: int, rows: pa.RecordBatch, nodes: set[int]) -> None:
-        """Send rows to those of some nodes that have their keys of a class, or to all of them if they lack it."""
+        """Send the rows of a stream to those of `nodes` that have their keys of class c.
+
+        If the stream lacks the class, each row goes to all of `nodes`.
+        """
         if c in self._classes(stream):
             pieces = deal(self._job.query, stream, c, rows, rows, self._hops.partitions)
         else:
@@ -162,7 +166,7 @@ class HopJoin:
     # Nodes
 
     def _begin(self) -> None:
-        """Have the nodes of the task, with the copies that count."""
+        """Take the nodes of the task from the worker, and drop nodes and copies that are out of date."""
         for stale in self._engines.nodes.keys() - set(self._own):
             del self._engines.nodes[stale]
         for number in self._own:
@@ -172,26 +176,26 @@ class HopJoin:
         self._limit()
 
     def _let_go(self, exchange: int) -> None:
-        """Go on after an exchange: what came in it takes no memory any more, but windows may take more."""
+        """Update the bounds after an exchange: its messages are freed, and windows may have grown."""
         self._peers.let_go(exchange)
         for node in self._nodes.values():
             node.ask(0, "indices of its windows")
         self._limit()
 
     def _limit(self) -> None:
-        """Let no more wait for a node than it has room for."""
+        """Bound the bytes of messages that may wait for each node by the room of the node."""
         rooms = {number: node.room for number, node in self._nodes.items()}
         self._peers.limit({number: room for number, room in rooms.items() if room is not None})
 
     def _named(self, kind: int, code: int) -> str:
-        """Return in words what a task sends."""
+        """Return the contents of a message in words, for errors."""
         names = self._job.query.graph.names
         if kind == TUPLES:
             return f"intermediate tuples of head {names[code]!r}"
         return f"{'older ' if kind == BASE else ''}rows of stream {names[code % len(names)]!r}"
 
     def _insert(self, parcels: list[Parcel], began: float) -> None:
-        """Put the rows into the copies of their windows, and take what heads begin with."""
+        """Put the received rows into the copies of their windows, and note the rows with which heads begin."""
         m = len(self._job.query.streams)
         came: dict[tuple[int, int, int], list[pa.RecordBatch]] = defaultdict(list)
         for one in parcels:
@@ -220,7 +224,7 @@ class HopJoin:
         self._let_go(0)
 
     def _row(self, node: int, source: str, received: int, seconds: float) -> dict[str, Any]:
-        """Return the row of metrics of a node; what it has not is left out."""
+        """Return the row of metrics of a node, without the columns that only key groups have."""
         rows = sum(len(own) for (_, at), own in self._heads.items() if at == node)
         return {
             "batch": self._task.batch,
@@ -238,7 +242,7 @@ class HopJoin:
     # Rounds
 
     def _round(self, number: int) -> None:
-        """Have all nodes of the task walk the legs of a round, and write results or send what they give on."""
+        """Walk the legs of a round on all nodes of the task, and write the results or ship the resulting tuples."""
         came: dict[tuple[int, int], list[pa.RecordBatch]] = defaultdict(list)
         if number:
             for one in self._peers.receive(number):
@@ -271,7 +275,7 @@ class HopJoin:
             self._peers.end(number + 1)
 
     def _leg(self, node: Node, head: int, number: int, parts: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what a leg gives, in blocks."""
+        """Yield the tuples that a leg gives, in blocks. `parts` are the tuples that enter the leg."""
         leg = self._hops.leg(head, number)
         if leg is None or not parts:
             return
@@ -281,7 +285,7 @@ class HopJoin:
         yield from node.legs.walk(head, bound, tuples, windows)
 
     def _ship(self, node: Node, head: int, number: int, parts: list[pa.RecordBatch]) -> None:
-        """Send intermediate tuples to the nodes of their next leg, in the round with this number."""
+        """Send intermediate tuples to the nodes of their next leg, which is in round `number`."""
         leg, bound = self._hops.leg(head, number), self._hops.bound(head, number)
         assert leg is not None
         tuples = together(parts, node.columns.schema(bound))

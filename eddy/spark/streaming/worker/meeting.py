@@ -1,4 +1,4 @@
-"""The tasks' side of a meeting; the driver's side is in `driver/meeting.py`."""
+"""The tasks' side of a meeting, in which the tasks of a micro-batch get their work. `driver/meeting.py` explains it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def connection_of(one: socket.socket) -> Connection:
-    """Return a connection over a socket, which it takes over, that sends each message at once."""
+    """Return a connection that takes over a socket and sends each message at once."""
     # By default a second short message waits until the other side acknowledges the first one, which takes 40 ms.
     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return Connection(one.detach())
@@ -32,8 +32,8 @@ class Place:
     def seat(self, meeting: str, task: int) -> Iterator[Seat]:
         """Take a seat in a meeting until the work of the task is done.
 
-        Raises TurnedAwayError, as the methods of the seat do, if the meeting is over: another task failed before the
-        decision, the query was stopped, or the driver has ended.
+        Raises TurnedAwayError if the meeting is over, because another task failed before the decision, the query was
+        stopped, or the driver has ended. The methods of the seat do the same.
         """
         try:
             opened = socket.create_connection(self.address)
@@ -58,9 +58,9 @@ class Seat:
     """A task's seat in a meeting.
 
     orders   the first message of the driver
-    meeting  its name
+    meeting  the name of the meeting
     task     the number of the task
-    host     address of this host, as the driver sees it
+    host     the address of this host, as the driver sees it
     """
 
     def __init__(self, connection: Connection, orders: Any, meeting: str, task: int, host: str) -> None:
@@ -69,19 +69,19 @@ class Seat:
         self.meeting, self.task, self.host = meeting, task, host
 
     def say(self, said: Any) -> Any:
-        """Say what this task has, wait for the other tasks, and return the driver's answer."""
+        """Send the report of this task, wait for the other tasks, and return the driver's answer."""
         with turned_away():
             self._connection.send(said)
             return self._connection.recv()
 
     def check(self) -> None:
-        """Raise TurnedAwayError if the driver has hung up. For a task that waits for others."""
+        """Raise TurnedAwayError if the driver has hung up. A task calls this while it waits for other tasks."""
         with turned_away():
             if self._connection.poll():
                 raise EOFError  # between two messages of the task, the driver says nothing
 
     def leave(self) -> None:
-        """Make sure, when the work is done, that the driver still waits for it."""
+        """Check after the work that the driver still waits for it; raise TurnedAwayError otherwise."""
         self.say(None)
 
 

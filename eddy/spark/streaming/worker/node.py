@@ -23,7 +23,7 @@ from stairs.errors import CapacityError
 BROKEN = ""
 """The token of a copy that is being changed."""
 SPARE_NUMBERS = 1 << 16
-"""So many keys more than twice its rows a node may have numbered before it numbers them anew."""
+"""A node numbers its keys anew when it has numbered more than twice its rows plus this number."""
 
 
 @dataclass
@@ -35,9 +35,9 @@ class Copy:
 
 
 class Node:
-    """One node, with a number.
+    """A node: its number, and its copies of windows.
 
-    copies   (stream, class by whose keys its rows are dealt) -> the copy
+    copies   (stream, class by whose keys the stream's rows are dealt) -> the copy
     """
 
     def __init__(self, job: Job, number: int) -> None:
@@ -56,12 +56,12 @@ class Node:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all copies, and of what is known of their keys."""
+        """Bytes of all copies and of the table of their keys."""
         return sum(one.window.nbytes for one in self.copies.values()) + self.legs.numbers.nbytes
 
     @property
     def room(self) -> int | None:
-        """Bytes that are left of `max_bytes`, None without a bound."""
+        """Bytes that `max_bytes` leaves; None without a bound."""
         limit = self._job.options.max_bytes
         return None if limit is None else max(0, limit - self.nbytes)
 
@@ -88,7 +88,7 @@ class Node:
         return self.legs.window(stream, rows, self._job.positions(rows, stream))
 
     def settle(self, token: str, watermark: int | None) -> None:
-        """End a micro-batch: the copies have this token, and forget what no later row joins."""
+        """End a micro-batch: drop rows that no later row can join, and give all copies the token."""
         for (stream, _), copy in self.copies.items():
             span = self._job.query.spans[stream]
             if watermark is not None and span is not None:

@@ -1,16 +1,16 @@
-"""The other tasks of a meeting: rows go to them, and come from them, in exchanges that all tasks take part in.
+"""The other tasks of a meeting. Tasks send rows to each other in exchanges, in which all tasks take part.
 
-Each task listens on a port of its own while it meets; the driver tells the tasks where the others listen. A task has a
-connection to each other task for what it sends, and a thread for each connection that others make to it. So two tasks
-that send to each other never wait for each other, and a stranger who connects and says nothing holds up nobody. Both
-sides prove that they know the secret of the join, and name the meeting: a task of an earlier meeting is turned away.
+Each task listens on its own port while it meets; the driver tells the tasks where the others listen. A task sends over
+its own connection to each other task, and has a thread for each connection that others make to it. So two tasks that
+send to each other never wait for each other, and a stranger who connects and sends nothing delays nobody. Both sides
+prove that they know the secret of the join, and name the meeting: a task of an earlier meeting is turned away.
 
-An exchange is over for a task when every task has said that it sends no more in it. If a task dies, the others are
-turned away (`meeting.TurnedAwayError`), like all that wait in a meeting. What comes waits in memory; a node may have
-room for so many bytes, and a task to which more comes keeps none of it and gives up.
+An exchange is over for a task when every task has sent its END. If a task dies, the others are turned away
+(`meeting.TurnedAwayError`), like all tasks that wait in a meeting. Received messages wait in memory. If the messages
+for a node exceed its room, the task drops them and gives up.
 
     header   int32 exchange, kind, code, node
-    body     of an Arrow record batch, of which both sides know the schema; none if the kind is END
+    body     body of an Arrow record batch, whose schema both sides know; none if the kind is END
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ import pyarrow as pa
 from eddy.spark.streaming.worker.meeting import Seat, TurnedAwayError, connection_of, turned_away
 
 ROWS, BASE, TUPLES, END = range(4)
-"""Kinds: rows of the micro-batch, rows of earlier ones, intermediate tuples, nothing more in this exchange."""
+"""Kinds of messages: rows of the micro-batch, rows of earlier ones, intermediate tuples, end of the exchange."""
 _HEADER = struct.Struct("<iiii")
 _LOOK_S = 0.5
-"""Time between two looks of a waiting task whether the driver still waits for it."""
+"""Seconds after which a waiting task checks again whether the driver still waits for it."""
 
 
 class Parcel(NamedTuple):
-    """Rows or tuples that came to a node of this task.
+    """Rows or tuples that a node of this task has received.
 
     kind   ROWS, BASE or TUPLES
-    code   which rows or tuples; sender and receiver agree on it
-    rows   as they are, if this task sent them, else the body of their record batch
+    code   number of the stream and class, or of the head, of the rows or tuples
+    rows   the record batch if this task sent it; otherwise the body of the record batch
     """
 
     kind: int
@@ -55,10 +55,10 @@ class Parcel(NamedTuple):
 
 
 class NoRoomError(Exception):
-    """More waits for a node than it has room for.
+    """The messages that wait for a node take more bytes than it has room for.
 
-    n_bytes      of all that waits
-    kind, code   of what takes most of it
+    n_bytes      bytes of all waiting messages
+    kind, code   kind and code of the messages that take most of them
     """
 
     def __init__(self, node: int, n_bytes: int, kind: int, code: int) -> None:
@@ -82,7 +82,7 @@ class Peers:
         self._ended: dict[int, int] = defaultdict(int)
         self._rooms: Mapping[int, int] = {}
         self._waiting: dict[int, Counter[tuple[int, int, int]]] = defaultdict(Counter)
-        """By node with a limit the bytes of what came and is not let go of, by (exchange, kind, code)."""
+        """Node with a limit -> bytes of the messages that wait for it, by (exchange, kind, code)."""
         self._refused: NoRoomError | None = None
         self._lost = self._closed = False
         self._exchanges = 0
@@ -90,8 +90,8 @@ class Peers:
     def meet(self, addresses: Sequence[tuple[str, int]], exchanges: int) -> None:
         """Connect to all other tasks. Call it once.
 
-        addresses   where each task listens, by its number
-        exchanges   how many there will be
+        addresses   address at which each task listens, by the number of the task
+        exchanges   number of exchanges in this meeting
         """
         self._exchanges = exchanges
         others = [number for number in range(len(addresses)) if number != self._seat.task]
@@ -107,7 +107,7 @@ class Peers:
                 connection.send_bytes(self._seat.meeting.encode())
 
     def limit(self, rooms: Mapping[int, int]) -> None:
-        """Let at most so many bytes wait for each of these nodes from now on. Raises NoRoomError if more do."""
+        """Set the bytes that may wait for each node from now on. Raises NoRoomError if more bytes wait already."""
         with self._change:
             self._rooms = rooms
             for node in rooms:
@@ -199,7 +199,7 @@ class Peers:
             threading.Thread(target=self._serve, args=(accepted,), name="eddy peer", daemon=True).start()
 
     def _serve(self, accepted: socket.socket) -> None:
-        """Take what another task sends; whoever does not know the secret or the meeting is none of them."""
+        """Receive from another task; a peer that does not know the secret or the meeting is turned away."""
         with connection_of(accepted) as connection:
             try:
                 deliver_challenge(connection, self._key)
@@ -210,7 +210,7 @@ class Peers:
                 return
 
     def _read(self, connection: Connection) -> None:
-        """Take what another task sends, until it has ended its last exchange."""
+        """Receive the messages of another task until it has ended its last exchange."""
         exchange = kind = -1
         try:
             while kind != END or exchange < self._exchanges - 1:
@@ -226,7 +226,7 @@ class Peers:
             self._lose()
 
     def _lose(self) -> None:
-        """Have this task, wherever it waits, find that the others cannot be met any more."""
+        """Wake this task, wherever it waits, because the other tasks cannot be reached any more."""
         with self._change:
             self._lost = True
             self._change.notify_all()

@@ -68,14 +68,14 @@ class VersionTask:
 class PartitionTask:
     """The work on one partition in a micro-batch.
 
-    previous    batch of the manifest that holds the state before; None for the first batch
-    late_below  per stream, the event time below which rows of this batch are late
+    previous    batch of the manifest with the state before this batch; None for the first batch
+    late_below  event time below which rows of this batch are late, for each stream
     forgotten   watermark of the engines before this batch
     watermark   watermark of the engines after this batch
-    staging     directory of result files; None: results are only counted
+    staging     directory of result files; None if results are only counted
     tree        splits of key groups in this batch
-    versions    of the queries of a hub; None in the join of one query
-    steps       per stream, every how manieth row is sampled; None: none is
+    versions    versions of the queries of a hub; None in a join of one query
+    steps       distance between two sampled rows, for each stream; None if no row is sampled
     """
 
     batch: int
@@ -96,13 +96,13 @@ NodeCopy = tuple[int, int, int]
 
 
 def copy_token(state: str, nodes: int) -> str:
-    """Return the token of copies in a state: which rows a node has depends on the number of nodes."""
+    """Return the token of copies in a state. It has the number of nodes, on which the rows of a node depend."""
     return f"{state} {nodes}"
 
 
 @dataclass(frozen=True)
 class LoggedRows:
-    """Rows of earlier micro-batches: segments of one key group, as a link of its chain has them."""
+    """Rows of earlier micro-batches: the segments of one link of a key group's chain."""
 
     group: int
     late_below: tuple[int, ...] | None
@@ -114,11 +114,11 @@ class HopTask:
     """The work of one Spark task in a micro-batch that runs in hops.
 
     tasks       the task of each node
-    addresses   where each task listens
-    segments    rows of the batch that the task deals to the nodes
-    base        rows of earlier batches that it deals to the copies that no worker has
-    missing     these copies
-    after       state of the copies after the batch
+    addresses   address at which each task listens
+    segments    rows of the batch that this task deals to the nodes
+    missing     copies that no worker has
+    base        rows of earlier batches that this task deals to the missing copies
+    after       name of the state of the copies after the batch
     late_below, forgotten, watermark, staging, tree, steps   as in `PartitionTask`
     """
 
@@ -142,14 +142,14 @@ class HopTask:
 class Work:
     """The work of one Spark task in a micro-batch.
 
-    partitions  partitions that its worker serves
-    tasks       the work on those of them that have any
-    hand_over   key groups whose engines other workers of the host want
+    partitions  partitions that the worker of the task serves
+    tasks       the work on these partitions; a partition without work is left out
+    hand_over   key groups whose engines other workers of the host need
     drop        key groups whose engines in this worker are out of date
-    versions    keys of the versions of queries of a hub
-    queries     key of a version -> its query as bytes, if the worker does not know it yet
-    share       bytes for the engines of its worker, None = no bound
-    hops        the work of a micro-batch that runs in hops; None in one round
+    versions    keys of the versions of the queries of a hub
+    queries     key of a version -> its query as bytes, for versions that the worker does not know yet
+    share       bytes for the engines of the worker; None without a bound
+    hops        the work in a micro-batch that runs in hops; None in one round
     """
 
     partitions: tuple[int, ...]
@@ -163,13 +163,13 @@ class Work:
 
 
 class LateCount(NamedTuple):
-    """Late rows of one stream: their number, and by how many ticks the oldest of them missed the watermark."""
+    """Late rows of one stream: their number, and the greatest distance of one of them from the watermark in ticks."""
 
     rows: int = 0
     behind: int = 0
 
     def plus(self, other: LateCount) -> LateCount:
-        """Return the count of both."""
+        """Return the count of the late rows of both."""
         return LateCount(self.rows + other.rows, max(self.behind, other.behind))
 
 
@@ -177,9 +177,9 @@ class LateCount(NamedTuple):
 class VersionReport:
     """Results of a version of a query in one partition, or in all of them.
 
-    files  those that the version surely has
-    alone  results of rows of this micro-batch alone, if they are in files of their own
-    rows, alone_rows   their numbers, also if results are only counted
+    files  files of results that belong to the version in any case
+    alone  files of the results whose rows are all of this micro-batch, if these are kept apart
+    rows, alone_rows   number of results in `files` and in `alone`, also if results are only counted
     """
 
     files: list[OutputFile] = field(default_factory=list)
@@ -197,14 +197,14 @@ class VersionReport:
 
 @dataclass
 class PartitionReport:
-    """Report on one partition.
+    """Report on one partition; in hops, on all nodes of one task.
 
-    results    result files that it wrote
-    late       files of late and of failed rows that it wrote
-    late_rows  late rows per stream, copies counted once
-    groups     a row of metrics for each of its key groups, or of the nodes that its task has
-    shipped    bytes that its task sent to others
-    samples    by stream, hashes of the keys of some rows
+    results    written files of results
+    late       written files of late and of failed rows
+    late_rows  late rows of each stream, copies counted once
+    groups     a row of metrics for each key group or node
+    shipped    bytes that the task sent to other tasks
+    samples    stream -> hashes of the keys of some rows
     cpu_s      CPU seconds of the process while it joined
     versions   key of a version of a query of a hub -> its results
     """
@@ -221,15 +221,15 @@ class PartitionReport:
 
 @dataclass
 class MemoryReport:
-    """The engines of one worker after a micro-batch, and what it evicted in it.
+    """The engines of one worker after a micro-batch, and its evictions in this micro-batch.
 
-    share                   bytes for its live engines, None = no bound
+    share                   bytes for the live engines of the worker; None without a bound
     live, nbytes            engines in memory, and their bytes
     spilled, spilled_bytes  engines in files, and the bytes of these
     peak                    most bytes of live engines, the one in use included
-    trims                   engines whose stored states and room for results were given back
-    spills                  engines that were put into files
-    drops                   engines that no file could take: the log has them
+    trims                   engines whose stored states and buffers for results were freed
+    spills                  engines that were written to files
+    drops                   engines that no file could take; their rows are in the log
     """
 
     host: str
