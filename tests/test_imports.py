@@ -28,7 +28,7 @@ UPWARDS = {
     ("query", "routing"),
 }
 """Imports against this order, to be removed; no other may come."""
-IN_CIRCLES = 91
+IN_CIRCLES = 90
 """The number of modules that import themselves through others. It may only fall."""
 SPARK_MODULES = (
     "eddy.query.schemas",  # of a schema of Spark, which brings pyspark

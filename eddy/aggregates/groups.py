@@ -4,8 +4,8 @@
     changelog  output="changelog": a group's row changes with the results in the live windows
     end        output="append" without windows: the groups of all results, when the input has ended
 
-A push changes the state and notes how to take the change back (`undo`); what it puts out is final when it is committed
-(`commit`). Both may be repeated. The operator sees results only, so it knows nothing of plans and strategies.
+A push changes the state and notes how to take the change back (`roll_back`); what it puts out is final with `settle`.
+Both may be repeated. The operator sees results only, so it knows nothing of plans and strategies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from eddy.aggregates.directory import numbered
 from eddy.aggregates.layout import Rows, Weighted
 from eddy.aggregates.state import Change, State
+from eddy.aggregates.storage import Numbers, Require, contents, fill
 from eddy.aggregates.times import event_times
 from eddy.aggregates.windows import NEVER, Due, buckets_of
 from eddy.aggregates.words import Mask
@@ -34,8 +35,10 @@ from eddy.results.failed_rows import failed_batch
 from eddy.results.results import OP, SIGNS, accepted_rows
 from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import InputError
+from stairs.graph import FOREVER
 from stairs.memory.allowance import Allowance
 from stairs.plain_types import Column, taken
+from stairs.storage.parts import Parts, Plain
 
 Int64s = npt.NDArray[np.int64]
 
@@ -169,7 +172,7 @@ class Groups:
     # A push
 
     def follow(self, table: pa.Table, watermark: int | None, finished: bool) -> tuple[pa.Table, GroupsCommit]:
-        """Take the results of a push; return the rows of groups, and what `commit` needs.
+        """Take the results of a push; return the rows of groups, and what `settle` needs.
 
         table      joined rows, with the column `op` if there is one
         watermark  after the push
@@ -200,7 +203,7 @@ class Groups:
         return self._carried(change, self.progress._replace(finished=finished), None)
 
     def _carried(self, change: Change, progress: Progress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
-        """Carry a change out; return the rows of groups, and what `commit` needs."""
+        """Carry a change out; return the rows of groups, and what `settle` needs."""
         self._change = change
         self.state.write(change)
         none = np.zeros((0, self.state.words), np.int64)
@@ -234,16 +237,19 @@ class Groups:
         assert self.buckets is not None
         return self.buckets.open_until(self.state.groups.keys[self.state.groups.slots], begin, limit)
 
-    def commit(self, done: GroupsCommit) -> None:
-        """Complete a push that has happened. It may be repeated."""
+    def begin(self, loading: bool = False) -> None:
+        """Note the state: a push notes each change itself."""
+
+    def settle(self, commit: GroupsCommit, again: bool = False) -> None:
+        """Let a push happen. It may be repeated."""
         self._change = None
-        if len(done.closed):
-            self.state.remove(done.closed)
-        self.progress = done.progress
+        if len(commit.closed):
+            self.state.remove(commit.closed)
+        self.progress = commit.progress
         self.state.tidy()
 
-    def undo(self) -> None:
-        """Take the open push back; nothing if none is open. It may be repeated."""
+    def roll_back(self) -> None:
+        """Take the open push back; do nothing if none is open. It may be repeated."""
         if self._change is not None:
             self.state.write(self._change, back=True)
             self._change = None
@@ -378,7 +384,7 @@ class Groups:
         return pa.concat_tables(parts), failed
 
     def _windows(self, progress: Progress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
-        """Return the windows that are due, and what `commit` needs."""
+        """Return the windows that are due, and what `settle` needs."""
         state = self.state
         assert self.buckets is not None
         limit = self.advanced(progress, watermark).limit
@@ -421,6 +427,55 @@ class Groups:
         order = np.argsort(due.starts, kind="stable")
         keys = state.groups.keys[slots[due.rows]][order]
         return keys, cells[order], (due.starts[order], due.ends[order])
+
+    # Their form elsewhere
+
+    def contents(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Return a header of the form `storage.HEADER`, and the arrays of `eddy.aggregates.storage`."""
+        sums, arrays = contents(self.state)
+        return {"finished": self.progress.finished, "sums": sums}, arrays
+
+    def fill(self, header: dict[str, Any], numbers: Numbers, watermark: int | None, require: Require) -> None:
+        """Fill new groups with what `contents` returned.
+
+        watermark   that of the runtime
+        require     raises for a condition that does not hold; the groups cannot be used then
+        """
+        fill(self.state, self._always, header["sums"], numbers, require)
+        progress = self.advanced(Progress(finished=header["finished"]), watermark)
+        if self.buckets is not None:
+            keys = self.state.groups.keys[self.state.groups.slots]
+            times = keys[:, -1]
+            fits = bool((np.abs(times) <= FOREVER).all()) and np.array_equal(self.buckets.of(times), times)
+            covered = self.buckets.covered(times) if fits else None
+            require(fits and (covered is None or bool(covered.all())), "groups: a bucket of time is none of the window")
+            due = self.buckets.due(keys, progress.limit, progress.limit)
+            require(not len(due.closed), "groups: a window was not given that is due")
+            progress = progress._replace(next=due.next)
+        self.progress = progress
+
+    def to_parts(self) -> Plain:
+        """Return all from which `load_parts` resumes."""
+        header, arrays = self.contents()
+        return {**header, **{f"groups {name}": one for name, one in arrays.items()}}
+
+    def load_parts(self, parts: Parts, watermark: int | None) -> None:
+        """Fill new groups. Raises StateError for parts that do not fit."""
+        sums = parts.rows("sums", len(self.state.layout.sums), 2, -100)
+
+        def numbers(name: str, width: int | None) -> npt.NDArray[Any]:
+            shape = (-1, width) if width else (-1,)
+            return parts.array(f"groups {name}", np.uint8 if width is None else np.int64, shape).copy()
+
+        self.fill({"finished": parts.flag("finished"), "sums": sums}, numbers, watermark, parts.require)
+
+    def check(self) -> None:
+        """Raise StateError unless all invariants of the state hold. O(state), for tests."""
+        self.state.check()
+
+    def dismantle(self) -> None:
+        """Release all memory now. The groups cannot be used then."""
+        vars(self).clear()
 
 
 def groups_now(groups: Groups | None) -> pa.Table:

@@ -18,7 +18,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.aggregates.directory import numbered
-from eddy.aggregates.groups import Groups, Progress
 from eddy.aggregates.kernels import add_rows
 from eddy.aggregates.layout import Layout
 from eddy.aggregates.state import State, Stored
@@ -26,7 +25,6 @@ from eddy.aggregates.sums import Sum, valid_range
 from eddy.aggregates.words import Words
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, row_of
 from stairs.graph import FOREVER
-from stairs.storage.parts import Parts, Plain
 
 Int64s = npt.NDArray[np.int64]
 Require = Callable[[bool, str], None]
@@ -42,9 +40,9 @@ def names(state: State) -> list[str]:
     return ["keys", "cells", "text offsets", "text", *(f"values {k}" for k in range(len(state.values)))]
 
 
-def contents(groups: Groups) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Return the header and the parts. O(groups and values)."""
-    state, layout = groups.state, groups.state.layout
+def contents(state: State) -> tuple[list[list[int]], dict[str, npt.NDArray[Any]]]:
+    """Return the ranges of the sums, and the parts. O(groups and values)."""
+    layout = state.layout
     slots = state.groups.slots
     keys, cells = state.groups.keys[slots], state.groups.cells[slots]
     place = np.full(state.groups.capacity, -1, np.int64)
@@ -62,11 +60,7 @@ def contents(groups: Groups) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]
     offsets, text = state.texts.read(ids)
     parts: dict[str, npt.NDArray[Any]] = {"keys": keys, "cells": cells, "text offsets": offsets, "text": text}
     parts.update({f"values {k}": rows for k, rows in enumerate(listed)})
-    header: dict[str, Any] = {
-        "finished": groups.progress.finished,
-        "sums": [[one.base, one.limbs] for one in layout.sums.values()],
-    }
-    return header, parts
+    return [[one.base, one.limbs] for one in layout.sums.values()], parts
 
 
 def _texts(state: State, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> list[tuple[Int64s, Any, int]]:
@@ -80,19 +74,18 @@ def _texts(state: State, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> l
     return found
 
 
-def fill(groups: Groups, header: dict[str, Any], numbers: Numbers, watermark: int | None, require: Require) -> None:
-    """Fill the groups of a new runtime with parts that `contents` returned, of the form HEADER.
+def fill(state: State, alone: bool, sums: list[list[int]], numbers: Numbers, require: Require) -> None:
+    """Fill the empty state of groups with what `contents` returned.
 
-    watermark   that of the runtime
-    require     raises for a condition that does not hold; the groups cannot be used then
+    alone     whether there is one group, which is there without results, too
+    require   raises for a condition that does not hold; the state cannot be used then
     """
-    state = groups.state
-    layout = _layout(state.layout, header["sums"], require)
+    layout = _layout(state.layout, sums, require)
     keys, cells = numbers("keys", state.words), numbers("cells", layout.fields)
     listed = [numbers(f"values {k}", 2 + one.width) for k, one in enumerate(state.values)]
     n = len(keys)
     require(len(cells) == n and len(numbered(keys)[1]) == n, "groups: keys and cells do not fit together")
-    _check_counts(groups, layout, keys, cells, listed, require)
+    _check_counts(state, alone, layout, keys, cells, listed, require)
     _fill_texts(state, keys, cells, listed, numbers, require)
     _check_words(state, layout, keys, cells, listed, require)
     state.stored = Stored(layout, state.groups.with_cells(layout_room(state, layout)), state.values)
@@ -100,7 +93,6 @@ def fill(groups: Groups, header: dict[str, Any], numbers: Numbers, watermark: in
     for rows, values in zip(listed, state.values, strict=True):
         values.write(slots[rows[:, 0]], np.ascontiguousarray(rows[:, 1:-1]), rows[:, -1].copy(), state.groups.capacity)
     _check_extremes(state, cells, slots, require)
-    groups.progress = _progress(groups, keys, header["finished"], watermark, require)
 
 
 def layout_room(state: State, layout: Layout) -> Int64s:
@@ -119,11 +111,10 @@ def _layout(layout: Layout, ranges: list[list[int]], require: Require) -> Layout
 
 
 def _check_counts(
-    groups: Groups, layout: Layout, keys: Int64s, cells: Int64s, listed: list[Int64s], require: Require
+    state: State, alone: bool, layout: Layout, keys: Int64s, cells: Int64s, listed: list[Int64s], require: Require
 ) -> None:
     """Check all counts, and the normal form of sums."""
-    state, n, totals = groups.state, len(keys), cells[:, 0]
-    alone = not groups.aggregation.keys and groups.window is None
+    n, totals = len(keys), cells[:, 0]
     require(bool((totals >= (not alone)).all()), "groups: a group has no result")
     require(not alone or n <= 1, "groups: a query without group columns has more than one group")
     nulls = keys[:, len(state.key_types)]
@@ -212,38 +203,3 @@ def _check_extremes(state: State, cells: Int64s, slots: Int64s, require: Require
                 layout.settle_extreme(found, inputs, greatest, words, places, state.texts)
                 own = slice(at, at + len(inputs))
                 require(np.array_equal(found[:, own], cells[:, own]), "groups: an extreme is none of its values")
-
-
-def _progress(groups: Groups, keys: Int64s, finished: bool, watermark: int | None, require: Require) -> Progress:
-    buckets = groups.buckets
-    progress = groups.advanced(Progress(finished=finished), watermark)
-    if buckets is None:
-        return progress
-    times = keys[:, -1]
-    fits = bool((np.abs(times) <= FOREVER).all()) and np.array_equal(buckets.of(times), times)
-    covered = buckets.covered(times) if fits else None
-    require(fits and (covered is None or bool(covered.all())), "groups: a bucket of time is none of the window")
-    due = buckets.due(keys, progress.limit, progress.limit)
-    require(not len(due.closed), "groups: a window was not given that is due")
-    return progress._replace(next=due.next)
-
-
-def groups_to_parts(groups: Groups) -> Plain:
-    """Return all from which `load_groups` resumes."""
-    header, parts = contents(groups)
-    return {
-        "finished": header["finished"],
-        "sums": header["sums"],
-        **{f"groups {name}": one for name, one in parts.items()},
-    }
-
-
-def load_groups(groups: Groups, parts: Parts, watermark: int | None) -> None:
-    """Fill the groups of a new runtime. Raises StateError for parts that do not fit."""
-    ranges = parts.rows("sums", len(groups.state.layout.sums), 2, -100)
-
-    def numbers(name: str, width: int | None) -> npt.NDArray[Any]:
-        shape = (-1, width) if width else (-1,)
-        return parts.array(f"groups {name}", np.uint8 if width is None else np.int64, shape).copy()
-
-    fill(groups, {"finished": parts.flag("finished"), "sums": ranges}, numbers, watermark, parts.require)

@@ -24,9 +24,9 @@ from eddy.query.query import Query
 from eddy.results.results import Results
 from eddy.results.walked import Walked
 from eddy.routing.router import Router, make_policy
-from eddy.routing.schedule import schedule_of
+from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import make_strategy, streams_text
-from jisc.plan.states import StateId
+from jisc.plan.states import StateId, read_states
 from jisc.plan.tree import default_plan, read_plan
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import Savepoint
@@ -36,6 +36,7 @@ from stairs.modules import Modules
 from stairs.payload import Payload
 from stairs.result_blocks import ResultBlocks
 from stairs.stems import RENUMBER_AT
+from stairs.storage.parts import Parts, Plain
 
 
 class UndoRecord(NamedTuple):
@@ -163,6 +164,16 @@ class Join:
         """Bound the bytes of the join, and of a state beside it that asks for the same memory. None = no bound."""
         self.bound = Bound(max_bytes, self.modules, self.payload, beside, self._fixed_bytes)
 
+    def turn_rings(self, on: bool, lost: bool = False) -> None:
+        """Let ring values serve from now on, or let them not; lost: they could not."""
+        assert self.rings is not None
+        self.rings.release()
+        if self.strategy.stairs:
+            # A push without arrivals that is taken back: states return empty.
+            self.begin()
+            self.roll_back()
+        self.rings.choice.turned(on, lost)
+
     # A push
 
     def begin(self, loading: bool = False) -> None:
@@ -233,6 +244,43 @@ class Join:
     def state_texts(self, states: Iterable[StateId] | None) -> list[str] | None:
         """Return states by their streams, sorted; None for None."""
         return None if states is None else sorted(streams_text(state, self.query.graph) for state in states)
+
+    def to_parts(self) -> Plain:
+        """Return all from which `load_parts` resumes. Ring values do not go along, nor do states that slept."""
+        if self.asleep:
+            self.turn_rings(on=False)
+        names, options = self.query.graph.names, self.present_options()
+        # The stored states are among the parts of the strategy.
+        del options["store"]
+        return {
+            **options,
+            "modules": self.modules.to_parts(),
+            "payload": self.payload.to_parts(),
+            "running": self.strategy.to_parts(),
+            "router": self.router.to_parts(),
+            "counts": [self.n_results, self.n_deleted],
+            "schedule": [
+                {"at": one.at, "plan": one.tree.text(names), "store": one.store and list(one.store)}
+                for one in self.schedule
+            ],
+        }
+
+    def load_parts(self, parts: Parts, watermark: int | None) -> None:
+        """Resume from the parts of a join of the same query. Raises StateError for parts that do not fit."""
+        graph, own, wanted = self.query.graph, self.router.policy.name, parts.text("policy")
+        parts.require(own == wanted, f"policy {own!r} in place of {wanted!r}")
+        self.strategy.masks = self.router.tables.masks
+        self.modules.load_parts(parts.part("modules"))
+        self.payload.load_parts(parts.part("payload"), self.modules.capacity)
+        self.strategy.load_parts(parts.part("running"))
+        self.router.load_parts(parts.part("router"))
+        self.n_results, self.n_deleted = parts.integers("counts", 2)
+        schedule = []
+        for one in parts.items("schedule"):
+            tree = read_plan(one.text("plan"), graph)
+            store = None if one.plain("store") is None else frozenset(read_states(one, "store", graph))
+            schedule.append(Scheduled(one.integer("at", self.position), tree, store))
+        self.schedule = schedule_of(schedule)
 
     def check(self) -> None:
         """Raise StateError unless all invariants of all parts hold. O(state), for tests."""

@@ -25,6 +25,7 @@ from stairs.errors import InputError
 from stairs.graph import WindowKind
 from stairs.ledger import Ledger
 from stairs.plain_types import Column
+from stairs.storage.parts import Parts, Plain
 
 
 class Partners:
@@ -82,6 +83,9 @@ class Partners:
 
     # A push
 
+    def begin(self, loading: bool = False) -> None:
+        """Note the state: `follow` has each part note its own, so this is done."""
+
     def follow(self, arrivals: Arrivals, found: Mapping[Path, Found]) -> tuple[Found, list[int]]:
         """Follow the results of the inner joins in a push; return the rows that begin and end, and `live` after it.
 
@@ -101,12 +105,12 @@ class Partners:
         put_out = joined([tree.follow(news) for tree in self.trees], len(counts))
         return net(put_out) if self.changelog else put_out, live
 
-    def settle(self, live: list[int]) -> None:
-        """Let a push happen. It may be repeated."""
+    def settle(self, commit: list[int], again: bool = False) -> None:
+        """Let a push happen: `commit` is `live` after it. It may be repeated."""
         for tree in self.trees:
             tree.commit()
         self.shelf.commit()
-        self.live = live
+        self.live = commit
 
     def roll_back(self) -> None:
         """Take a push back that has not happened. It may be repeated."""
@@ -153,6 +157,22 @@ class Partners:
         """Raise StateError unless all invariants of the ledgers hold. O(state), for tests."""
         for ledger in self.ledgers:
             ledger.check()
+
+    def to_parts(self) -> Plain:
+        """Return all from which `load_parts` resumes."""
+        return {
+            "shelf": self.shelf.to_parts(),
+            "nodes": [one.to_parts() for one in self.nodes],
+            "live": self.live,
+        }
+
+    def load_parts(self, parts: Parts, watermark: int | None) -> None:
+        """Resume from the parts of the partners of the same query. Raises StateError for parts that do not fit."""
+        self.shelf.load_parts(parts.part("shelf"))
+        nodes = self.nodes
+        for own, node in zip(parts.items("nodes", len(nodes)), nodes, strict=True):
+            node.load_parts(own)
+        self.live = parts.integers("live", len(self.live))
 
     def dismantle(self) -> None:
         """Release all memory now. The operator cannot be used then."""

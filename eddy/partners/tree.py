@@ -13,7 +13,7 @@ from eddy.query.branch_nodes import Node
 from stairs.deadlines import Deadlines
 from stairs.graph import FOREVER, WindowKind
 from stairs.ledger import Ledger
-from stairs.storage.parts import Plain
+from stairs.storage.parts import Parts, Plain
 
 TIME = -1
 """The clock that is the watermark; the other clocks are the rows that have arrived in each ROWS stream."""
@@ -81,6 +81,15 @@ class TreeNode:
         """Return the ledger and the deadlines of this node as parts for another process."""
         assert self.ledger is not None
         return {"ledger": self.ledger.to_parts(), "deadlines": [one.to_parts() for one in self.deadlines.values()]}
+
+    def load_parts(self, parts: Parts) -> None:
+        """Resume from the parts of this node. Raises StateError for parts that do not fit."""
+        assert self.ledger is not None
+        self.ledger.load_parts(parts.part("ledger"))
+        for queue, deadlines in zip(
+            parts.items("deadlines", len(self.deadlines)), self.deadlines.values(), strict=True
+        ):
+            deadlines.load_parts(queue)
 
     @property
     def nbytes(self) -> int:

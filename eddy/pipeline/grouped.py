@@ -23,7 +23,7 @@ def choose_way(join: Join, arrivals: Arrivals) -> None:
     choice = rings.choice
     on = choice.wanted() and may_serve(join) and not arrivals.given and not behind(arrivals)
     if on != choice.on:
-        turn(join, on)
+        join.turn_rings(on)
 
 
 def may_serve(join: Join) -> bool:
@@ -35,18 +35,6 @@ def may_serve(join: Join) -> bool:
 def behind(arrivals: Arrivals) -> bool:
     """Return whether an arrival, or a row in a window, is older than one that came before it."""
     return arrivals.reading is not None and arrivals.reading.behind > 0
-
-
-def turn(join: Join, on: bool, lost: bool = False) -> None:
-    """Let ring values serve from now on, or let them not; lost: they could not."""
-    rings = join.rings
-    assert rings is not None
-    rings.release()
-    if join.strategy.stairs:
-        # A push without arrivals that is taken back: states return empty.
-        join.begin()
-        join.roll_back()
-    rings.choice.turned(on, lost)
 
 
 def by_rings(

@@ -5,9 +5,10 @@
             order   adaptive anti, full
             late
 
-A query without branches has one join and no partners; one without aggregates has no groups. An operator has `begin`,
-where it notes its state, `settle` and `roll_back`. A push happens in all of them, or in none (`eddy.pipeline.push`
-computes it), whatever exception comes between two statements. The pipeline has two records, as in a database log:
+A query without branches has one join and no partners; one without aggregates has no groups. Joins, partners and groups
+are operators with one contract (`eddy.pipeline.operator`). A push happens in all of them, or in none
+(`eddy.pipeline.push` computes it), whatever exception comes between two statements. The pipeline has two records, as in
+a database log:
 
     undo     set first. While it is the only one, the push has not happened: `roll_back` takes it back
     commit   set in one statement when all results are computed. From then on the push has happened: `_complete` settles
@@ -36,6 +37,7 @@ from eddy.join.join import Join
 from eddy.join.options import Options
 from eddy.partners.partners import Partners
 from eddy.pipeline.by_join import join_of, own_policy, plans_in, stores_in
+from eddy.pipeline.operator import Operator
 from eddy.pipeline.records import Commit, LastPush, Prepared
 from eddy.query.branch_nodes import Path
 from eddy.query.branches import BranchedQuery
@@ -58,6 +60,7 @@ class Pipeline:
     gate, clock   admission; the clock of a query with a RANGE window, None without
     output    what makes results of the rows of the joins, or of the partners
     groups    the groups of a query with aggregates, else None
+    operators the joins, the partners and the groups, in the order in which changes flow
     late, failed   late rows, failed rows
     max_bytes      the bound on bytes, None = no bound
     position, n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
@@ -101,6 +104,8 @@ class Pipeline:
         if self.groups is not None and self.partners is None:
             self.join.rings = rings_of(self.groups, self.join.modules, self.join.payload, self.join.columns)
             self.groups.rings = self.join.rings
+        self.operators: list[Operator] = [*self._list]
+        self.operators += [one for one in (self.partners, self.groups) if one is not None]
         self.gate, self.clock = Gate(query), clock_of(query)
         self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
@@ -123,9 +128,7 @@ class Pipeline:
     @property
     def nbytes(self) -> int:
         """Bytes of all state; see `Runtime.nbytes`."""
-        found = sum(one.nbytes for one in self._list) + self.late.rows.nbytes + self.failed.rows.nbytes
-        found += 0 if self.groups is None else self.groups.nbytes
-        return found + (0 if self.partners is None else self.partners.nbytes)
+        return sum(one.nbytes for one in self.operators) + self.late.rows.nbytes + self.failed.rows.nbytes
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -214,8 +217,8 @@ class Pipeline:
     def begin(self, loading: bool = False) -> None:
         """Note where all operators are: from here on, an exception takes them back to this."""
         self.undo = True
-        for join in self._list:
-            join.begin(loading)
+        for one in self.operators:
+            one.begin(loading)
 
     def settle(self, prepared: Prepared) -> None:
         """Let a prepared push happen, if it has not. It may be repeated."""
@@ -229,7 +232,7 @@ class Pipeline:
         self.commit = commit
         self._complete(commit)
         if self.partners is None:
-            (one,) = commit.joins
+            one = commit.operators[0]
             self.join.strategy.history.note_push(one.inserted, one.arrivals, seconds + perf_counter() - began)
         self.give_room_back()
         try:
@@ -244,17 +247,13 @@ class Pipeline:
 
         again   an exception may have interrupted it
         """
-        for join, one in zip(self._list, commit.joins, strict=True):
-            join.settle(one, again)
-        if self.partners is not None and commit.live is not None:
-            self.partners.settle(commit.live)
+        for operator, record in zip(self.operators, commit.operators, strict=True):
+            operator.settle(record, again)
         self.position, self.n_results, self.n_deleted = commit.position, commit.results, commit.deleted
         self.late.rows, self.failed.rows = commit.late, commit.failed
         self.last, self.pushes, self.finished = commit.last, commit.pushes, commit.finished
         if self.clock is not None and commit.clock is not None:
             self.clock.state = commit.clock
-        if self.groups is not None and commit.groups is not None:
-            self.groups.commit(commit.groups)
         self._unshare_bound()
         # Last: until then an exception leads back here.
         self.undo = False
@@ -262,14 +261,9 @@ class Pipeline:
 
     def roll_back(self) -> None:
         """Take all operators back to where they were at `begin`. It may be repeated."""
-        if self.undo:
-            if self.groups is not None:
-                self.groups.undo()
-            if self.partners is not None:
-                self.partners.roll_back()
-        for join in self._list:
-            # Also a change of plan that was asked for.
-            join.roll_back()
+        # Also if no push is under way: a change of plan may be.
+        for one in reversed(self.operators):
+            one.roll_back()
         if self.undo:
             self._unshare_bound()
             self.undo = False
@@ -285,19 +279,13 @@ class Pipeline:
 
     def check(self) -> None:
         """Raise StateError unless all invariants of all operators hold. O(state), for tests."""
-        for join in self._list:
-            join.check()
-        if self.partners is not None:
-            self.partners.check()
-        if self.groups is not None:
-            self.groups.state.check()
+        for one in self.operators:
+            one.check()
 
     def dismantle(self) -> None:
         """Release all memory now. The pipeline cannot be used then."""
-        for join in self._list:
-            join.dismantle()
-        if self.partners is not None:
-            self.partners.dismantle()
+        for one in self.operators:
+            one.dismantle()
         vars(self).clear()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eddy.aggregates.groups import GroupsCommit
 from eddy.aggregates.rings import BeyondLimit
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.watermark import as_ticks, check_timed
@@ -23,7 +24,7 @@ from eddy.join.room import drop_state, make_room
 from eddy.join.walk import open_push, take
 from eddy.partners.partners import Partners
 from eddy.partners.rows import Found, rows_of
-from eddy.pipeline.grouped import by_rings, choose_way, turn
+from eddy.pipeline.grouped import by_rings, choose_way
 from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.records import Commit, LastPush, Prepared
 from eddy.query.branch_nodes import Path
@@ -119,7 +120,7 @@ def _computed(pipeline: Pipeline, arrivals: Arrivals, loading: bool = False) -> 
             join, changed = attempt.join, attempt.has_changed
             pipeline.roll_back()
             if join.asleep:
-                turn(join, on=False, lost=True)
+                join.turn_rings(on=False, lost=True)
             elif changed and not only_kept:
                 only_kept = True
             elif not join.modules.bands.drop() and not drop_state(join):
@@ -154,19 +155,21 @@ class _Attempt:
     def commit(self, loading: bool) -> Commit:
         """Return the record of the push; loading: earlier arrivals are loaded, and have no results."""
         pipeline, arrivals = self._pipeline, self._arrivals
-        groups = live = None
+        groups = None
         if pipeline.partners is None:
-            joins, made, groups = self._in_one_join()
+            records, made, groups = self._in_one_join()
         else:
-            joins, made, live = self._with_partners(pipeline.partners, loading)
+            records, made = self._with_partners(pipeline.partners, loading)
             if pipeline.groups is not None:
                 table, groups = pipeline.groups.follow(made.table, arrivals.watermark, arrivals.ends)
                 made = made._replace(table=table)
-        failed = made.failed if groups is None else (*made.failed, *groups.failed)
+        failed = made.failed
+        if groups is not None:
+            failed, records = (*failed, *groups.failed), (*records, groups)
         new_failed = pipeline.failed.added(() if loading else failed)
         position = pipeline.position + len(arrivals.order)
         return Commit(
-            joins,
+            records,
             position,
             pipeline.n_results + made.inserted,
             pipeline.n_deleted + made.deleted,
@@ -176,13 +179,11 @@ class _Attempt:
             None if loading else LastPush(position, made.table),
             new_failed,
             _clock_after(pipeline, arrivals),
-            groups,
-            live,
             arrivals.ends,
         )
 
-    def _in_one_join(self) -> tuple[tuple[JoinCommit, ...], PushResults, Any]:
-        """Return the push in the only join, its results, and what commits its groups."""
+    def _in_one_join(self) -> tuple[tuple[Any, ...], PushResults, GroupsCommit | None]:
+        """Return the record of the only join, its results, and the record of its groups."""
         join, arrivals, groups = self.join, self._arrivals, self._pipeline.groups
         rings, taken, commit = join.rings, len(arrivals.order), None
         make_room(join, arrivals.rows)
@@ -201,13 +202,12 @@ class _Attempt:
             rings.choice.note(taken, found, thread_time() - began)
         return (_join_commit(join, changes, taken, made),), made, commit
 
-    def _with_partners(
-        self, partners: Partners, loading: bool
-    ) -> tuple[tuple[JoinCommit, ...], PushResults, list[int]]:
-        """Return the push in each join, the results of the partners, and what commits these."""
+    def _with_partners(self, partners: Partners, loading: bool) -> tuple[tuple[Any, ...], PushResults]:
+        """Return the records of the joins and of the partners, and the results of the partners."""
         pipeline, arrivals = self._pipeline, self._arrivals
         width = len(arrivals.rows)
-        joins, found, failed = [], dict[Path, Found](), list[pa.RecordBatch]()
+        records: list[Any] = []
+        found, failed = dict[Path, Found](), list[pa.RecordBatch]()
         for path, join in pipeline.joins.items():
             self._at(join)
             _share_bound(pipeline, join)
@@ -215,12 +215,12 @@ class _Attempt:
             make_room(join, mine.rows)
             self._at(join)
             changes, given = take(join, mine, self._only_kept)
-            joins.append(_join_commit(join, changes, len(mine.order), given))
+            records.append(_join_commit(join, changes, len(mine.order), given))
             found[path] = rows_of(given.table, path, width)
             failed += given.failed
         rows, live = partners.follow(arrivals, found)
         made = pipeline.output.make(partners.combinations(Found.none(width) if loading else rows))
-        return tuple(joins), made._replace(failed=(*failed, *made.failed)), live
+        return (*records, live), made._replace(failed=(*failed, *made.failed))
 
 
 def _join_commit(join: Join, changes: int, taken: int, made: PushResults) -> JoinCommit:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eddy.aggregates.groups import GroupsCommit
 from eddy.ingest.arrivals import Arrivals
-from eddy.join.join import JoinCommit
 from eddy.results.failed_rows import FailedBatch
 from eddy.results.late_rows import LateRows
 from stairs.memory.arena import Int64s
@@ -26,17 +24,15 @@ class LastPush(NamedTuple):
 class Commit(NamedTuple):
     """A pipeline after a push, or after earlier arrivals were loaded (then `last` is None).
 
-    joins         what commits the push in each join, in their order
+    operators     what settles the push in each operator, in their order
     position, results, deleted, pushes   counts since the start
     late, failed  late rows, failed rows
     new_failed    the failed rows of this push, which are in `failed` already
     clock         the state of the clock; None in a query without one
-    groups        what commits the groups of a query with aggregates; None = none
-    live          what commits the partners of a query with branches; None = none
     finished      whether the input has ended
     """
 
-    joins: tuple[JoinCommit, ...]
+    operators: tuple[Any, ...]
     position: int
     results: int
     deleted: int
@@ -46,8 +42,6 @@ class Commit(NamedTuple):
     last: LastPush | None = None
     new_failed: Mapping[int, FailedBatch] = MappingProxyType({})
     clock: Int64s | None = None
-    groups: GroupsCommit | None = None
-    live: list[int] | None = None
     finished: bool = False
 
 

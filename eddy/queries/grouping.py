@@ -109,10 +109,10 @@ class Grouping:
         """Let the push happen. It may be repeated."""
         if self._open is not None:
             done, self._after = self._open
-            self._groups.commit(done)
+            self._groups.settle(done)
             self._open = None
 
     def roll_back(self) -> None:
         """Take the push back. It may be repeated."""
-        self._groups.undo()
+        self._groups.roll_back()
         self._open = None

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eddy.aggregates.groups import Groups
-from eddy.aggregates.storage import contents, fill, names
+from eddy.aggregates.storage import names
 from eddy.snapshot.checked_sections import CheckedSections
 from eddy.storage.arrays import number_bytes
 from eddy.storage.sections import FileKind
@@ -21,7 +21,7 @@ def groups_names(groups: Groups | None) -> set[str]:
 
 def groups_sections(groups: Groups) -> tuple[dict[str, Any], dict[str, memoryview]]:
     """Return the header of groups and their sections."""
-    header, parts = contents(groups)
+    header, parts = groups.contents()
     kinds = {name: "<u1" if part.dtype == np.uint8 else "<i8" for name, part in parts.items()}
     return header, {f"groups {name}": number_bytes(part, kinds[name]) for name, part in parts.items()}
 
@@ -36,4 +36,4 @@ def fill_groups(
             return sections.numbers(f"groups {name}", "<u1", np.uint8)
         return sections.numbers(f"groups {name}", shape=(-1, width) if width else None)
 
-    fill(groups, header, numbers, watermark, kind.require)
+    groups.fill(header, numbers, watermark, kind.require)

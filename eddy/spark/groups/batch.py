@@ -100,7 +100,7 @@ class GroupPartition:
                 rows = rows.remove_column(rows.num_columns - 1).filter(pc.invert(last))
             _, done = groups.follow(as_rows(self._query, rows), None, False)
             refuse_failed(self._query, done.failed)
-            groups.commit(done)
+            groups.settle(done)
         found, done = groups.follow(as_rows(self._query, None), None, True)
         refuse_failed(self._query, done.failed)
         for batch in as_spark(found, schema).to_batches(max_chunksize=OUTPUT_ROWS):
