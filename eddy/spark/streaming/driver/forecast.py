@@ -75,7 +75,7 @@ class Forecasts:
         self._measured = measured
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...]:
-        """Return every how manieth row of each stream the tasks sample, for a micro-batch with these rows."""
+        """Return for each stream an n, given the rows of a micro-batch: the tasks sample one row of n."""
         return tuple(max(1, own // SAMPLE_ROWS) for own in rows)
 
     def add(self, rows: Sequence[int], samples: Iterable[Mapping[int, Sample]]) -> None:

@@ -39,7 +39,7 @@ from eddy.spark.streaming.driver.events import Events
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Feed, Taken
 from eddy.spark.streaming.driver.hop_works import hop_works
-from eddy.spark.streaming.driver.join_tasks import partition_tasks, regrouped_states, rows_by_group
+from eddy.spark.streaming.driver.join_tasks import partition_tasks, regrouped_states
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.late_output import LateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
@@ -483,33 +483,29 @@ class MicroBatches:
         watermarks = marks.after(greatest, time.time(), self._settings.rules)
         if ends:
             watermarks = watermarks.ended()
-        rows = rows_by_group(logged.segments, layout.tree)
         groups: dict[int, GroupState] = {}
         if self.manifest is not None:
             compacted = self._maintenance.compacted(self.manifest.groups)
             trees = replace(layout.tree, splits=self.manifest.splits, dealt=self.manifest.dealt)
             groups = regrouped_states(compacted, trees, layout.tree)
-        versions, steps = self._versions(batch), self.placing.steps(logged.rows)
-        tasks = partition_tasks(
-            self._context, batch, self.manifest, rows, groups, layout, marks, watermarks, versions, steps
-        )
         sink = self._context.sink
-        return BatchPlan(
-            logged,
-            logged_at,
-            taken,
-            watermarks,
-            marks.late_below,
-            layout,
-            groups,
-            tasks,
-            marks.engine,
-            sink.staging(batch) if sink.writes else None,
-            self.placing.hops,
-            self._held,
-            uuid.uuid4().hex,
-            steps,
+        plan = BatchPlan(
+            logged=logged,
+            logged_at=logged_at,
+            taken=taken,
+            watermarks=watermarks,
+            late_below=marks.late_below,
+            layout=layout,
+            groups=groups,
+            forgotten=marks.engine,
+            staging=sink.staging(batch) if sink.writes else None,
+            hops=self.placing.hops,
+            held=self._held,
+            token=uuid.uuid4().hex,
+            steps=self.placing.steps(logged.rows),
         )
+        tasks = partition_tasks(self._context, batch, self.manifest, plan, self._versions(batch))
+        return replace(plan, tasks=tasks)
 
     def _manifest(self, batch: int, plan: BatchPlan, load: Load, reports: list[PartitionReport]) -> Manifest:
         """Return the manifest to commit."""

@@ -181,7 +181,7 @@ class Placing:
             return saved(self._job.query, self._asked, hops, self._measured)
 
     def steps(self, rows: Sequence[int]) -> tuple[int, ...] | None:
-        """Return every how manieth row of each stream the tasks sample; None: no row."""
+        """Return for each stream an n: the tasks sample one row of n; None: no row."""
         forecasts = self._forecasts
         return forecasts.steps(rows) if forecasts is not None and self._measures else None
 

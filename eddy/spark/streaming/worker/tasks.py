@@ -75,7 +75,7 @@ class PartitionTask:
     staging     directory of result files; None: results are only counted
     tree        splits of key groups in this batch
     versions    of the queries of a hub; None in the join of one query
-    steps       per stream, every how manieth row is sampled; None: none is
+    steps       per stream, n: one row of n is sampled; None: no row is
     """
 
     batch: int
