@@ -1,6 +1,6 @@
-"""The options of a join on Spark: three frozen dataclasses, which are checked here and passed whole.
+"""The options of a join on Spark: three frozen dataclasses, which check their values and are passed whole.
 
-    EngineOptions       how each engine runs
+    EngineOptions       how each engine runs; it stands beside the engines, because workers load it with them
     PartitionOptions    how rows reach the tasks, and how work is spread over them
     StreamingOptions    where the state of a streaming join is durable, and which rows are late
 
