@@ -61,9 +61,8 @@ def _run(m: int, way: str, seed: int) -> tuple[list[AnyRow], list[AnyRow]]:
     query, rng = _same_key(m), np.random.default_rng(seed)
     cluster = Simulation(
         query,
-        update="distributed" if way == "DNU" else "central",
+        update={"DNU": "distributed", "CNU, shared copies": "shared"}.get(way, "central"),
         migration="track",
-        shared="shared" in way,
         costs=UnitCosts(**fitted(), nested=False),
         count_only=True,
     )

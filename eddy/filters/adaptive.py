@@ -55,7 +55,6 @@ class AdaptiveFilter:
     adaptive    False: the conditions are evaluated in the order given, and nothing is sampled
     share       share of the filter's time that samples may take; three times as much while the data drift, and without
                 counting the first sample
-    seed        of the choice of sampled rows; it never changes the accepted rows
     clock       returns seconds; read before and after each call
     place, rows how errors name the filter and its rows
 
@@ -78,7 +77,6 @@ class AdaptiveFilter:
         schema: pa.Schema | None = None,
         adaptive: bool = True,
         share: float = 0.02,
-        seed: int = 0,
         clock: Callable[[], float] = perf_counter,
         place: str = "filter",
         rows: str = "rows",
@@ -97,7 +95,7 @@ class AdaptiveFilter:
         self._costs = [CallCost() for _ in range(n)]
         self._taking = CallCost()
         self._profile = Profile(n)
-        self._sampler = Sampler(share, seed)
+        self._sampler = Sampler(share)
         self._clock = clock
         self._schema: pa.Schema | None = None
         self._columns_read: list[list[str]] = []

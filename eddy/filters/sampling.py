@@ -24,6 +24,9 @@ FIRST_ONE_IN, FIRST_ONE_IN_LARGE = 16, 64
 DRIFT_SHARE = 3
 """While the data drift, samples may take this many times their share of the time."""
 
+SEED = 0
+"""The sampled rows are the same in each run."""
+
 Rows = npt.NDArray[np.int64]
 
 
@@ -32,10 +35,9 @@ class Sampler:
 
     share  of the time of the filter that samples may take; DRIFT_SHARE times as much while the data drift, and without
            counting the first sample
-    seed   of the choice of rows
     """
 
-    def __init__(self, share: float, seed: int) -> None:
+    def __init__(self, share: float) -> None:
         self.share = share
         self.rows = 0
         """Rows sampled."""
@@ -45,7 +47,7 @@ class Sampler:
         """Whether the profile no longer fits the data, so that the next sample begins a new one."""
         self._allowed = 0.0
         """Seconds that samples may take now; negative after a sample that took longer than it may."""
-        self._random = np.random.default_rng(seed)
+        self._random = np.random.default_rng(SEED)
 
     def count(self, rows: int, costs: Sequence[CallCost], filter_seconds: float) -> int:
         """Return how many rows of a slice to sample, 0 = none.

@@ -90,7 +90,7 @@ class Drive:
 
 
 def state(runtime: eddy.Runtime) -> Any:
-    """Return what a push that does not happen leaves as it is: the snapshot; of groups, which have no order, the rows."""
+    """Return what a push that does not happen leaves as it is: the snapshot; the rows of groups, unordered."""
     return sorted(text_rows(runtime.groups())) if runtime.query.aggregation else runtime.snapshot()
 
 

@@ -19,6 +19,7 @@ import pytest
 
 import eddy
 from eddy.spark import SparkJoinError, join, sql
+from eddy.spark.options import StreamingOptions
 from eddy.spark.session_zone import session_zone
 from eddy.spark.streaming.driver.watermarks import make_rules
 from tests.spark.streaming.jobs import Inputs, results
@@ -102,7 +103,7 @@ def test_a_lateness_that_is_given_counts_more_than_a_delay(caplog: pytest.LogCap
 
     def lateness(query: eddy.Query, given: Any = None, **delays: int) -> tuple[int, ...]:
         declared = {name: delay * second for name, delay in delays.items()}
-        return make_rules(query, "slowest", given, None, declared).lateness
+        return make_rules(query, StreamingOptions(lateness=given), declared).lateness
 
     plain = eddy.Query(streams, ["a.k = b.k"])
     late = eddy.Query(streams, ["a.k = b.k"], lateness=7 * second)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench.harness.figure import Point, Row
-from bench.simulated.cluster import Automatic, Balance, Costs, Node, Simulation, fitted
+from bench.simulated.cluster import Automatic, Balance, Costs, Node, Simulation, Variants, fitted
 from eddy import Query, Range, Stream
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load
@@ -233,11 +233,10 @@ def _simulation(setting: Setting, way: Way, of_speed: float) -> Simulation:
     return Simulation(
         setting.query(),
         nodes,
-        groups=setting.groups,
-        owners=setting.owners,
+        groups=setting.owners,
         costs=costs()[0],
         balance=balance,
-        purge=setting.purge,
+        variants=Variants(purge=setting.purge),
         turn_rows=TURN_ROWS,
     )
 

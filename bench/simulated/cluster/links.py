@@ -17,10 +17,12 @@ class Link:
 
     latency    seconds
     bandwidth  bytes per second
+    delay      extra seconds of the n-th message, as a function (from, to, n); for tests of interleavings
     """
 
     latency: float = 0.0005
     bandwidth: float = 125e6
+    delay: Delay | None = None
 
     def __post_init__(self) -> None:
         if self.latency < 0 or not self.bandwidth > 0:
@@ -28,14 +30,10 @@ class Link:
 
 
 class Links:
-    """All links. What is sent on one of them arrives in order.
+    """All links, one for every pair of addresses. What is sent on one of them arrives in order."""
 
-    link   of every pair of addresses
-    delay  adds to the latency; for tests of interleavings
-    """
-
-    def __init__(self, link: Link, delay: Delay | None = None) -> None:
-        self.link, self.delay = link, delay
+    def __init__(self, link: Link) -> None:
+        self.link = link
         self._free: dict[tuple[str, str], float] = {}
         self._last: dict[tuple[str, str], float] = {}
         self._counts: dict[tuple[str, str], int] = {}
@@ -46,7 +44,7 @@ class Links:
         count = self._counts[pair] = self._counts.get(pair, -1) + 1
         begin = max(now, self._free.get(pair, 0.0))
         self._free[pair] = end = begin + nbytes / self.link.bandwidth
-        more = self.delay(source, to, count) if self.delay is not None else 0.0
+        more = self.link.delay(source, to, count) if self.link.delay is not None else 0.0
         arrival = max(end + self.link.latency + more, self._last.get(pair, 0.0))
         self._last[pair] = arrival
         return arrival

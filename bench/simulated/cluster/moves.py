@@ -9,7 +9,6 @@ from typing import NamedTuple
 from bench.simulated.cluster.messages import Message, Sent
 from stairs.errors import InputError
 
-PURGES = ("exact", "paper")
 CHANGES = {"parallel": 3, "state": 3, "jit": 6, "recover": 1, "fragment": 1, "gather": 1}
 """The first step of each protocol that changes where rows go."""
 
@@ -53,18 +52,34 @@ class Move:
     steps: Steps | None = None
 
 
-class Options(NamedTuple):
-    """Options of the protocols.
+@dataclass(frozen=True)
+class Variants:
+    """The variants of the protocols.
 
-    purge    PTLB: "exact" reports AllOldPurged when no old row can join any more; "paper" a window later, if the plan
-             has more than one join
-    log      JIT: base windows come from the logs of the splits, not from the sender
+    purge    end of a PTLB move: "exact", when no old row can join any more; "paper", a window later if the plan has
+             more than one join
+    copy     source of base windows in a JIT move: "log", the replicated logs of the splits, or "sender"
+    """
+
+    purge: str = "exact"
+    copy: str = "log"
+
+    def __post_init__(self) -> None:
+        if self.purge not in ("exact", "paper"):
+            raise InputError(f"purge={self.purge!r}: choose one of 'exact', 'paper'")
+        if self.copy not in ("log", "sender"):
+            raise InputError(f"copy={self.copy!r}: base windows come from the 'log' or from the 'sender'")
+
+
+class Options(NamedTuple):
+    """What the manager knows about the protocols.
+
+    variants
     spans    per stream the size of its window in ticks, None = unbounded
     states   JIT from the sender: says for a sender and a receiver whether stored states are taken along
     """
 
-    purge: str = "exact"
-    log: bool = True
+    variants: Variants = Variants()
     spans: tuple[int | None, ...] = ()
     states: Callable[[int, int], bool] = lambda sender, receiver: False
 

@@ -19,7 +19,7 @@ def _parallel(manager: Manager, move: Move) -> Steps:
     sender, splits = processor(move.sender), manager.splits
     if (yield from manager.chosen(move)) is None:
         return
-    duplicate = manager.ask(move, "DuplicatePartitions", [sender, *splits], purge=manager.options.purge)
+    duplicate = manager.ask(move, "DuplicatePartitions", [sender, *splits], purge=manager.options.variants.purge)
     yield Step(duplicate, {(sender, "AllOldPurged")})
     manager.settle(move)
     yield Step(manager.ask(move, "DeletePartitions", [sender, *splits]), set())
@@ -43,7 +43,7 @@ def _jit(manager: Manager, move: Move) -> Steps:
     chosen = yield from manager.chosen(move)
     if chosen is None:
         return
-    log = manager.options.log
+    log = manager.options.variants.copy == "log"
     known, watermarks = chosen["known"], chosen["watermarks"]
     states = not log and manager.options.states(move.sender, move.receiver)
     copy = manager.ask(

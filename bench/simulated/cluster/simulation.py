@@ -12,12 +12,12 @@ from bench.simulated.cluster.balancing import Balance, Balancer
 from bench.simulated.cluster.carrier import Carrier
 from bench.simulated.cluster.fragments import Fragment
 from bench.simulated.cluster.hot_keys import most_frequent
-from bench.simulated.cluster.links import Delay, Link, Links
+from bench.simulated.cluster.links import Link, Links
 from bench.simulated.cluster.loads import kept
 from bench.simulated.cluster.machine import Machine, Node
 from bench.simulated.cluster.manager import Manager
 from bench.simulated.cluster.messages import MANAGER
-from bench.simulated.cluster.moves import PURGES, Options, checked_how
+from bench.simulated.cluster.moves import Options, Variants, checked_how
 from bench.simulated.cluster.partitioning import Partitioned
 from bench.simulated.cluster.protocols import PROTOCOLS
 from bench.simulated.cluster.setting import Setting
@@ -40,12 +40,9 @@ class Simulation(Uncopied):
     query     an inner join of streams with event times, Range windows and a key that all of them share
     nodes     the nodes, or their number
     links     latency and bandwidth of all links
-    groups    number of partition groups
-    owners    per group the node that runs it at the start; None = in turn
+    groups    number of partition groups, which the nodes run in turn; or per group the node that runs it at the start
     costs     seconds per unit of work
-    purge     end of a PTLB move: "exact", or "paper", which waits for a window longer if there are two joins or more
-    copy      source of base windows in a JIT move: "log", the replicated logs of the splits, or "sender"
-    delay     extra seconds of the n-th message of a link, as a function (from, to, n); for tests
+    variants  of the protocols
     turn_rows rows that a node joins before it looks for control messages
     balance   when and how groups move by themselves; None = only `move` moves them
 
@@ -72,31 +69,24 @@ class Simulation(Uncopied):
         nodes: Sequence[Node] | int = 2,
         links: Link | None = None,
         *,
-        groups: int = 16,
-        owners: Sequence[int] | None = None,
+        groups: int | Sequence[int] = 16,
         costs: Costs | None = None,
-        purge: str = "exact",
-        copy: str = "log",
-        delay: Delay | None = None,
+        variants: Variants | None = None,
         turn_rows: int = 256,
         balance: Balance | None = None,
     ) -> None:
         self.nodes = [Node()] * nodes if isinstance(nodes, int) else list(nodes)
         if not self.nodes:
             raise InputError("a cluster needs at least 1 node")
-        if groups < 1 or turn_rows < 1:
+        first = [group % len(self.nodes) for group in range(groups)] if isinstance(groups, int) else list(groups)
+        if not first or turn_rows < 1:
             raise InputError(f"groups={groups}, turn_rows={turn_rows}: give 1 or more")
-        if purge not in PURGES:
-            raise InputError(f"purge={purge!r}: choose one of {', '.join(map(repr, PURGES))}")
-        if copy not in ("log", "sender"):
-            raise InputError(f"copy={copy!r}: base windows come from the 'log' or from the 'sender'")
-        self.query = Partitioned(query, groups)
-        first = list(owners) if owners is not None else [group % len(self.nodes) for group in range(groups)]
-        if len(first) != groups or not all(0 <= owner < len(self.nodes) for owner in first):
-            raise InputError(f"owners must name a node of 0 to {len(self.nodes) - 1} for each of the {groups} groups")
+        if not all(0 <= owner < len(self.nodes) for owner in first):
+            raise InputError(f"groups={groups}: name a node of 0 to {len(self.nodes) - 1} for each group")
+        self.query = Partitioned(query, len(first))
         self.costs = costs if costs is not None else Costs()
         self._turn_rows = turn_rows
-        self._links = Links(links if links is not None else Link(), delay)
+        self._links = Links(links if links is not None else Link())
         self._settings = [self._setting(node) for node in self.nodes]
         machines = [self._machine(i, first) for i in range(len(self.nodes))]
         splits = {
@@ -104,7 +94,7 @@ class Simulation(Uncopied):
             for i, name in enumerate(self.query.names)
         }
         self.union = Union(self.query.inner.output_schema, self.query.hidden)
-        options = Options(purge, copy == "log", tuple(self.query.spans), self._cheaper)
+        options = Options(variants or Variants(), tuple(self.query.spans), self._cheaper)
         manager = Manager(first, len(self.nodes), self.query.names, options, PROTOCOLS)
         self.carrier = Carrier(self._links, machines, splits, manager, self.union, partial(self._machine, owners=[]))
         self.late_counts = dict.fromkeys(self.query.names, 0)

@@ -47,7 +47,7 @@ def checked_query(query: Query) -> Query:
 class Admission:
     """Admits the rows of a query, and makes its tables of results."""
 
-    def __init__(self, query: Query, *, count_only: bool = False, ids_only: bool = False) -> None:
+    def __init__(self, query: Query, *, count_only: bool = False) -> None:
         self.query = query
         self.clock = clock_of(query)
         """The clock of a query with a RANGE window, None without."""
@@ -59,10 +59,10 @@ class Admission:
         """Per stream, the mean bytes of a row."""
         self._gate = Gate(query)
         self._keys = KeyNumbers(query)
-        self._kept = query.payload_columns(not (count_only or ids_only))
+        self._kept = query.payload_columns(not count_only)
         self._payload: list[list[tuple[int, pa.RecordBatch]]] = [[] for _ in query.streams]
         self._rows = [0] * len(query.streams)
-        self._results = Results(query, self._kept, changelog=False, count_only=count_only, ids_only=ids_only)
+        self._results = Results(query, self._kept, changelog=False, count_only=count_only, ids_only=False)
         self.schema = self._results.schema
         """The schema of results."""
 

@@ -44,12 +44,14 @@ class Faults:
     loss, doubling   probabilities, per message
     disorder         deliver in random order instead of by time
     resend_after     seconds after which an unacknowledged message is sent again; twice as long every next time
+    seed             of the messages that are lost, doubled or out of order
     """
 
     loss: float = 0.0
     doubling: float = 0.0
     disorder: bool = False
     resend_after: float = 1.0
+    seed: int = 0
 
 
 class _Event(NamedTuple):
@@ -75,7 +77,6 @@ class Network:
         costs: UnitCosts,
         widths: Callable[[], list[float]],
         faults: Faults | None = None,
-        seed: int = 0,
     ) -> None:
         self.now = 0.0
         """Seconds on the clock."""
@@ -90,7 +91,7 @@ class Network:
         self._handle, self._costs, self._widths = handle, costs, widths
         self._faults = Faults() if faults is None else faults
         self._faulty = faults is not None
-        self._random = random.Random(seed)
+        self._random = random.Random(self._faults.seed)
         self._events: list[_Event] = []
         self._numbers = 0
         self._unacknowledged: set[int] = set()

@@ -16,7 +16,7 @@ def check_options(nodes: int | None, placement: object, update: str, migration: 
         remedy = "leave out `nodes`" if placement == "greedy" else "give the number of `nodes`"
         raise InputError(f"placement={placement!r}, nodes={nodes}: {remedy}")
     for name, value, known in (
-        ("update", update, ("central", "distributed")),
+        ("update", update, ("central", "shared", "distributed")),
         ("migration", migration, ("log", "track")),
     ):
         if value not in known:

@@ -34,10 +34,11 @@ from eddy.placement.synopses import Synopsis
 from eddy.placement.tuples import Tuples, merged
 from eddy.query.query import Query
 from eddy.uncopied import Uncopied
-from stairs.errors import InputError, PlanError, StateError
+from stairs.errors import PlanError, StateError
 
 DATA = (Piece, BaseKeys, Request, Base, Install, LocalReady, GlobalReady)
 """Messages to the joining part of a node; all others are to the part that updates its operators."""
+REPORT = 1.2
 PLANNER = 0
 """The node that plans centrally."""
 
@@ -51,16 +52,13 @@ class Simulation(Uncopied):
                 {head: [(stream, "ship" or "window"), …]}, which stays; "grid": one round over a hypercube; "hops":
                 several; "auto": whichever is predicted to be faster, measured anew after each epoch. None = "greedy"
                 without `nodes`, else "auto"
-    update      "central" (CNU) or "distributed" (DNU), for "greedy"
+    update      for "greedy": "central" (CNU), "distributed" (DNU), or "shared": central, and the cost model charges a
+                copy of a window at a node once, as it is shipped once; the paper charges every plan for it
     migration   "log": nodes switch at once and complete their windows just in time; "track": windows are copied ahead,
                 and all nodes switch together (two-phase migration)
     costs       seconds of the elementary steps and the links
-    shared      charge a copy of a window at a node once, as it is shipped once, for "greedy" with central update; the
-                paper charges every plan for it
-    report      factor by which a figure of a stream must change before its node reports it
-    threshold   factor by which a step of the plan must cost more than the cheapest one before the plan changes (CNU)
     faults      losses, doubles, disorder; None = a perfect network, on which nodes cannot crash
-    seed        of the faults
+    count_only  give the numbers of results, not the results
 
     Raises QueryError for a query that cannot be placed, PlanError for a plan that does not fit, InputError for options.
 
@@ -83,13 +81,8 @@ class Simulation(Uncopied):
         update: str = "central",
         migration: str = "log",
         costs: UnitCosts | None = None,
-        shared: bool = False,
-        report: float = 1.2,
-        threshold: float = 1.0,
         faults: Faults | None = None,
-        seed: int = 0,
         count_only: bool = False,
-        ids_only: bool = False,
     ) -> None:
         self.query = checked_query(query)
         self.names = query.graph.names
@@ -98,9 +91,9 @@ class Simulation(Uncopied):
         self._placement = placement if placement is not None else "greedy" if nodes is None else "auto"
         check_options(nodes, self._placement, update, migration)
         self._distributed, self._track = update == "distributed", migration == "track"
-        self.report = report
-        """Factor by which a figure must change; infinity keeps the plan as it is."""
-        self._admission = Admission(query, count_only=count_only, ids_only=ids_only)
+        self.report = REPORT
+        """Factor by which a figure must change before its node reports it; infinity keeps the plan as it is."""
+        self._admission = Admission(query, count_only=count_only)
         self.output_schema = self._admission.schema
         """The schema of the tables that `push` returns."""
         m = len(self.names)
@@ -108,7 +101,7 @@ class Simulation(Uncopied):
         self._arrival = tuple(((i,) if nodes is None else tuple(range(i % count, count, m))) for i in range(m))
         self._starts = tuple(Place(own) for own in self._arrival)
         self._choice = Choice(Planner(query, count, self._starts, self.costs))
-        self._network = Network(self._take, self.costs, lambda: self._admission.row_bytes, faults, seed)
+        self._network = Network(self._take, self.costs, lambda: self._admission.row_bytes, faults)
         self._epoch = 0
         self._pace = Pace(self._admission.spans)
         self._took: float | None = None
@@ -116,10 +109,8 @@ class Simulation(Uncopied):
         self._history: list[Change] = []
         self._found: list[Tuples] = []
         self._reported = [unknown(len(query.classes), own) for own in self._admission.classes]
-        if shared and self._distributed:
-            raise InputError('update="distributed" plans each head by itself: shared=True needs update="central"')
-        model = Model(tuple(self._reported), self.costs, shared)
-        self._central = CentralNode(model, threshold=threshold)
+        model = Model(tuple(self._reported), self.costs, update == "shared")
+        self._central = CentralNode(model)
         self._updating = [UpdatingNode(i, model, self._central.plan) for i in range(m)]
         self._newest = self._next_program(self._first_routes())
         shape = Shape(self._admission.spans, self._admission.classes, self._arrival, count, self.costs)

@@ -25,12 +25,13 @@ from eddy.spark.environment.session import parallelism
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.hops import Hops
-from eddy.spark.hops.placing import Placement, check_placement, why_one_round
+from eddy.spark.hops.placing import why_one_round
+from eddy.spark.options import PartitionOptions
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
 from eddy.spark.transports.base import Carried
-from eddy.spark.transports.choice import carry, check_transport
+from eddy.spark.transports.choice import carry
 from eddy.spark.transports.parquet_source import BatchInput
 from eddy.spark.types import struct_type
 
@@ -146,29 +147,21 @@ def _operator_lines(operators: Mapping[str, list[str]]) -> list[str]:
 
 
 def prepare_batch(
-    query: Query,
-    frames: Mapping[str, DataFrame],
-    options: EngineOptions,
-    *,
-    partitions: int | None,
-    transport: str,
-    order_by: Mapping[str, str] | None,
-    placement: Placement | None = None,
+    query: Query, frames: Mapping[str, DataFrame], engines: EngineOptions, partitioning: PartitionOptions
 ) -> BatchJoin | HopJoin:
     """Return the join after all checks that are possible before a row is read; see `eddy.spark.join`."""
-    check_transport(transport)
-    check_placement("grid" if placement is None else placement)
+    placement, transport = partitioning.placement, partitioning.transport
     ordered = in_query_order(query, frames)
     inputs = [BatchInput(frame) for frame in ordered]
 
     def made(weights: Mapping[str, float] | None) -> Job:
         return make_job(
             query,
-            options=options,
-            partitions=partitions,
+            options=engines,
+            partitions=partitioning.partitions,
             parallelism=workers,
             weights=weights,
-            order_by=order_by,
+            order_by=partitioning.order_by,
         )
 
     workers = parallelism(ordered[0].sparkSession)
@@ -176,7 +169,7 @@ def prepare_batch(
     job = made(sizes)
     check_texts(query, ordered, [one.names for one in job.inputs])
     struct_type(query.output_schema)
-    options.runtime(job.query, bounded=True)  # a bad plan should fail here and not in a task
+    engines.runtime(job.query, bounded=True)  # a bad plan should fail here and not in a task
     why, hops = "as asked" if placement == "grid" else "the default", None
     if placement is not None and placement != "grid":
         only = why_one_round(query, job)

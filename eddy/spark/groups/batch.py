@@ -27,7 +27,7 @@ from eddy.spark.columns import check_texts, in_query_order, numbered
 from eddy.spark.environment.session import parallelism
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.hops.placing import Placement
+from eddy.spark.options import PartitionOptions
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, EngineOptions, as_spark
 from eddy.spark.partitioning.failed import refuse_failed
 from eddy.spark.partitioning.split import conform
@@ -190,25 +190,16 @@ class GroupedJoin:
 
 
 def prepare_groups(
-    query: Query,
-    frames: Mapping[str, DataFrame],
-    options: EngineOptions,
-    *,
-    partitions: int | None,
-    transport: str,
-    order_by: Mapping[str, str] | None,
-    placement: Placement | None = None,
+    query: Query, frames: Mapping[str, DataFrame], engines: EngineOptions, partitioning: PartitionOptions
 ) -> GroupedJoin:
     """Return aggregates of a join after all checks that are possible before a row is read; see `eddy.spark.join`."""
     struct_type(query.output_schema)
     inner = joined_rows(query)
     if len(query.streams) == 1:
-        if order_by is not None:
+        if partitioning.order_by is not None:
             raise SparkJoinError("order_by= orders the rows of several streams, and the query has one; leave it out")
-        if placement not in (None, "grid"):
+        if partitioning.placement not in (None, "grid"):
             raise SparkJoinError("placement= places the joins of several streams, and the query has one; leave it out")
-        return GroupedJoin(query, None, partial(rows_of_stream, inner, frames), partitions)
-    joined = prepare_batch(
-        inner, frames, options, partitions=partitions, transport=transport, order_by=order_by, placement=placement
-    )
-    return GroupedJoin(query, joined, joined.frame, partitions)
+        return GroupedJoin(query, None, partial(rows_of_stream, inner, frames), partitioning.partitions)
+    joined = prepare_batch(inner, frames, engines, partitioning)
+    return GroupedJoin(query, joined, joined.frame, partitioning.partitions)

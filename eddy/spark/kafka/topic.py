@@ -27,18 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic and how it is read.
+    """A topic and how it is read: the arguments of `stream_topic`.
 
-    name       of the topic
-    settings   of librdkafka, `bootstrap.servers` among them; may hold passwords
-    encoding   of the messages, one of `DECODERS` or, with a registry, of `REGISTERED`
-    starting   where a new job starts: "earliest" or "latest"
-    max_rows   most messages that a micro-batch takes, None for all
-    malformed  "fail": a message that cannot be decoded ends the job; "skip": it is left out, with a warning
-    dead_letters   a topic for messages that cannot be decoded; None: `malformed` counts
-    parts      column -> part of the message that it has (`message_parts.TYPES`)
-    registry   settings of the schema registry that has the schemas of the messages, None = none; may hold passwords
-    protobuf   "module:name" of the class of the messages, for the encoding "protobuf"
+    settings   of librdkafka, `bootstrap.servers` among them; like those of the registry they may hold passwords
+    parts      the argument `message`
     """
 
     name: str

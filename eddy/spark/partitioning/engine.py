@@ -26,12 +26,13 @@ Results = TypeVar("Results", pa.Table, pa.RecordBatch)
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Options of a job's runtimes, in addition to the query; see `eddy.Runtime`.
+    """How each engine of a job runs, in addition to its query.
 
-    plan         first join tree; None: the policy chooses
-    strategy     how plans run and change
-    policy       chooses plans
-    max_bytes    memory limit of one engine
+    A batch join has an engine for each partition, a streaming join one for each key group.
+
+    plan         first join tree, "((R S) T) U"; None: the engine chooses
+    strategy, policy   as in `eddy.Runtime`; each engine has its own copy of the policy
+    max_bytes    as in `eddy.Runtime`, for each engine; in hops of a streaming join for each node
     """
 
     plan: str | None = None

@@ -44,9 +44,9 @@ def query(window: eddy.Range | eddy.Rows | eddy.Unbounded | None = None, **more:
 def test_what_is_no_dataframe_gets_the_remedy(wrong: Any, remedy: str) -> None:
     for call in (join, explain):
         with pytest.raises(SparkJoinError, match=f"^stream 'R': .*{remedy}"):
-            call(query(), {"R": wrong, "S": wrong}, checkpoint="state")  # type: ignore[operator]
+            call(query(), {"R": wrong, "S": wrong}, checkpoint="state")
         with pytest.raises(SparkJoinError, match=r"pass a mapping from stream to DataFrame, \{'R': …, 'S': …\}"):
-            call(query(), wrong)  # type: ignore[operator]
+            call(query(), wrong)
     with pytest.raises(SparkJoinError, match=f"^stream 'R': .*{remedy}"):
         Hub(None, [Source(one, wrong, key="k") for one in query().streams], "state")  # type: ignore[arg-type]
     with pytest.raises(SparkJoinError, match=f"^eddy.spark.filter: .*{remedy}"):

@@ -65,7 +65,7 @@ class Simulated:
     """The carrier of `bench.simulated.cluster`."""
 
     def __init__(self) -> None:
-        self.simulation = Simulation(query(LATENESS), 2, groups=GROUPS, owners=[0, 0, 1, 1])
+        self.simulation = Simulation(query(LATENESS), 2, groups=[0, 0, 1, 1])
 
     def chunk(self, number: int) -> None:
         rows = rows_of(number)

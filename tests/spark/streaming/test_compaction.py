@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy.spark.partitioning.split import PIECE_ROWS
-from eddy.spark.streaming.state.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, compact, part, prune
+from eddy.spark.streaming.state.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, Horizon, compact, part, prune
 from eddy.spark.streaming.state.manifest import Link
 from eddy.spark.streaming.state.segments import SegmentReader, SegmentWriter
 from tests.spark.streaming.manifests import make_segment
 
 SCHEMA = pa.schema([("t", pa.int64()), ("n", pa.int32()), ("s", pa.string())])
 SCHEMAS = (SCHEMA, SCHEMA)
+ENDLESS = Horizon(None, (None, None))
 Row = tuple[int, int, int]
 """(stream, event time, number)"""
 
@@ -82,18 +83,18 @@ def test_a_chain_means_the_same_before_and_after(
                     rows = [(t, number := number + 1) for t in times]
                     writer.add(3, stream, batch(rows), times[0], times[-1])
                 chain.append(Link(b, late_below, tuple(writer.finish())))
-        whole = tuple(chain)
+        whole, horizon = tuple(chain), Horizon(frontier, spans)
         with SegmentReader(log, SCHEMAS) as reader:
             expected = live_rows(reader, whole, frontier, spans)
-            pruned = prune(whole, frontier, spans)
+            pruned = prune(whole, horizon)
             assert live_rows(reader, pruned, frontier, spans) == expected
-            assert prune(pruned, frontier, spans) is pruned
+            assert prune(pruned, horizon) is pruned
             for link in whole:
-                if not prune((link,), frontier, spans):
+                if not prune((link,), horizon):
                     assert not live_rows(reader, [link], frontier, spans)
             assert (pruned is whole) == (pruned == whole)
             with SegmentWriter(log, f"{99:012d}.log") as writer:
-                link = compact(reader, whole, SCHEMAS, times_of, frontier, spans, writer, 3)
+                link = compact(reader, whole, times_of, horizon, writer, 3)
                 assert writer.finish() == list(link.segments)
             assert (link.batch, link.late_below) == (len(links) - 1, None)
             # No late or dead row is left in it.
@@ -115,7 +116,7 @@ def test_without_event_times_all_rows_stay(tmp_path: Path) -> None:
             writer.add(0, b % 2, batch([(9 - b, b)]), 0, 0)
             chain.append(Link(b, None, tuple(writer.finish())))
     with SegmentReader(tmp_path, SCHEMAS) as reader, SegmentWriter(tmp_path, f"{5:012d}.log") as writer:
-        link = compact(reader, chain, SCHEMAS, no_times, None, (None, None), writer, 0)
+        link = compact(reader, chain, no_times, ENDLESS, writer, 0)
         writer.finish()
         assert [(one.stream, one.rows, one.first, one.last) for one in link.segments] == [(0, 2, 0, 0), (1, 1, 0, 0)]
         assert reader.read(link.segments[0]).column("n").to_pylist() == [0, 2]
@@ -129,67 +130,67 @@ def test_segments_have_a_greatest_size(tmp_path: Path, rows: int, wide: int, seg
         writer.add(0, 0, batch([(n, n) for n in range(rows)], wide), 0, rows - 1)
         chain = [Link(0, None, tuple(writer.finish()))]
     with SegmentReader(tmp_path, SCHEMAS) as reader, SegmentWriter(tmp_path, f"{1:012d}.log") as writer:
-        link = compact(reader, chain, SCHEMAS, times_of, None, (None, None), writer, 0)
+        link = compact(reader, chain, times_of, ENDLESS, writer, 0)
         writer.finish()
         assert len(link.segments) == segments
         numbers = [n for one in link.segments for n in reader.read(one).column("n").to_pylist()]
         assert numbers == list(range(rows))
-        assert part((link,)) is None
+        assert part((link,), ENDLESS) is None
 
 
 def test_dead_segments_are_not_read(tmp_path: Path) -> None:
     chain = (Link(0, None, (make_segment("gone.log", first=0, last=9),)), Link(1, (50, 0), (make_segment("gone.log"),)))
     with SegmentReader(tmp_path, SCHEMAS) as reader, SegmentWriter(tmp_path, f"{1:012d}.log") as writer:
-        link = compact(reader, chain, SCHEMAS, times_of, 30, (20, None), writer, 0)
+        link = compact(reader, chain, times_of, Horizon(30, (20, None)), writer, 0)
         assert writer.finish() == []
     assert link == Link(1, None, ())
-    assert prune((link,), None, (None, None)) == ()
+    assert prune((link,), ENDLESS) == ()
 
 
 @pytest.mark.parametrize(("frontier", "gone"), [(29, False), (30, True)])
 def test_a_window_includes_its_end(frontier: int, gone: bool) -> None:
     link = Link(0, None, (make_segment("a", last=9),))
-    assert prune((link,), frontier, (20, None)) == (() if gone else (link,))
-    assert prune((link,), frontier, (None, None)) == (link,)
+    assert prune((link,), Horizon(frontier, (20, None))) == (() if gone else (link,))
+    assert prune((link,), Horizon(frontier, (None, None))) == (link,)
 
 
 def test_a_link_that_dies_in_part() -> None:
     dead, live = make_segment("a", stream=0, last=9), make_segment("a", stream=1, last=9)
     chain = (Link(0, (1, 2), (dead, live)), Link(1, None, (live,)))
-    assert prune(chain, 100, (20, None)) == (Link(0, (1, 2), (live,)), chain[1])
+    assert prune(chain, Horizon(100, (20, None))) == (Link(0, (1, 2), (live,)), chain[1])
 
 
 # --- when to compact --------------------------------------------------------------------------------------------------
 
 
 def test_short_chains_stay() -> None:
-    assert part(()) is None
-    assert part(tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(MERGED - 1))) is None
-    assert part(tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(MERGED))) == slice(0, MERGED)
+    assert part((), ENDLESS) is None
+    assert part(tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(MERGED - 1)), ENDLESS) is None
+    assert part(tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(MERGED)), ENDLESS) == slice(0, MERGED)
 
 
 def test_a_large_link_is_left_alone() -> None:
     large = Link(0, None, (make_segment("large", rows=1000),))
     small = tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(1, MERGED + 1))
-    assert part((large, *small)) == slice(1, MERGED + 1)
+    assert part((large, *small), ENDLESS) == slice(1, MERGED + 1)
 
 
 def test_a_batch_of_many_tasks() -> None:
     tasks = tuple(make_segment(f"{task}") for task in range(MERGED_SEGMENTS + 1))
     large = Link(0, None, (make_segment("large", rows=10**6),))
-    assert part((large, Link(1, None, tasks))) == slice(1, 2)
-    assert part((large, Link(1, None, tasks[1:]))) is None
+    assert part((large, Link(1, None, tasks)), ENDLESS) == slice(1, 2)
+    assert part((large, Link(1, None, tasks[1:])), ENDLESS) is None
     # Segments that compaction wrote are as large as possible.
-    assert part((Link(1, None, (make_segment("one"),) * 999),)) is None
+    assert part((Link(1, None, (make_segment("one"),) * 999),), ENDLESS) is None
 
 
 def test_dead_rows_alone_make_it_pay() -> None:
     rows = 2 * DEAD_ROWS
     chain = tuple(Link(b, None, (make_segment(f"{b}", rows=rows, first=0, last=99),)) for b in range(2))
-    assert part(chain) is None
-    assert part(chain, 60, (20, None)) is None
-    assert part(chain, 70, (20, None)) == slice(0, 2)
-    assert part(chain, 70, (None, None)) is None
+    assert part(chain, ENDLESS) is None
+    assert part(chain, Horizon(60, (20, None))) is None
+    assert part(chain, Horizon(70, (20, None))) == slice(0, 2)
+    assert part(chain, Horizon(70, (None, None))) is None
 
 
 @pytest.mark.parametrize("expiry", [None, 100])
@@ -201,9 +202,9 @@ def test_what_it_costs_over_time(expiry: int | None) -> None:
     for b in range(batches):
         chain = (*chain, Link(b, None, (make_segment(f"{b}", rows=rows, first=b, last=b),)))
         if expiry is not None:
-            chain = prune(chain, b, (expiry, None))
+            chain = prune(chain, Horizon(b, (expiry, None)))
         longest = max(longest, len(chain))
-        chosen = part(chain, b, (expiry, None))
+        chosen = part(chain, Horizon(b, (expiry, None)))
         if chosen is not None:
             segments = [segment for link in chain[chosen] for segment in link.segments]
             total = sum(segment.rows for segment in segments)

@@ -24,6 +24,7 @@ import pytest
 from eddy import Query, Range, Stream
 from eddy.spark.hops.hops import own_hops
 from eddy.spark.hops.windows import GrowingWindow, SortedWindow
+from eddy.spark.options import StreamingOptions
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.split import Splitter
@@ -63,7 +64,7 @@ class HopRun:
         self.locations = Locations(root, "test", root / "local")
         for place in (self.locations.log, self.locations.late, root / "staging"):
             place.mkdir(parents=True)
-        self.rules = make_rules(query, lateness=LATENESS if query.graph.timed else None)
+        self.rules = make_rules(query, StreamingOptions(lateness=LATENESS if query.graph.timed else None))
         self.watermarks = Watermarks.none(len(query.streams))
         self.groups: dict[int, GroupState] = {}
         self.held: str | None = None

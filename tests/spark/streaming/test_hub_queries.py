@@ -29,7 +29,7 @@ from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.saved import SAVED
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 from eddy.spark.streaming.sinks import NullSink
-from eddy.spark.streaming.state.compaction import MERGED
+from eddy.spark.streaming.state.compaction import MERGED, Horizon
 from eddy.spark.streaming.state.manifest import Link
 from eddy.spark.streaming.worker.group_queries import GroupQueries
 from eddy.spark.streaming.worker.tasks import VersionTask
@@ -213,7 +213,7 @@ def test_a_refused_restart_leaves_the_elements_for_another_attempt() -> None:
 def test_links_on_both_sides_of_a_bound_are_not_merged(gaps: list[int], bounds: set[int]) -> None:
     batches = [sum(gaps[: k + 1]) for k in range(len(gaps))]
     chain = tuple(Link(batch, None, (make_segment(file=f"{batch:012d}-x", rows=5),)) for batch in batches)
-    found = [link.batch for link in mergeable(chain, None, (None, None), frozenset(bounds))]
+    found = [link.batch for link in mergeable(chain, Horizon(None, (None, None)), frozenset(bounds))]
     if found:
         assert batches[batches.index(found[0]) :][: len(found)] == found
         assert not any(found[0] < bound <= found[-1] for bound in bounds)

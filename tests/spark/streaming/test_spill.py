@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 import eddy
 from eddy.queries.sources import POSITION
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.options import PartitionOptions
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import make_job
-from eddy.spark.streaming.driver.memory import by_host, bytes_of, check_bound, fair, shares, too_small
+from eddy.spark.streaming.driver.memory import by_host, check_bound, fair, shares, too_small
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.engines import Engines, Holding, Start
 from eddy.spark.streaming.worker.eviction import Eviction, Uses, evictions
@@ -227,7 +228,7 @@ def test_shares_of_hosts() -> None:
 
 
 def test_sizes() -> None:
-    assert [bytes_of(one) for one in (None, 7, "7 B", "2 GiB", "1.5kB", "3MB")] == [
+    assert [PartitionOptions(memory=one).memory_bytes for one in (None, 7, "7 B", "2 GiB", "1.5kB", "3MB")] == [
         None,
         7,
         7,
@@ -239,6 +240,6 @@ def test_sizes() -> None:
         with pytest.raises(
             SparkJoinError, match=r"memory=.*pass a number of bytes, 1 or more, or text such as '2 GiB'"
         ):
-            bytes_of(wrong)
+            PartitionOptions(memory=wrong)  # type: ignore[arg-type]
     with pytest.raises(SparkJoinError, match=r"memory=99: an engine without rows takes 100 bytes already"):
         check_bound(99, 100)

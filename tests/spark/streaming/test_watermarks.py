@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.driver.watermarks import LEAST, Policy, WatermarkRules, Watermarks, make_rules
+from eddy.spark.options import StreamingOptions, WatermarkOf
+from eddy.spark.streaming.driver.watermarks import LEAST, WatermarkRules, Watermarks, make_rules
 from stairs.errors import QueryError
 
-POLICIES: tuple[Policy, Policy] = ("slowest", "per-source")
+POLICIES: tuple[WatermarkOf, WatermarkOf] = ("slowest", "per-source")
 Batch = tuple[int | None, ...]
 
 
@@ -53,7 +54,7 @@ def test_a_source_that_never_came_holds_everything_back() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_idle_source_is_waited_for_no_longer(policy: Policy) -> None:
+def test_an_idle_source_is_waited_for_no_longer(policy: WatermarkOf) -> None:
     rules = WatermarkRules(policy, (0, 0), idle_after_s=10.0)
     state = Watermarks.none(2).after((100, 50), 0.0, rules).after((200, None), 9.9, rules)
     assert state.engine == 50
@@ -69,7 +70,7 @@ def test_an_idle_source_is_waited_for_no_longer(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_source_that_never_came_is_idle_from_the_first_batch_on(policy: Policy) -> None:
+def test_a_source_that_never_came_is_idle_from_the_first_batch_on(policy: WatermarkOf) -> None:
     rules = WatermarkRules(policy, (0, 0), idle_after_s=10.0)
     states = run([(100, None), (110, None), (120, None)], rules, seconds=5.0)
     assert [state.engine for state in states] == [None, None, None, 120]
@@ -77,7 +78,7 @@ def test_a_source_that_never_came_is_idle_from_the_first_batch_on(policy: Policy
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_when_all_are_idle_nothing_moves(policy: Policy) -> None:
+def test_when_all_are_idle_nothing_moves(policy: WatermarkOf) -> None:
     rules = WatermarkRules(policy, (5, 0), idle_after_s=1.0)
     state = Watermarks.none(2).after((100, 90), 0.0, rules)
     after = state.after((None, None), 100.0, rules)
@@ -181,7 +182,7 @@ def test_without_idle_sources_marks_are_those_of_the_definition(
     st.data(),
 )
 def test_sources_in_order_have_no_late_row_whatever_their_speeds(
-    policy: Policy, steps: list[list[int]], data: st.DataObject
+    policy: WatermarkOf, steps: list[list[int]], data: st.DataObject
 ) -> None:
     queues = [[sum(own[: i + 1]) for i in range(len(own))] for own in steps]
     rules = WatermarkRules(policy, (0,) * len(queues))
@@ -209,19 +210,23 @@ def query(lateness: timedelta | int = 0, window: Any = None) -> eddy.Query:
     return eddy.Query(streams, ["R.k = S.k"], lateness=lateness)
 
 
+def rules_of(query: eddy.Query, **options: Any) -> WatermarkRules:
+    return make_rules(query, StreamingOptions(**options))
+
+
 def test_rules_in_ticks_of_the_query() -> None:
-    assert make_rules(query()) == WatermarkRules("slowest", (0, 0), None)
-    assert make_rules(query(timedelta(seconds=2))) == WatermarkRules("slowest", (2000, 2000), None)
-    assert make_rules(query(MS * 7), "per-source", timedelta(seconds=1), timedelta(minutes=1)) == WatermarkRules(
-        "per-source", (1000, 1000), 60.0
-    )
-    assert make_rules(query(MS * 7), lateness={"S": timedelta(seconds=1)}, idle_after=2) == WatermarkRules(
+    assert rules_of(query()) == WatermarkRules("slowest", (0, 0), None)
+    assert rules_of(query(timedelta(seconds=2))) == WatermarkRules("slowest", (2000, 2000), None)
+    assert rules_of(
+        query(MS * 7), watermark="per-source", lateness=timedelta(seconds=1), idle_after=timedelta(minutes=1)
+    ) == WatermarkRules("per-source", (1000, 1000), 60.0)
+    assert rules_of(query(MS * 7), lateness={"S": timedelta(seconds=1)}, idle_after=2) == WatermarkRules(
         "slowest", (7, 1000), 2.0
     )
-    assert make_rules(query(), lateness=MS * 5).lateness == (5, 5)
+    assert rules_of(query(), lateness=MS * 5).lateness == (5, 5)
     own = [eddy.Stream(n, SCHEMA, eddy.Range(MS * 9), "at", lateness=late) for n, late in (("R", MS * 3), ("S", None))]
-    assert make_rules(eddy.Query(own, ["R.k = S.k"], lateness=MS)).lateness == (3, 1)
-    assert make_rules(query(window=eddy.Unbounded())).lateness == (0, 0)
+    assert rules_of(eddy.Query(own, ["R.k = S.k"], lateness=MS)).lateness == (3, 1)
+    assert rules_of(query(window=eddy.Unbounded())).lateness == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -242,16 +247,16 @@ def test_rules_in_ticks_of_the_query() -> None:
 )
 def test_rules_that_cannot_be(given_: dict[str, Any], kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
-        make_rules(query(), **given_)
+        rules_of(query(), **given_)
 
 
 def test_options_of_a_runtime_are_refused_where_they_have_no_effect() -> None:
     streams = query().streams
     for options in ({"watermark": "fastest"}, {"idle_after": MS}):
         with pytest.raises(eddy.QueryError, match=r"is for a Runtime.*join\(…, idle_after=…\)"):
-            make_rules(eddy.Query(streams, ["R.k = S.k"], **options))
+            rules_of(eddy.Query(streams, ["R.k = S.k"], **options))
 
 
 def test_lateness_needs_a_range_window() -> None:
     with pytest.raises(SparkJoinError, match="lateness of stream R: 5 without a RANGE window"):
-        make_rules(query(window=eddy.Unbounded()), lateness=5)
+        rules_of(query(window=eddy.Unbounded()), lateness=5)

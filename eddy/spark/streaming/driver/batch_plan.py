@@ -13,7 +13,7 @@ from eddy.spark.streaming.driver.base_rows import base_rows
 from eddy.spark.streaming.driver.feed import Taken
 from eddy.spark.streaming.driver.key_groups import Layout
 from eddy.spark.streaming.driver.watermarks import Watermarks
-from eddy.spark.streaming.state.compaction import prune
+from eddy.spark.streaming.state.compaction import Horizon, prune
 from eddy.spark.streaming.state.manifest import GroupState, Link
 from eddy.spark.streaming.worker.log_stage import LogReport
 from eddy.spark.streaming.worker.tasks import PartitionReport, PartitionTask
@@ -30,13 +30,13 @@ class BatchPlan:
     late_below     per stream, the event time below which rows of the batch are late
     layout         of the key groups in the batch
     groups         key group -> its state before the batch, after the splits that take effect with it
-    tasks          the work on the partitions that have any
     forgotten      watermark of the engines before the batch
     staging        directory of result files; None: results are only counted
     hops           of the batch, None in one round
     held           state of the copies of windows that workers may have; None: they have none
     token          state of the copies after the batch
-    steps          per stream, every how manieth row is sampled; None: none is
+    steps          per stream, n: one row of n is sampled; None: no row is
+    tasks          the work on the partitions that have any, which follows from the rest (`partition_tasks`)
     """
 
     logged: LogReport
@@ -46,13 +46,13 @@ class BatchPlan:
     late_below: tuple[int, ...] | None
     layout: Layout
     groups: dict[int, GroupState]
-    tasks: list[PartitionTask]
     forgotten: int | None
     staging: Path | None
     hops: Hops | None
     held: str | None
     token: str
     steps: tuple[int, ...] | None
+    tasks: Sequence[PartitionTask] = ()
 
     def live_rows(self, shares: Shares) -> list[int]:
         """Return per stream the live rows before the batch, as the log has them. O(segments)."""
@@ -86,7 +86,8 @@ class BatchPlan:
         watermark = self.watermarks.engine
         if watermark is None:
             return groups
-        return {group: replace(state, chain=prune(state.chain, watermark, spans)) for group, state in groups.items()}
+        horizon = Horizon(watermark, spans)
+        return {group: replace(state, chain=prune(state.chain, horizon)) for group, state in groups.items()}
 
 
 def cost_of(metrics: Mapping[str, Any]) -> float:

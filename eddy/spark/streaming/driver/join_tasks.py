@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from eddy.spark.partitioning.split_tree import SplitTree
+from eddy.spark.streaming.driver.batch_plan import BatchPlan
 from eddy.spark.streaming.driver.context import JobContext
-from eddy.spark.streaming.driver.key_groups import Layout
-from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.state.manifest import GroupState, Manifest
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask, VersionTask
@@ -74,34 +73,23 @@ def rows_by_group(segments: Iterable[Segment], tree: SplitTree) -> dict[int, lis
 
 
 def partition_tasks(
-    context: JobContext,
-    batch: int,
-    newest: Manifest | None,
-    rows: Mapping[int, list[Segment]],
-    groups: Mapping[int, GroupState],
-    layout: Layout,
-    before: Watermarks,
-    after: Watermarks,
-    versions: tuple[VersionTask, ...] | None = None,
-    steps: tuple[int, ...] | None = None,
+    context: JobContext, batch: int, newest: Manifest | None, plan: BatchPlan, versions: tuple[VersionTask, ...] | None
 ) -> list[PartitionTask]:
     """Return one task for each partition with rows, or with rows that waited for the watermark after the batch.
 
-    newest         manifest before the batch, None for the first batch
-    rows           key group -> its rows in the batch
-    groups         key group -> its state before the batch, after the splits that take effect with it
-    layout         of the key groups in the batch
-    before, after  watermarks before and after the batch
-    versions       of the queries of a hub; None in the join of one query
-    steps          per stream, every how manieth row is sampled; None: none is
+    newest    manifest before the batch, None for the first batch
+    plan      of the batch, without tasks
+    versions  of the queries of a hub; None in the join of one query
     """
+    groups, layout, watermark = plan.groups, plan.layout, plan.watermarks.engine
+    rows = rows_by_group(plan.logged.segments, layout.tree)
     # A plan that the engine found stays in use, unless the options of the join have changed since.
     same_options = newest is not None and newest.extra["options"] == context.job.options.text
     by_partition: dict[int, list[GroupTask]] = defaultdict(list)
     waited: dict[int, list[Segment]] = {
         group: []
         for group, state in groups.items()
-        if state.due is not None and after.engine is not None and state.due < after.engine
+        if state.due is not None and watermark is not None and state.due < watermark
     }
     for group, own in sorted({**waited, **rows}.items()):
         state = groups.get(group)
@@ -109,7 +97,7 @@ def partition_tasks(
         task = GroupTask(
             group=group,
             before=token,
-            after=token_after(token, own, after.engine, versions or ()),
+            after=token_after(token, own, watermark, versions or ()),
             segments=tuple(own),
             plan=state.plan if state is not None and same_options else None,
             by_log=group in layout.by_log,
@@ -121,14 +109,14 @@ def partition_tasks(
             batch=batch,
             partition=partition,
             previous=None if newest is None else newest.batch,
-            late_below=before.late_below,
-            forgotten=before.engine,
-            watermark=after.engine,
-            staging=context.sink.staging(batch) if context.sink.writes else None,
+            late_below=plan.late_below,
+            forgotten=plan.forgotten,
+            watermark=watermark,
+            staging=plan.staging,
             groups=tuple(own),
             tree=layout.tree,
             versions=versions,
-            steps=steps,
+            steps=plan.steps,
         )
         for partition, own in sorted(by_partition.items())
     ]

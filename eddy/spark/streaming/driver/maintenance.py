@@ -19,12 +19,10 @@ from eddy.log import LOG
 from eddy.spark.partitioning.split_tree import SplitTree, own_rows
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.state.batch_names import batch_name
-from eddy.spark.streaming.state.compaction import compact, part
+from eddy.spark.streaming.state.compaction import Horizon, compact, part
 from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.state.retention import retain
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
-
-Spans = Sequence[int | None]
 
 
 class Maintenance:
@@ -36,7 +34,7 @@ class Maintenance:
     def __init__(self, context: JobContext, keep: int) -> None:
         self._context = context
         self._keep = keep
-        self.spans: Spans = context.job.query.spans
+        self.spans: Sequence[int | None] = context.job.query.spans
         """Per stream, the ticks for which a row matters to later results; None: without limit."""
         self.bounds: frozenset[int] = frozenset()
         """Batches before and after which rows must not be in one link: a version of a query tells them apart."""
@@ -67,7 +65,7 @@ class Maintenance:
 
         It deletes files that are no longer needed, and starts a compaction if a chain is long enough.
         """
-        self._after_commit = self._pool.submit(self._work, manifest, frontier, self.spans, self.bounds)
+        self._after_commit = self._pool.submit(self._work, manifest, Horizon(frontier, self.spans), self.bounds)
 
     def check(self) -> None:
         """Wait until the work after the last commit is done; raise its error."""
@@ -75,7 +73,7 @@ class Maintenance:
             after, self._after_commit = self._after_commit, None
             after.result()
 
-    def _work(self, manifest: Manifest, frontier: int | None, spans: Spans, bounds: frozenset[int]) -> None:
+    def _work(self, manifest: Manifest, horizon: Horizon, bounds: frozenset[int]) -> None:
         self._context.sink.clean(manifest.batch)
         in_use = {one.file for chain in self._compacting.values() for link in chain for one in link.segments}
         if self._name is not None:
@@ -84,7 +82,7 @@ class Maintenance:
         if self._thread is None:
             chains = {}
             for group, state in manifest.groups.items():
-                links = mergeable(state.chain, frontier, spans, bounds)
+                links = mergeable(state.chain, horizon, bounds)
                 if links:
                     chains[group] = links
             if chains:
@@ -94,7 +92,7 @@ class Maintenance:
                 shares = self._context.job.shares
                 tree = SplitTree(shares.partitions, len(shares.counts), manifest.splits)
                 self._thread = threading.Thread(
-                    target=self._compact, args=(tree, frontier, spans), name="eddy compaction", daemon=True
+                    target=self._compact, args=(tree, horizon), name="eddy compaction", daemon=True
                 )
                 self._thread.start()
 
@@ -107,7 +105,7 @@ class Maintenance:
         if thread is not None:
             thread.join()
 
-    def _compact(self, tree: SplitTree, frontier: int | None, spans: Spans) -> None:
+    def _compact(self, tree: SplitTree, horizon: Horizon) -> None:
         job, log = self._context.job, self._context.locations.log
         schemas = [stream.schema for stream in job.query.streams]
         assert self._name is not None
@@ -119,8 +117,8 @@ class Maintenance:
                     def own(segment: Segment, rows: pa.RecordBatch, group: int = group) -> pa.RecordBatch:
                         return own_rows(job, tree, group, segment.stream, segment.splits, rows)
 
-                    among = (frontier, spans, writer, group, own, len(tree.splits))
-                    links[group] = compact(reader, chain, schemas, job.positions, *among)
+                    among = (writer, group, own, len(tree.splits))
+                    links[group] = compact(reader, chain, job.positions, horizon, *among)
                 writer.finish()
                 self._links = links
             self.problem = None
@@ -129,13 +127,13 @@ class Maintenance:
             LOG.warning("%s: compaction of the log failed; the next batch tries again: %s", self._context.name, problem)
 
 
-def mergeable(chain: tuple[Link, ...], frontier: int | None, spans: Spans, bounds: frozenset[int]) -> tuple[Link, ...]:
+def mergeable(chain: tuple[Link, ...], horizon: Horizon, bounds: frozenset[int]) -> tuple[Link, ...]:
     """Return adjacent links to merge now, none if there are none; all are on one side of each bound."""
     runs: dict[int, list[Link]] = {}
     for link in chain:
         runs.setdefault(sum(bound <= link.batch for bound in bounds), []).append(link)
     for run in runs.values():
-        links = part(tuple(run), frontier, spans)
+        links = part(tuple(run), horizon)
         if links is not None:
             return tuple(run[links])
     return ()

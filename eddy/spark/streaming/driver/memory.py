@@ -7,39 +7,14 @@ grow. A worker needs the bytes of all its engines, live or spilled.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eddy.query.numbers import whole
 from eddy.show.text import bytes_text
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.tasks import MemoryReport
-
-_UNITS = {"B": 1}
-_UNITS |= {f"{letter}B": 1000**n for n, letter in enumerate("KMGT", 1)} | {"kB": 1000}
-_UNITS |= {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", 1)}
-_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
-
-
-def bytes_of(memory: object) -> int | None:
-    """Return a size in bytes: a number of bytes, or text such as "2 GiB" or "500 MB"; None for None.
-
-    Raises SparkJoinError for anything else.
-    """
-    if memory is None:
-        return None
-    found = whole(memory)
-    if isinstance(memory, str) and (parts := _SIZE.fullmatch(memory)) and parts[2] in _UNITS:
-        found = int(float(parts[1]) * _UNITS[parts[2]])
-    if found is None or found < 1:
-        raise SparkJoinError(
-            f"memory={memory!r}: pass a number of bytes, 1 or more, or text such as '2 GiB' or '500 MB'; units are"
-            f" {', '.join(_UNITS)}"
-        )
-    return found
 
 
 def check_bound(memory: int | None, empty: int) -> None:

@@ -39,7 +39,7 @@ from eddy.spark.streaming.driver.events import Events
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Feed, Taken
 from eddy.spark.streaming.driver.hop_works import hop_works
-from eddy.spark.streaming.driver.join_tasks import partition_tasks, regrouped_states, rows_by_group
+from eddy.spark.streaming.driver.join_tasks import partition_tasks, regrouped_states
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.late_output import LateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
@@ -108,7 +108,8 @@ class MicroBatches:
             self.title, job.shares, tree, mapped, load, settings.rebalancer, self._why_undealt()
         )
         """The key groups, and the requests to change them."""
-        self.placing = Placing(job, settings.partitions, settings.placement, settings.memory, placed)
+        self._memory = settings.partitioning.memory_bytes
+        self.placing = Placing(job, settings.partitions, settings.partitioning.placement, self._memory, placed)
         """Where the steps of the join run."""
         self._held: str | None = None
         """The state of the copies of windows after the newest batch; None if it ran in one round."""
@@ -119,7 +120,7 @@ class MicroBatches:
         self._closing = threading.Lock()
         self._closed = False
         self._at_end = ExitStack()
-        self._maintenance = Maintenance(context, settings.keep)
+        self._maintenance = Maintenance(context, settings.streaming.keep)
         self._late = LateOutput(job.query, settings.late, settings.failed, locations.late)
         names = [stream.name for stream in job.query.streams]
         self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
@@ -127,7 +128,7 @@ class MicroBatches:
         locations.delete_old_engines()
         self._check_groups()
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
-        self._events = Events(self.title, settings.memory, self.metrics)
+        self._events = Events(self.title, self._memory, self.metrics)
         self._events.recoveries(context.checkpoint.recoveries)
         self._workers = Workers(context, settings.partitions)
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
@@ -216,7 +217,7 @@ class MicroBatches:
             state = "no batch is committed"
         else:
             state = explain_progress(self.manifest, self.key_groups)
-        memory = explain_memory(self._settings.memory, self.metrics.memory, self.metrics.hits())
+        memory = explain_memory(self._memory, self.metrics.memory, self.metrics.hits())
         shown = f"{state}\n{memory}\n{self.placing.explain()}"
         return explain_job(self._context.job, self._settings, self._context.carried.remark, shown)
 
@@ -444,10 +445,10 @@ class MicroBatches:
                 return hop_works(batch, made, said, self._forget, self._context.job.shares)
             if self._forget:
                 holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
-            works, memory = self._distribute(made, holdings), self._settings.memory
-            if memory is None:
+            works = self._distribute(made, holdings)
+            if self._memory is None:
                 return works
-            return [replace(one, share=own) for one, own in zip(works, shares(memory, holdings), strict=True)]
+            return [replace(one, share=own) for one, own in zip(works, shares(self._memory, holdings), strict=True)]
 
         def orders(tasks: int) -> list[Orders]:
             return [Orders(batch, own, layout.tree, hops is not None) for own in deal(tasks)]
@@ -482,33 +483,29 @@ class MicroBatches:
         watermarks = marks.after(greatest, time.time(), self._settings.rules)
         if ends:
             watermarks = watermarks.ended()
-        rows = rows_by_group(logged.segments, layout.tree)
         groups: dict[int, GroupState] = {}
         if self.manifest is not None:
             compacted = self._maintenance.compacted(self.manifest.groups)
             trees = replace(layout.tree, splits=self.manifest.splits, dealt=self.manifest.dealt)
             groups = regrouped_states(compacted, trees, layout.tree)
-        versions, steps = self._versions(batch), self.placing.steps(logged.rows)
-        tasks = partition_tasks(
-            self._context, batch, self.manifest, rows, groups, layout, marks, watermarks, versions, steps
-        )
         sink = self._context.sink
-        return BatchPlan(
-            logged,
-            logged_at,
-            taken,
-            watermarks,
-            marks.late_below,
-            layout,
-            groups,
-            tasks,
-            marks.engine,
-            sink.staging(batch) if sink.writes else None,
-            self.placing.hops,
-            self._held,
-            uuid.uuid4().hex,
-            steps,
+        plan = BatchPlan(
+            logged=logged,
+            logged_at=logged_at,
+            taken=taken,
+            watermarks=watermarks,
+            late_below=marks.late_below,
+            layout=layout,
+            groups=groups,
+            forgotten=marks.engine,
+            staging=sink.staging(batch) if sink.writes else None,
+            hops=self.placing.hops,
+            held=self._held,
+            token=uuid.uuid4().hex,
+            steps=self.placing.steps(logged.rows),
         )
+        tasks = partition_tasks(self._context, batch, self.manifest, plan, self._versions(batch))
+        return replace(plan, tasks=tasks)
 
     def _manifest(self, batch: int, plan: BatchPlan, load: Load, reports: list[PartitionReport]) -> Manifest:
         """Return the manifest to commit."""

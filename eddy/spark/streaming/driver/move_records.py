@@ -79,8 +79,21 @@ def check_how(how: str) -> None:
 
 
 Kind = Literal["move", "split", "fragment", "gather"]
-_ASKED: dict[Kind, str] = {"split": "SplitGroup", "fragment": "FragmentGroup", "gather": "GatherFragments"}
-"""The messages in place of PartitionsToMove."""
+_ASKED: dict[Kind, str] = {
+    "move": "PartitionsToMove",
+    "split": "SplitGroup",
+    "fragment": "FragmentGroup",
+    "gather": "GatherFragments",
+}
+"""The message with which a change of each kind begins."""
+_STEPS = {
+    **dict.fromkeys(_ASKED.values(), 2),
+    "SendPartitions": 5,
+    "ReceivePartitions": 6,
+    "Received": 7,
+    "ReactivatePartitions": 8,
+}
+"""The step of each message of the protocol."""
 
 
 @dataclass(frozen=True)
@@ -140,12 +153,11 @@ class MoveRecords:
                 made.append(number)
                 own = (number, batch, one.kind, one.group, one.sender, one.receiver, one.child, one.how, one.by, None)
                 self._moves.append(dict(zip(HISTORY.names, (*own, before, predicted, None), strict=True)))
+                to = "driver" if one.child is None else f"key groups {one.group} and {one.child}"
+                self._say(number, batch, one.group, _ASKED[one.kind], one.by, to)
                 if one.child is None:
-                    self._say(number, batch, one.group, 2, "PartitionsToMove", one.by, "driver")
                     self._awaited[one.group] = number, f"partition {one.sender}"
                 else:
-                    kinds = f"key groups {one.group} and {one.child}"
-                    self._say(number, batch, one.group, 2, _ASKED[one.kind], one.by, kinds)
                     self._awaited[one.group] = number, "log"
                     if one.kind == "gather":
                         self._awaited.pop(one.child, None)
@@ -155,7 +167,7 @@ class MoveRecords:
                 if group in self._awaited:
                     self._receive(batch, group, metrics)
             for number, one in zip(made, changes, strict=True):
-                self._say(number, batch, one.group, 8, "ReactivatePartitions", "driver", "all partitions", 0, commit_s)
+                self._say(number, batch, one.group, "ReactivatePartitions", "driver", "all partitions", 0, commit_s)
             if made:
                 moves = [one for one in self._moves if one["move"] in made]
                 self._to_measure.append((loads + MEASURED_AFTER, moves))
@@ -174,26 +186,25 @@ class MoveRecords:
         number, sender = self._awaited.pop(group)
         receiver, size = f"partition {metrics['partition']}", metrics["received_bytes"]
         if metrics["source"] == LIVE and size:
-            self._say(number, batch, group, 5, "SendPartitions", "driver", sender)
+            self._say(number, batch, group, "SendPartitions", "driver", sender)
         if metrics["source"] == LOADED:
             sender = "log"
         if size:
-            self._say(number, batch, group, 6, "ReceivePartitions", sender, receiver, size, metrics["ready_seconds"])
-        self._say(number, batch, group, 7, "Received", receiver, "driver")
+            self._say(number, batch, group, "ReceivePartitions", sender, receiver, size, metrics["ready_seconds"])
+        self._say(number, batch, group, "Received", receiver, "driver")
 
     def _say(
         self,
         move: int,
         batch: int,
         group: int,
-        step: int,
         kind: str,
         sender: str,
         receiver: str,
         size: int = 0,
         seconds: float | None = None,
     ) -> None:
-        values = (move, batch, group, step, kind, sender, receiver, size, seconds)
+        values = (move, batch, group, _STEPS[kind], kind, sender, receiver, size, seconds)
         self._messages.append(dict(zip(MESSAGES.names, values, strict=True)))
 
     def messages(self) -> pa.Table:

@@ -8,27 +8,27 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from eddy.query.query import Query
 from eddy.query.windows import Rows
 from eddy.spark.columns import check_texts, in_query_order
 from eddy.spark.environment.session import parallelism
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.hops.placing import Placement
+from eddy.spark.options import PartitionOptions, StreamingOptions
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import make_job
-from eddy.spark.streaming.driver.memory import bytes_of, check_bound
+from eddy.spark.streaming.driver.memory import check_bound
 from eddy.spark.streaming.driver.placement import check_streaming
 from eddy.spark.streaming.driver.progress import observed
-from eddy.spark.streaming.driver.rebalancing import Automatic, Manual, Rebalancer
+from eddy.spark.streaming.driver.rebalancing import Automatic, Manual
 from eddy.spark.streaming.driver.settings import Settings
 from eddy.spark.streaming.driver.watermarks import make_rules
 from eddy.spark.streaming.driver.writer import StreamingJoin
-from eddy.spark.streaming.state.identity import CHANGES, How, saved_choices
+from eddy.spark.streaming.state.identity import saved_choices
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.log_stage import LogRows
-from eddy.spark.transports.choice import AUTO, carry_streams, check_transport
+from eddy.spark.transports.choice import AUTO, carry_streams
 from eddy.spark.types import struct_type
 from eddy.spark.watermark_delay import delays
 
@@ -45,27 +45,12 @@ COPIED_KEY_GROUPS = 8
 def prepare(
     query: Query,
     frames: Mapping[str, DataFrame],
-    options: EngineOptions,
-    checkpoint: Path,
-    *,
-    partitions: int | None,
-    transport: str,
-    key_groups: int | None,
-    watermark: Literal["slowest", "per-source"],
-    lateness: timedelta | int | Mapping[str, timedelta | int] | None,
-    idle_after: timedelta | float | None,
-    rebalance: Literal["auto", "off"] | Rebalancer,
-    keep: int,
-    memory: int | str | None,
-    change: How | None = None,
-    placement: Placement | None = None,
+    engines: EngineOptions,
+    partitioning: PartitionOptions,
+    streaming: StreamingOptions,
 ) -> StreamingJoin:
     """Return the join after all checks that are possible before its start; see `eddy.spark.join`."""
-    check_transport(transport)
-    if isinstance(rebalance, str) and rebalance not in ("auto", "off"):
-        raise SparkJoinError(f"rebalance={rebalance!r}: pass 'auto' or 'off', or a Rebalancer")
-    if key_groups is not None and key_groups < 1:
-        raise SparkJoinError(f"key_groups={key_groups}: give 1 or more")
+    checkpoint = streaming.directory
     for stream in query.streams:
         if isinstance(stream.window, Rows):
             raise SparkJoinError(
@@ -78,16 +63,9 @@ def prepare(
                 f"stream {name!r}: its DataFrame lives in Spark Connect, but the driver's part of a streaming join"
                 " needs a classic session in this process: use eddy.spark.session()"
             )
-    if change not in (None, *CHANGES):
-        raise SparkJoinError(
-            f"change={change!r}: pass 'handover' or 'immediate'; queries on a hub (eddy.spark.Hub) can drain"
-        )
-    if keep < 2:
-        raise SparkJoinError(f"keep={keep}: give 2 or more, because the newest state may be damaged")
-    bound = bytes_of(memory)
     ordered = in_query_order(query, frames)
     declared = {name: own[time] for name, time, own in _watermarks(query, ordered) if time in own}
-    rules = make_rules(query, watermark, lateness, idle_after, declared)
+    rules = make_rules(query, streaming, declared)
     saved = saved_choices(checkpoint)
     session = ordered[0].sparkSession
     if session.sparkContext.getConf().get("spark.dynamicAllocation.enabled") == "true":
@@ -97,23 +75,25 @@ def prepare(
             " executors"
         )
     usual = _usual_groups(query, session) if saved is None else math.prod(saved.shares)
-    groups = usual if key_groups is None else key_groups
-    job = make_job(query, options=options, partitions=groups)
+    groups = usual if partitioning.key_groups is None else partitioning.key_groups
+    job = make_job(query, options=engines, partitions=groups)
     check_texts(query, ordered, [one.names for one in job.inputs])
-    if groups > job.shares.partitions and key_groups is not None:
+    if groups > job.shares.partitions and partitioning.key_groups is not None:
         raise SparkJoinError(
-            f"key_groups={key_groups}: the query has no equality to partition by, so all streams meet in one key group;"
+            f"key_groups={groups}: the query has no equality to partition by, so all streams meet in one key group;"
             " leave key_groups out, or add an equality"
         )
     groups = job.shares.partitions
     struct_type(query.output_schema)
-    check_bound(bound, options.runtime(job.query).nbytes)  # a bad plan should fail here and not in a task
-    tasks = min(parallelism(session), groups) if partitions is None else partitions
+    empty = engines.runtime(job.query)  # a bad plan should fail here and not in a task
+    check_bound(partitioning.memory_bytes, empty.nbytes)
+    tasks = min(parallelism(session), groups) if partitioning.partitions is None else partitioning.partitions
     if not 1 <= tasks <= groups:
         raise SparkJoinError(f"partitions={tasks}: give 1 to {groups}, the number of key groups")
     scratch = session.conf.get("spark.local.dir", None) or tempfile.gettempdir()
     state = hashlib.blake2b(str(checkpoint).encode(), digest_size=8).hexdigest()
     locations = Locations(checkpoint, state, Path(scratch.split(",")[0]))
+    transport = partitioning.transport
     if saved is not None:
         if transport not in (AUTO, saved.transport):
             raise SparkJoinError(
@@ -122,9 +102,10 @@ def prepare(
             )
         transport = saved.transport
     carried = carry_streams(transport, LogRows(job, locations), ordered, checkpoint)
+    placement, rebalance = partitioning.placement, partitioning.rebalance
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
-    check_streaming(job, "grid" if placement is None else placement, bound)
-    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, query.failed, bound, change, placement)
+    check_streaming(job, "grid" if placement is None else placement, partitioning.memory_bytes)
+    settings = Settings(tasks, rules, rebalancer, query.late_by_stream, query.failed, partitioning, streaming)
     if not carried.inputs:
         carried = carried._replace(frame=observed(job.query, carried.frame))
     return StreamingJoin(session, job, locations, carried, settings, checkpoint)

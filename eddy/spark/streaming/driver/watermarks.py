@@ -18,25 +18,22 @@ without it, and later rows of the source that are older than the watermark of th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG
 from eddy.query.numbers import whole
 from eddy.query.places import check_waits
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.options import StreamingOptions, WatermarkOf
 from eddy.storage.json_form import FormError, fields, finite, integer, list_of, optional
 from stairs.graph import FOREVER
 
 if TYPE_CHECKING:
     from eddy.query.query import Query
 
-Policy = Literal["slowest", "per-source"]
 LEAST = -(1 << 63)
 """The mark of a stream without a mark: no event time is older."""
 _TICK = optional(integer(LEAST, -LEAST - 1))
@@ -62,20 +59,9 @@ class WatermarkRules:
                   it always does
     """
 
-    policy: Policy
+    policy: WatermarkOf
     lateness: tuple[int, ...]
     idle_after_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.policy not in get_args(Policy):
-            raise SparkJoinError(f"watermark={self.policy!r}: pass one of {', '.join(map(repr, get_args(Policy)))}")
-        for stream, ticks in enumerate(self.lateness):
-            if ticks < 0:
-                raise SparkJoinError(f"lateness of stream number {stream}: {ticks} is negative; give 0 or more ticks")
-        if self.idle_after_s is not None and not 0 < self.idle_after_s < math.inf:
-            raise SparkJoinError(
-                f"idle_after={self.idle_after_s!r}: give a time above 0, or None to always wait for silent sources"
-            )
 
 
 @dataclass(frozen=True)
@@ -214,23 +200,14 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def make_rules(
-    query: Query,
-    watermark: Policy = "slowest",
-    lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
-    idle_after: timedelta | float | None = None,
-    declared: Mapping[str, timedelta] | None = None,
+    query: Query, options: StreamingOptions, declared: Mapping[str, timedelta] | None = None
 ) -> WatermarkRules:
     """Return the rules for a query.
 
-    watermark   "slowest" or "per-source"
-    lateness    a timedelta, or ticks of integer event times; or a mapping from stream to such, where streams left out
-                have the lateness below; None: all streams have that
-    idle_after  time after which a silent source no longer holds the watermark back: a timedelta or seconds; None: never
-
     declared    stream -> delay that `withWatermark` set on its time column
 
-    A stream without a span in `lateness` has the one of its own or of the query if that is not 0, else the delay
-    declared for it, else 0. A warning names a stream whose lateness is not the delay that was declared.
+    A stream without a span in `options.lateness` has the one of its own or of the query if that is not 0, else the
+    delay declared for it, else 0. A warning names a stream whose lateness is not the delay that was declared.
 
     Raises SparkJoinError that names the stream and the value, and QueryError for a span that is not a whole number of
     ticks, and for a query that does not wait for its slowest stream.
@@ -241,7 +218,7 @@ def make_rules(
         " silent",
     )
     names = [stream.name for stream in query.streams]
-    spans: dict[str, timedelta | int] = {}
+    lateness, spans = options.lateness, dict[str, timedelta | int]()
     if isinstance(lateness, Mapping):
         for name, span in lateness.items():
             if name not in names:
@@ -265,10 +242,7 @@ def make_rules(
                     delay,
                     ticks[name],
                 )
-    idle = idle_after.total_seconds() if isinstance(idle_after, timedelta) else idle_after
-    if idle is not None and (isinstance(idle, bool) or not isinstance(idle, int | float | np.integer)):
-        raise SparkJoinError(f"idle_after={idle_after!r}: give a timedelta, or seconds as a number")
-    return WatermarkRules(watermark, tuple(ticks[name] for name in names), None if idle is None else float(idle))
+    return WatermarkRules(options.watermark, tuple(ticks[name] for name in names), options.idle_after_s)
 
 
 def _span_ticks(query: Query, name: str, span: timedelta | int) -> int:

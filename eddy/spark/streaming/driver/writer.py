@@ -103,7 +103,8 @@ class StreamingJoin:
             undo.callback(checkpoint.lock.release)
             groups, transport = self.job.shares.partitions, self.carried.transport
             begun = has_identity(self.checkpoint) or checkpoint.newest_number() is not None
-            changes = changes_of(self.checkpoint, self.job, groups, transport, self.settings.change) if begun else ()
+            how = self.settings.streaming.change
+            changes = changes_of(self.checkpoint, self.job, groups, transport, how) if begun else ()
             changed = any(one.batch is None for one in changes)
             if begun and not changed:
                 remedy = CHANGE_REMEDY if make_batches is MicroBatches else ""
@@ -168,11 +169,11 @@ class StreamingJoin:
 
     def _placed(self, newest: int | None) -> str:
         """Return a text on the placement with which the join would begin after its newest batch."""
-        placement = self.settings.placement
+        placement = self.settings.partitioning.placement
         if newest is not None and placement in (None, "hops", "auto"):
             asked = "" if placement is None else f"; {placement!r} is asked for"
             return f"placement: begins with that of batch {newest}, which the checkpoint stores{asked}"
-        placing = Placing(self.job, self.settings.partitions, placement, self.settings.memory)
+        placing = Placing(self.job, self.settings.partitions, placement, self.settings.partitioning.memory_bytes)
         placing.next()
         return placing.explain()
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
@@ -16,11 +15,10 @@ from eddy.queries.changes import CHANGES, How
 from eddy.queries.life import State, Stop
 from eddy.query.numbers import whole
 from eddy.query.query import Query
-from eddy.routing.policies import Policy, PolicyName
 from eddy.show.html import table
 from eddy.spark.columns import check_frame
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.options import HubKeywords, options_of, takes_options
 from eddy.spark.streaming.driver.prepare import prepare
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.driver.writer import checked_trigger
@@ -30,16 +28,13 @@ from eddy.spark.streaming.hub.queries import Queries
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 from eddy.spark.streaming.sinks import ParquetSink, Sink
-from eddy.spark.streaming.sinks.staging import local_path
 from eddy.uncopied import Uncopied
-from jisc.strategies import StrategyName
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eddy.spark.streaming.driver.rebalancing import Rebalancer
 
 KINDS = tuple(name for name, kind in CHANGES.items() if not kind.holds)
 """The kinds of change that a hub knows: all that do not hold results back."""
@@ -60,7 +55,7 @@ class Hub(Uncopied):
     sources     the streams; see `Source`
     checkpoint  directory of the state, as in `eddy.spark.join`. The log in it has each row once, whatever the queries
 
-    The other arguments are those of `eddy.spark.join`.
+    The options are those of `eddy.spark.join` without plan, max_bytes, placement, order_by and change.
 
     Queries have streams of the same names and columns, each with windows (`Range` or `Unbounded`), filters and selected
     columns of its own, and no lateness and no branches. Their equalities make the keys of their streams equal. Queries
@@ -78,46 +73,18 @@ class Hub(Uncopied):
 
     _no_copy = "a Hub: it belongs to the driver; another start from its checkpoint resumes it"
 
+    @takes_options(HubKeywords)
     @refusals
     def __init__(
-        self,
-        spark: SparkSession,
-        sources: Sequence[Source],
-        checkpoint: str | Path,
-        *,
-        strategy: StrategyName = "eddy",
-        policy: PolicyName | Policy | None = None,
-        partitions: int | None = None,
-        transport: str = "auto",
-        key_groups: int | None = None,
-        watermark: Literal["slowest", "per-source"] = "slowest",
-        lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
-        idle_after: timedelta | float | None = None,
-        rebalance: Literal["auto", "off"] | Rebalancer = "auto",
-        keep: int = 10,
-        memory: int | str | None = None,
+        self, spark: SparkSession, sources: Sequence[Source], checkpoint: str | Path, **options: Unpack[HubKeywords]
     ) -> None:
         self._streams = HubStreams(sources)
         for one in sources:
             check_frame(f"stream {one.stream.name!r}", one.frame)
             if not one.frame.isStreaming:
                 raise SparkJoinError(f"stream {one.stream.name!r}: its DataFrame is a batch one; use spark.readStream")
-        self._prepared = prepare(
-            self._streams.base,
-            {one.stream.name: one.frame for one in sources},
-            EngineOptions(None, strategy, policy, None),
-            local_path(checkpoint, "checkpoint"),
-            partitions=partitions,
-            transport=transport,
-            key_groups=key_groups,
-            watermark=watermark,
-            lateness=lateness,
-            idle_after=idle_after,
-            rebalance=rebalance,
-            keep=keep,
-            memory=memory,
-            placement="grid",
-        )
+        given = options_of({**options, "checkpoint": checkpoint, "placement": "grid"})
+        self._prepared = prepare(self._streams.base, {one.stream.name: one.frame for one in sources}, *given)
         self._sinks = QuerySinks()
         self._queries = Queries(self._streams, self._sinks)
         self._running: StreamingJoinQuery | None = None

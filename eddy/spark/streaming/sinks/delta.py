@@ -21,10 +21,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.local_path import local_path
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.delta_schema import delta_schema, differences
 from eddy.spark.streaming.sinks.directory import check_same
-from eddy.spark.streaming.sinks.staging import checked_names, local_path, read_batches, row_count
+from eddy.spark.streaming.sinks.staging import checked_names, read_batches, row_count
 from eddy.spark.types import spark_schema
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.local_path import local_path
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.ownership import claim
-from eddy.spark.streaming.sinks.staging import Staging, explained, local_path
+from eddy.spark.streaming.sinks.staging import Staging, explained
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.durable import RESULT_DIRECTORY, make_directories
 

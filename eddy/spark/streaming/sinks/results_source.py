@@ -18,7 +18,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from eddy.spark.environment.ending import end_quietly
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.sinks.staging import local_path, read_batches
+from eddy.spark.local_path import local_path
+from eddy.spark.streaming.sinks.staging import read_batches
 from eddy.spark.streaming.sinks.transactions import batch_files, saved_schema, versions
 from eddy.spark.types import struct_type
 

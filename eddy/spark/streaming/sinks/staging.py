@@ -12,30 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.local_path import GLOB
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
 from eddy.spark.streaming.state.durable import RESULT_DIRECTORY, make_directories, sync_directory
 
 _COLLECTED = "publish-"
-_GLOB = set("*?[]{}\\")
 _READ_ROWS = 65_536
-
-
-def local_path(path: str | os.PathLike[str], argument: str) -> Path:
-    """Return an absolute path. Raises SparkJoinError for a path that is not on a mounted file system.
-
-    argument   name of the path in messages
-    """
-    text = os.fspath(path)
-    if text.startswith("file:/"):
-        text = "/" + text.removeprefix("file:").lstrip("/")
-    if "://" in text or not text:
-        raise SparkJoinError(
-            f"{argument}: {text!r} is not a path of a mounted file system; give a local or a shared directory that the"
-            " driver and all workers reach under the same path"
-        )
-    if strange := sorted(_GLOB.intersection(text)):
-        raise SparkJoinError(f"{argument}: Spark reads {strange[0]!r} in {text} as a pattern; give a path without it")
-    return Path(text).absolute()
 
 
 @contextmanager
@@ -118,7 +100,7 @@ def checked_names(files: Sequence[str]) -> list[str]:
     """Return the names of a batch's files. Raises SparkJoinError for a name that readers skip, or that occurs twice."""
     names = list(files)
     for name in names:
-        if not name or "/" in name or name[0] in "._" or _GLOB.intersection(name):
+        if not name or "/" in name or name[0] in "._" or GLOB.intersection(name):
             raise SparkJoinError(
                 f"result file {name!r}: give the plain name of a file in the staging directory; it must not begin with"
                 " '.' or '_', because readers skip such names"

@@ -1,9 +1,8 @@
 """Compaction: turns many small segments of a chain into a few large ones, without late and dead rows.
 
-A row of stream s with event time t is *dead* once frontier - t > spans[s]: the frontier guarantees that no later
-arrival is older, so no later result depends on the row. `spans` is `Query.spans`: the RANGE of each stream in ticks,
-more in a query with branches; None for a stream whose rows never die. An engine that rebuilds its state would forget
-the same rows, so compaction does not change the meaning of a chain.
+A row of stream s with event time t is *dead* once frontier - t > spans[s] (`Horizon`): the frontier guarantees that no
+later arrival is older, so no later result depends on the row. An engine that rebuilds its state would forget the same
+rows, so compaction does not change the meaning of a chain.
 
 When to compact (`part`). To rewrite the whole chain every few links would rewrite each row many times. So links are
 merged as in a log-structured merge tree. The candidates are the last links of a chain, from the first link that is not
@@ -16,6 +15,7 @@ chain is rewritten once an estimated half of its rows are dead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -35,13 +35,32 @@ Own = Callable[[Segment, pa.RecordBatch], pa.RecordBatch]
 Chain = tuple[Link, ...]
 
 
+@dataclass(frozen=True)
+class Horizon:
+    """The event times before which rows are dead.
+
+    frontier   no later arrival has an event time below it; None if it is unknown
+    spans      `Query.spans`: the RANGE of each stream in ticks, more in a query with branches; None for a stream whose
+               rows never die
+    """
+
+    frontier: int | None
+    spans: Sequence[int | None]
+
+    def least(self, link: Link, stream: int) -> int | None:
+        """Return the event time below which the rows of a link are dead or late; None: none is."""
+        span = self.spans[stream]
+        dead_below = None if self.frontier is None or span is None else self.frontier - span
+        if link.late_below is None:
+            return dead_below
+        return link.late_below[stream] if dead_below is None else max(dead_below, link.late_below[stream])
+
+
 def compact(
     reader: SegmentReader,
     chain: Sequence[Link],
-    schemas: Sequence[pa.Schema],
     positions: Positions,
-    frontier: int | None,
-    spans: Sequence[int | None],
+    horizon: Horizon,
     writer: SegmentWriter,
     group: int,
     own: Own | None = None,
@@ -50,10 +69,7 @@ def compact(
     """Write the live rows of adjacent links of a key group as one link; return it, with the batch of the last link.
 
     chain      one or more links: a whole chain or a part of it (`chain[part(…)]`)
-    schemas    per stream, the same as in `reader`
     positions  `Job.positions`
-    spans      per stream, its RANGE in ticks; None for an unbounded stream
-    frontier   no later arrival has an event time below it; None if it is unknown
     writer     holds the segments, which are valid after the caller calls `finish`; may hold other groups as well
     own        None: all rows belong to the key group
     splits     of key groups that `own` respects
@@ -63,11 +79,10 @@ def compact(
     stream's rows. Raises StreamingStateError for segments that cannot be read.
     """
     written: list[Segment] = []
-    for stream in range(len(schemas)):
+    for stream in range(len(horizon.spans)):
         parts, times = [], []
-        dead_below = _dead_below(frontier, spans[stream])
         for link in chain:
-            below = _least(dead_below, link.late_below, stream)
+            below = horizon.least(link, stream)
             for segment in link.segments:
                 if segment.stream != stream or _is_below(segment, below):
                     continue
@@ -87,7 +102,7 @@ def compact(
     return Link(chain[-1].batch, None, tuple(written))
 
 
-def prune(chain: Chain, frontier: int | None, spans: Sequence[int | None]) -> Chain:
+def prune(chain: Chain, horizon: Horizon) -> Chain:
     """Return the chain without segments whose rows are all dead or late, and without links that become empty.
 
     Reads no file. O(segments). Returns the same object if nothing changes.
@@ -95,21 +110,20 @@ def prune(chain: Chain, frontier: int | None, spans: Sequence[int | None]) -> Ch
     left: list[Link] = []
     same = True
     for link in chain:
-        live = tuple(one for one in link.segments if not _is_gone(link, one, frontier, spans))
+        live = tuple(one for one in link.segments if not _is_below(one, horizon.least(link, one.stream)))
         same = same and bool(live) and len(live) == len(link.segments)
         if live:
             left.append(link if len(live) == len(link.segments) else Link(link.batch, link.late_below, live))
     return chain if same else tuple(left)
 
 
-def part(chain: Chain, frontier: int | None = None, spans: Sequence[int | None] = ()) -> slice | None:
+def part(chain: Chain, horizon: Horizon) -> slice | None:
     """Return which links to merge now, None for none; the module docstring states the rule. O(segments).
 
-    Without `spans` no row counts as dead. With `chain[part]` compacted to `link` the chain is
-    `(*chain[: part.start], link, *chain[part.stop :])`.
+    With `chain[part]` compacted to `link` the chain is `(*chain[: part.start], link, *chain[part.stop :])`.
     """
     rows = [sum(segment.rows for segment in link.segments) for link in chain]
-    dead = sum(_dead_rows(link, segment, frontier, spans) for link in chain for segment in link.segments)
+    dead = sum(_dead_rows(segment, horizon.least(link, segment.stream)) for link in chain for segment in link.segments)
     if dead >= DEAD_ROWS and 2 * dead >= sum(rows):
         return slice(0, len(chain))
     begin, behind = max(0, len(chain) - 1), 0
@@ -144,30 +158,12 @@ def _write(
     return written
 
 
-def _dead_below(frontier: int | None, span: int | None) -> int | None:
-    """Return the event time below which rows are dead, None if no row is."""
-    return None if frontier is None or span is None else frontier - span
-
-
-def _least(dead_below: int | None, late_below: tuple[int, ...] | None, stream: int) -> int | None:
-    """Return the least event time of rows that are neither dead nor late, None if all rows are."""
-    if late_below is None:
-        return dead_below
-    return late_below[stream] if dead_below is None else max(dead_below, late_below[stream])
-
-
 def _is_below(segment: Segment, below: int | None) -> bool:
     return below is not None and segment.last < below
 
 
-def _is_gone(link: Link, segment: Segment, frontier: int | None, spans: Sequence[int | None]) -> bool:
-    return _is_below(segment, _least(_dead_below(frontier, spans[segment.stream]), link.late_below, segment.stream))
-
-
-def _dead_rows(link: Link, segment: Segment, frontier: int | None, spans: Sequence[int | None]) -> int:
-    """Estimate the number of dead or late rows of a segment, as if its rows were spread evenly over its time."""
-    span = spans[segment.stream] if spans else None
-    below = _least(_dead_below(frontier, span), link.late_below, segment.stream)
+def _dead_rows(segment: Segment, below: int | None) -> int:
+    """Estimate the number of rows of a segment below an event time, as if its rows were spread evenly over its time."""
     if below is None or below <= segment.first:
         return 0
     if below > segment.last:

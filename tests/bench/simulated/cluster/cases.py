@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.simulated.cluster import Link, Node, Simulation
+from bench.simulated.cluster import Link, Node, Simulation, Variants
 from eddy import Query, Range, Stream
 from jisc.strategies import STRATEGIES
 
@@ -76,7 +76,7 @@ def feed(simulation: Simulation, seed: int, ticks: int = 40) -> None:
 
 
 def cluster(
-    nodes: Sequence[Node] | None = None, *, groups: int = 4, link: Link | None = None, **options: Any
+    nodes: Sequence[Node] | None = None, *, groups: int | Sequence[int] = 4, link: Link | None = None, **options: Any
 ) -> Simulation:
     """Return a simulation of slow nodes with different plans, two if none are given."""
     given = nodes or [Node(plan, speed=0.01) for plan in PLANS[:2]]
@@ -112,6 +112,10 @@ def drawn_cluster(seed: int) -> tuple[random.Random, int, Simulation]:
     drawn = random.Random(seed)
     data = drawn.randrange(4)
     nodes = [Node(drawn.choice(PLANS), drawn.choice(list(STRATEGIES)), speed=drawn.choice([1, 0.01])) for _ in range(3)]
-    simulation = cluster(nodes, delay=delays(seed, drawn.choice([0.0, 0.02])), copy=drawn.choice(["log", "sender"]))
+    simulation = cluster(
+        nodes,
+        link=Link(delay=delays(seed, drawn.choice([0.0, 0.02]))),
+        variants=Variants(copy=drawn.choice(["log", "sender"])),
+    )
     feed(simulation, data)
     return drawn, data, simulation

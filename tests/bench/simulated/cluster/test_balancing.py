@@ -15,7 +15,7 @@ OWNERS = [0] * 8 + [1, 2, 3, 1, 2, 3, 1, 2]
 
 
 def run(balance: Balance, ticks: int = 60, owners: list[int] = OWNERS) -> Simulation:
-    simulation = Simulation(query(), [Node(speed=0.05)] * 4, groups=16, owners=owners, balance=balance)
+    simulation = Simulation(query(), [Node(speed=0.05)] * 4, groups=owners, balance=balance)
     keys = itertools.count()
     for t in range(ticks):
         rows = [{"k": next(keys) % 160, "t": t, "v": 0} for _ in range(8)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bench.simulated.cluster import Balance, Link, Node, Simulation
+from bench.simulated.cluster import Balance, Link, Node, Simulation, Variants
 from eddy import Branch, Query, Range, Rows, Stream, Unbounded
 from eddy.errors import EddyError, InputError, QueryError
 from tests.bench.simulated.cluster.cases import SCHEMA, cluster, feed, query
@@ -44,9 +44,8 @@ def test_queries(made, says: str) -> None:  # type: ignore[no-untyped-def]
         ({"nodes": []}, "at least 1 node"),
         ({"nodes": [Node(speed=0)]}, "speed=0; give a speed above 0"),
         ({"groups": 0}, "groups=0"),
-        ({"purge": "never"}, "purge='never': choose one of 'exact', 'paper'"),
-        ({"copy": "tape"}, "copy='tape'"),
-        ({"owners": [0, 5]}, "owners must name a node of 0 to 1 for each of the 16 groups"),
+        ({"groups": []}, r"groups=\[\]"),
+        ({"groups": [0, 5]}, r"groups=\[0, 5\]: name a node of 0 to 1 for each group"),
         ({"nodes": [Node("A B")]}, "plan"),
     ],
 )
@@ -55,7 +54,11 @@ def test_arguments(options: dict[str, object], says: str) -> None:
         Simulation(query(), **options)  # type: ignore[arg-type]
 
 
-def test_links_and_balances() -> None:
+def test_links_variants_and_balances() -> None:
+    with pytest.raises(InputError, match="purge='never': choose one of 'exact', 'paper'"):
+        Variants(purge="never")
+    with pytest.raises(InputError, match="copy='tape'"):
+        Variants(copy="tape")
     with pytest.raises(InputError, match="a latency is 0 or more"):
         Link(latency=-1)
     for arguments in ({"how": "magic"}, {"measure": "height"}, {"every": 0}, {"payback": -1}):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.simulated.cluster import Node, Simulation
+from bench.simulated.cluster import Link, Node, Simulation
 from bench.simulated.cluster.messages import STEPS
 from tests.bench.simulated.cluster.cases import cluster, drawn_cluster, expected, feed, finished, found, moved_once
 
@@ -64,7 +64,7 @@ def test_a_node_is_lost_when_nothing_moves() -> None:
 
 def test_results_of_a_lost_node_that_are_on_their_way_count_once() -> None:
     """The union takes a commit or refuses it; it never takes what a successor gives again."""
-    simulation = cluster([Node(), Node()], delay=lambda source, to, number: 0.2 if to == "union" else 0.0)
+    simulation = cluster([Node(), Node()], link=Link(delay=lambda source, to, number: 0.2 if to == "union" else 0.0))
     feed(simulation, 2)
     simulation.run(0.1)
     simulation.lose(0, 0.001)

@@ -7,6 +7,7 @@ from collections import Counter
 import pyarrow.compute as pc
 import pytest
 
+from bench.simulated.cluster import Variants
 from bench.simulated.cluster.messages import STEPS
 from bench.simulated.cluster.records import MESSAGES, MOVES
 from tests.bench.simulated.cluster.cases import expected, found, moved_once
@@ -81,7 +82,7 @@ def test_history_of_a_move(how: str) -> None:
 
 
 def test_jit_from_the_sender_forwards_what_still_comes() -> None:
-    simulation = moved_once("jit", copy="sender")
+    simulation = moved_once("jit", variants=Variants(copy="sender"))
     assert found(simulation) == expected(1)
     table = simulation.messages()
     windows = table.filter(pc.equal(table["kind"], "BaseWindows")).to_pylist()
@@ -92,13 +93,16 @@ def test_jit_from_the_sender_forwards_what_still_comes() -> None:
 
 
 def test_jit_from_the_logs_makes_the_sender_pack_nothing() -> None:
-    from_log, from_sender = (moved_once("jit", copy=copy).history().to_pylist()[0] for copy in ("log", "sender"))
+    from_log, from_sender = (
+        moved_once("jit", variants=Variants(copy=copy)).history().to_pylist()[0] for copy in ("log", "sender")
+    )
     assert from_log["sender_work"] < from_sender["sender_work"]
 
 
 def test_ptlb_takes_a_window_and_two_windows_in_the_paper() -> None:
     exact, paper = (
-        moved_once("parallel", purge=purge, at=0.1).history().to_pylist()[0] for purge in ("exact", "paper")
+        moved_once("parallel", variants=Variants(purge=purge), at=0.1).history().to_pylist()[0]
+        for purge in ("exact", "paper")
     )
     # Windows are 6 to 10 ticks of 0.01 s; the split's progress and the links add a tick.
     assert 0.09 < exact["ended"] - exact["asked"] < 0.14

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.simulated.cluster import Link, Node
+from bench.simulated.cluster import Link, Node, Variants
 from jisc.strategies import STRATEGIES
 from tests.bench.simulated.cluster.cases import PLANS, cluster, delays, expected, feed, finished, found, moved_once
 
@@ -28,7 +28,7 @@ def test_no_move() -> None:
 @pytest.mark.parametrize("how", HOW)
 def test_other_plans_under_every_strategy(how: str, strategy: str) -> None:
     nodes = [Node("(A B) C", strategy, speed=0.01), Node("(B C) A", strategy, speed=0.01)]
-    simulation = moved_once(how, nodes=nodes, copy="sender")
+    simulation = moved_once(how, nodes=nodes, variants=Variants(copy="sender"))
     assert found(simulation) == expected(1)
     assert simulation.owners == [1, 1, 1, 1]
 
@@ -36,7 +36,7 @@ def test_other_plans_under_every_strategy(how: str, strategy: str) -> None:
 @pytest.mark.parametrize("how", HOW)
 def test_other_strategies_on_both_sides(how: str) -> None:
     nodes = [Node("(A B) C", "moving-state"), Node("(B C) A", "eddy", "rank")]
-    assert found(moved_once(how, nodes=nodes, copy="sender")) == expected(1)
+    assert found(moved_once(how, nodes=nodes, variants=Variants(copy="sender"))) == expected(1)
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -82,7 +82,7 @@ def test_a_plan_changes_while_its_groups_move() -> None:
 
 
 def test_the_sender_chooses_groups_by_their_rows() -> None:
-    simulation = cluster([Node(), Node()], groups=8, owners=[0] * 8)
+    simulation = cluster([Node(), Node()], groups=[0] * 8)
     feed(simulation, 6)
     simulation.run(0.2)
     kept = sum(track.n_rows for track in simulation.carrier.machines[0].processor.tracks.values())  # type: ignore[union-attr]
@@ -105,10 +105,8 @@ def test_any_interleaving_of_links(seed: int) -> None:
     ]
     simulation = cluster(
         nodes,
-        link=Link(latency=drawn.choice([0.0, 0.001])),
-        delay=delays(seed, drawn.choice([0.0005, 0.01, 0.1])),
-        copy=drawn.choice(["log", "sender"]),
-        purge=drawn.choice(["exact", "paper"]),
+        link=Link(drawn.choice([0.0, 0.001]), delay=delays(seed, drawn.choice([0.0005, 0.01, 0.1]))),
+        variants=Variants(copy=drawn.choice(["log", "sender"]), purge=drawn.choice(["exact", "paper"])),
         turn_rows=drawn.choice([1, 8, 256]),
     )
     feed(simulation, data)
@@ -121,7 +119,7 @@ def test_any_interleaving_of_links(seed: int) -> None:
 
 
 def test_a_simulation_is_repeatable() -> None:
-    first, second = (moved_once("jit", delay=delays(3, 0.01)) for _ in range(2))
+    first, second = (moved_once("jit", link=Link(delay=delays(3, 0.01))) for _ in range(2))
     assert first.results().equals(second.results())
     assert first.messages().equals(second.messages())
 
@@ -131,7 +129,7 @@ def test_matching_states_are_taken_along_if_that_is_cheaper() -> None:
 
     for costs, taken in ((Costs(entry=1e-5), True), (Costs(entry=1e-9), False)):
         nodes = [Node("(A B) C", speed=0.01), Node("(A B) C", speed=0.01)]
-        simulation = moved_once("jit", nodes=nodes, copy="sender", costs=costs)
+        simulation = moved_once("jit", nodes=nodes, variants=Variants(copy="sender"), costs=costs)
         assert found(simulation) == expected(1)
         (base,) = [row for row in simulation.messages().to_pylist() if row["kind"] == "BaseWindows"]
         assert (base["bytes"] > 100 + 40 * base["rows"]) == taken

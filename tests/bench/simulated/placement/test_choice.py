@@ -119,7 +119,6 @@ def test_queries_that_cannot_be_placed(query: Query, said: str) -> None:
         ({"placement": "greedy", "nodes": 3}, InputError, "leave out `nodes`"),
         ({"placement": "best"}, InputError, "placement='best'"),
         ({"update": "none"}, InputError, "update='none'"),
-        ({"shared": True, "update": "distributed"}, InputError, "shared=True"),
         ({"placement": {"S0": [], "S1": [], "S2": []}}, PlanError, "each of the other streams"),
         (
             {

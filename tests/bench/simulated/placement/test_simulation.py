@@ -54,17 +54,15 @@ def test_results_through_changes_at_random_moments(data: st.DataObject, seed: in
     query = data.draw(st.sampled_from((chain, star)))(m, data.draw(st.sampled_from((20, 0, None))))
     epochs = rows(query, 5, 3, data.draw(st.integers(2 if m > 2 else 1, 5)), seed)
     faulty = data.draw(st.booleans())
-    faults = Faults(0.1, 0.1, data.draw(st.booleans()), 0.1) if faulty else None
+    faults = Faults(0.1, 0.1, data.draw(st.booleans()), 0.1, seed) if faulty else None
     migration = data.draw(st.sampled_from(("log", "track")))
     if data.draw(st.booleans()):
         nodes: int | None = data.draw(st.sampled_from((1, 2, 3, 5, 6, 11)))
         placement = data.draw(st.sampled_from(("grid", "hops", "auto")))
     else:
         nodes, placement = None, data.draw(st.sampled_from(("greedy", drawn_plan(query, draw))))
-    update = data.draw(st.sampled_from(("central", "distributed")))
-    cluster = Simulation(
-        query, nodes, placement=placement, update=update, migration=migration, faults=faults, seed=seed
-    )
+    update = data.draw(st.sampled_from(("central", "shared", "distributed")))
+    cluster = Simulation(query, nodes, placement=placement, update=update, migration=migration, faults=faults)
     tables = []
     for one in epochs:
         if data.draw(st.booleans()):

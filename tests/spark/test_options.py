@@ -1,0 +1,71 @@
+"""The options of joins on Spark: keyword arguments at the public functions, three frozen dataclasses below them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eddy.spark import Hub, SparkJoinError, explain, join
+from eddy.spark.options import (
+    BatchKeywords,
+    HubKeywords,
+    PartitionOptions,
+    StreamingKeywords,
+    StreamingOptions,
+    options_of,
+)
+from eddy.spark.partitioning.engine import EngineOptions
+
+FIELDS = {one.name: one for kind in (EngineOptions, PartitionOptions, StreamingOptions) for one in fields(kind)}
+
+
+@pytest.mark.parametrize("keywords", [BatchKeywords, StreamingKeywords, HubKeywords])
+def test_keywords_have_the_types_of_the_fields(keywords: type) -> None:
+    # A streaming join must have a checkpoint.
+    types = {**{name: one.type for name, one in FIELDS.items()}, "checkpoint": "Required[str | Path]"}
+    found = {name: one.__forward_arg__ for name, one in keywords.__annotations__.items()}
+    assert found == {name: types[name] for name in found}
+
+
+def test_joins_take_every_option_and_a_hub_those_of_streams() -> None:
+    joins = BatchKeywords.__annotations__.keys() | StreamingKeywords.__annotations__.keys()
+    assert joins == FIELDS.keys()
+    assert joins - HubKeywords.__annotations__.keys() == {
+        *("plan", "max_bytes", "placement", "order_by"),
+        *("checkpoint", "change"),
+    }
+
+
+@pytest.mark.parametrize(("call", "plain"), [(join, 2), (explain, 2), (Hub, 3)], ids=["join", "explain", "hub"])
+def test_signatures_show_options_with_their_defaults(call: Callable[..., Any], plain: int) -> None:
+    shown = list(inspect.signature(call).parameters.values())[plain:]
+    assert len(shown) >= 11
+    assert all(one.kind is one.KEYWORD_ONLY and one.default == FIELDS[one.name].default for one in shown)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'partition'"):
+        call(*[None] * plain, partition=1)
+
+
+def test_a_hub_refuses_options_of_a_single_query() -> None:
+    for name in ("plan", "order_by", "change"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            Hub(None, [], "state", **{name: None})  # type: ignore[arg-type]
+
+
+def test_options_come_from_their_names() -> None:
+    given = {"plan": "R S", "partitions": np.int64(4), "keep": 3, "checkpoint": "state", "idle_after": timedelta(0, 2)}
+    engines, partitioning, streaming = options_of(given)
+    assert engines == EngineOptions(plan="R S")
+    assert partitioning == PartitionOptions(partitions=4)
+    assert type(partitioning.partitions) is int
+    assert (streaming.directory, streaming.keep, streaming.idle_after_s) == (Path("state").absolute(), 3, 2.0)
+    assert options_of({}) == (EngineOptions(), PartitionOptions(), StreamingOptions())
+    for name in ("partitions", "key_groups", "keep"):
+        with pytest.raises(SparkJoinError, match=f"{name}=1.5: give a whole number"):
+            options_of({name: 1.5})
