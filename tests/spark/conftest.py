@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.class_archive import jvm_options
+from tests.spark.runners import forking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,16 +35,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from eddy.spark import session
 
     scratch = tmp_path_factory.mktemp("spark")
-    started = session(
-        "local[2,1]",  # tests expect each failure of a task
-        app_name="eddy tests",
-        **{
-            "spark.driver.memory": "1g",
-            # A worker whose task was given up runs until the test releases it (`streaming/faults/traps.py`).
-            "spark.python.task.killTimeout": "120s",
-            "spark.local.dir": str(scratch / "local"),
-            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        },
-    )
-    yield started
-    started.stop()
+    with forking() as variables:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            started = session(
+                "local[2,1]",  # tests expect each failure of a task
+                app_name="eddy tests",
+                **{
+                    "spark.driver.memory": "1g",
+                    # A worker whose task was given up runs until the test releases it (`streaming/faults/traps.py`).
+                    "spark.python.task.killTimeout": "120s",
+                    "spark.local.dir": str(scratch / "local"),
+                    "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+                },
+            )
+        yield started
+        started.stop()
