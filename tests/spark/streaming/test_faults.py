@@ -6,9 +6,9 @@ program that breaks it. The faults are drawn from seeds; the moments of random k
 
     EDDY_FAULTS=500 python -m pytest tests/spark/streaming/test_faults.py -k faults_of_all_kinds
 
-continues with further jobs, with the other sinks and with kills at the other points, until 500 faults have happened.
-Without the variable there is one job, which is shorter and has 35 faults or more; up to two others follow if a kind of
-change of key groups is missing.
+continues with further jobs, with the other sinks and with kills at the other points, until 500 faults have happened;
+`make soak` runs it. Without the variable there is one job, which is shorter and has 35 faults or more; up to two others
+follow if a kind of change of key groups is missing.
 """
 
 from __future__ import annotations
