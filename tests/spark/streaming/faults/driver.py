@@ -78,6 +78,8 @@ class Driver:
         self._points = Points(root, self._traps, self._chance)
         self._points.install()
         self._running: StreamingJoinQuery | None = None
+        self._asked: set[str] = set()
+        """The kinds of changes that were requested in the present run."""
         self._fewest_tasks = 1
         self._regroups = random.Random(f"regroups {self._config['seed']} {self._life}")
         self._places = itertools.islice(itertools.cycle(PLACEMENTS), self._life, None)
@@ -145,9 +147,9 @@ class Driver:
             mapped = running.partition_map
             group = chance.randrange(mapped.groups)
             others = [one for one in range(mapped.n) if one != mapped.partitions[group]]
-            dealt = running._batches.key_groups.tree.dealt
+            dealt, had = running._batches.key_groups.tree.dealt, self._had()
             weights = {
-                "fragment": 30 * (mapped.groups < MOST_GROUPS + 6),
+                "fragment": 30 * (mapped.groups < (MOST_GROUPS + 6 if "split" in had else MOST_GROUPS - 2)),
                 "gather": 20 * bool(dealt),
                 "split": (20 if others else 50) * (mapped.groups < MOST_GROUPS),
                 "moved by state": 15 * bool(others),
@@ -156,8 +158,8 @@ class Driver:
             possible = [kind for kind, weight in weights.items() if weight]
             if not possible:
                 return
-            # First those that the job has not had, so that a short campaign has all.
-            kinds = [kind for kind in possible if kind not in self._had()] or possible
+            # First those that the job has not had, once in each run, so that a short campaign has all.
+            kinds = [kind for kind in possible if kind not in had | self._asked] or possible
             (kind,) = chance.choices(kinds, [weights[one] for one in kinds])
             try:
                 if kind == "fragment":
@@ -169,6 +171,7 @@ class Driver:
                     running.split(group)
                 else:
                     running.move(group, chance.choice(others), how=kind.removeprefix("moved by "))  # type: ignore[arg-type]
+                self._asked.add(kind)
             except SparkJoinError as problem:
                 if not any(text in str(problem) for text in self.REFUSED):
                     raise Unexplained(f"a request was refused: {problem}") from problem
@@ -180,6 +183,7 @@ class Driver:
             self._damage()
             self._kills_before = self._worker_kills()
             self._running = None
+            self._asked.clear()
             self._running = running = self._start()
             if running is not None:
                 over = self._wait(running)
