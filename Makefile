@@ -8,12 +8,13 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # One more than two cores: tests with Spark wait much of the time. A fourth process gained nothing.
 WORKERS ?= 3
 
-.PHONY: help demo test oldest newest docs bench figures guard lint kernels dist wheel setup clean
+.PHONY: help demo test soak oldest newest docs bench figures guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and resumes"
 	@echo "make test    lint, types and the test suite"
+	@echo "make soak    the long forms of tests that draw: faults, damage, examples; hours"
 	@echo "make oldest  a few tests on the first Python and with the lower bounds of all dependencies"
 	@echo "make newest  the same on the last Python and with the newest of everything"
 	@echo "make docs    the documentation as a site in build/docs"
@@ -55,10 +56,19 @@ $(VENV)/spark-classes.jsa: $(STAMP)
 # and those of faults, which start and kill drivers of their own, may run beside them.
 # Without bytecode on the disk, each process of the tests would compile all tests and packages anew; an empty variable
 # is as good as none.
-test: export PYTHONDONTWRITEBYTECODE :=
+test soak: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 kernels lint $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+# A test may take hours here, so none is taken to hang.
+FAULTS ?= 500
+soak: export EDDY_FAULTS := $(FAULTS)
+soak: export EDDY_DAMAGE := all
+soak: export HYPOTHESIS_PROFILE := long
+soak: kernels $(VENV)/spark-classes.jsa
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -o faulthandler_timeout=0 \
+	  tests/eddy tests/spark/streaming/test_faults.py tests/spark/streaming/test_lost_files.py
 
 # Each in an environment of its own that is installed afresh.
 oldest newest: $(STAMP)

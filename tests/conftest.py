@@ -1,5 +1,5 @@
-"""Hypothesis profiles: `make test` runs `ci`, which gives the same examples each time; `long` searches;
-`jit_off` has few examples, since kernels are slow in plain Python.
+"""Hypothesis profiles: `make test` runs `ci`, which gives the same examples each time; `make soak` runs `long`, which
+searches; `jit_off` has few examples, since kernels are slow in plain Python.
 
 HYPOTHESIS_PROFILE=long python -m pytest tests/eddy
 """

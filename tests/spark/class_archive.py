@@ -20,7 +20,8 @@ from typing import Any
 BASE, ARCHIVE = Path(sys.prefix) / "java-classes.jsa", Path(sys.prefix) / "spark-classes.jsa"
 """Archives of Java's classes and of Spark's. The second is empty if the JVM could not make it, and not tried again."""
 # The JVM of a test lives for a few minutes at most, too short for its second compiler to pay off on two cores.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# The first compiler alone gets a cache of compiled code that is too small, and the JVM would sweep it all the time.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 # The JVM would print a warning for each class that does not go into an archive, and for an archive that does not fit.
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 

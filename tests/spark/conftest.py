@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.class_archive import jvm_options
+from tests.spark.forks import forking
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,20 +31,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def forks() -> Iterator[dict[str, str]]:
+    """The environment variables of JVMs whose processes for Python sources are forks."""
+    with forking() as variables:
+        yield variables
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, forks: dict[str, str]) -> Iterator[SparkSession]:
     from eddy.spark import session
 
     scratch = tmp_path_factory.mktemp("spark")
-    started = session(
-        "local[2,1]",  # tests expect each failure of a task
-        app_name="eddy tests",
-        **{
-            "spark.driver.memory": "1g",
-            # A worker whose task was given up runs until the test releases it (`streaming/faults/traps.py`).
-            "spark.python.task.killTimeout": "120s",
-            "spark.local.dir": str(scratch / "local"),
-            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        },
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in forks.items():
+            patch.setenv(name, value)
+        started = session(
+            "local[2,1]",  # tests expect each failure of a task
+            app_name="eddy tests",
+            **{
+                "spark.driver.memory": "1g",
+                # A worker whose task was given up runs until the test releases it (`streaming/faults/traps.py`).
+                "spark.python.task.killTimeout": "120s",
+                "spark.local.dir": str(scratch / "local"),
+                "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            },
+        )
     yield started
     started.stop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -44,16 +43,23 @@ class Asked:
         names = list(self.ranges)
         found = []
         for key in by_key[names[0]]:
-            for combination in product(*(by_key[name][key] for name in names)):
-                newest = max(row["t"] for _, row in combination)
-                if all(newest - row["t"] <= self.ranges[n] for n, (_, row) in zip(names, combination, strict=True)):
-                    numbers = [number for number, _ in combination]
-                    rows = dict(zip(names, (row for _, row in combination), strict=True))
-                    if self.accept is not None and not self.accept(rows):
-                        continue
-                    result = tuple(rows[stream][column] for stream, column in self.columns.values())
-                    found.append((min(numbers), max(numbers), result))
+            combinations: list[tuple[tuple[int, Row], ...]] = [()]
+            for name in names:
+                longer = ((*one, more) for one in combinations for more in by_key[name][key])
+                combinations = [one for one in longer if self._within(one)]  # a further row brings none back
+            for combination in combinations:
+                numbers = [number for number, _ in combination]
+                rows = dict(zip(names, (row for _, row in combination), strict=True))
+                if self.accept is not None and not self.accept(rows):
+                    continue
+                result = tuple(rows[stream][column] for stream, column in self.columns.values())
+                found.append((min(numbers), max(numbers), result))
         return found
+
+    def _within(self, combination: Sequence[tuple[int, Row]]) -> bool:
+        """Return whether the rows of the first streams are within their windows."""
+        newest = max(row["t"] for _, row in combination)
+        return all(newest - row["t"] <= own for own, (_, row) in zip(self.ranges.values(), combination, strict=False))
 
 
 @dataclass(frozen=True)

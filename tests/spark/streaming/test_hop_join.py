@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -188,16 +189,19 @@ def expected(query: Query, given: Sequence[Batches]) -> tuple[Counter[tuple[Any,
         if query.graph.timed and len(greatest) == len(names):
             mark = max(mark, min(greatest.values()) - LATENESS)
     found: Counter[tuple[Any, ...]] = Counter()
+    columns = [set(stream.schema.names) - {"t", "n"} for stream in query.streams]
+    shared = [one & other for one, other in pairwise(columns)]
 
     def extend(rows: list[dict[str, Any]]) -> None:
+        newest = max((row["t"] for row in rows), default=0)
+        windows = [stream.window for stream in query.streams[: len(rows)]]
+        if any(isinstance(w, Range) and newest - row["t"] > w.d for w, row in zip(windows, rows, strict=True)):
+            return  # a further row brings it back into no window
         if len(rows) == len(names):
-            newest = max(row["t"] for row in rows)
-            windows = [stream.window for stream in query.streams]
-            if all(not isinstance(w, Range) or newest - r["t"] <= w.d for w, r in zip(windows, rows, strict=True)):
-                found[tuple(row["n"] for row in rows)] += 1
+            found[tuple(row["n"] for row in rows)] += 1
             return
         for row in kept[names[len(rows)]]:
-            if not rows or all(rows[-1][key] == row[key] for key in rows[-1].keys() & row.keys() - {"t", "n"}):
+            if not rows or all(rows[-1][key] == row[key] for key in shared[len(rows) - 1]):
                 extend([*rows, row])
 
     extend([])

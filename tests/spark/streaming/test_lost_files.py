@@ -2,8 +2,8 @@
 
     EDDY_DAMAGE=all python -m pytest tests/spark/streaming/test_lost_files.py
 
-damages every file. Without the variable the test damages some files, drawn from a seed, and all files of groups: the
-checks of groups need no JVM, so their test is apart.
+damages every file; `make soak` runs it. Without the variable the test damages some files, drawn from a seed, and all
+files of groups: the checks of groups need no JVM, so their test is apart.
 """
 
 from __future__ import annotations

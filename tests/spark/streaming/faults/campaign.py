@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Campaign:
     kills         ends of a batch at which the driver is killed, as `schedule.plan` takes them
     random_kills  how often the driver is killed at a random moment
     program       module of the driver
+    long          whether the driver does what takes long as well
     """
 
     seed: int
@@ -45,9 +46,13 @@ class Campaign:
     kills: tuple[tuple[str, str], ...]
     random_kills: int = 1
     program: str = "driver"
+    long: bool = False
 
-    def run(self, root: Path, limit_s: float = 1500.0) -> Ended:
-        """Run the campaign in a directory; return its outcome. Raises AssertionError if the driver gave up."""
+    def run(self, root: Path, variables: Mapping[str, str], limit_s: float = 1500.0) -> Ended:
+        """Run the campaign in a directory; return its outcome. Raises AssertionError if the driver gave up.
+
+        variables  of the driver's environment, besides those of this process
+        """
         workload = Workload(self.seed, self.batches)
         workload.write(root / "sources")
         config = {
@@ -58,6 +63,7 @@ class Campaign:
             "batches": self.batches,
             "lateness": LATENESS,
             "keep": 3,
+            "long": self.long,
         }
         (root / "config.json").write_text(json.dumps(config))
         traps = Traps(root)
@@ -69,7 +75,7 @@ class Campaign:
             assert time.monotonic() < until, f"the job is not done after {limit_s} s"
             lives += 1
             kill = faults["driver killed at random"] < self.random_kills
-            code = _Life(root, self.program, chance, until).run(kill, faults)
+            code = _Life(root, self.program, variables, chance, until).run(kill, faults)
         assert code == 0, f"the driver ended with {code}:\n{_tail(root)}"
         for trap in traps.happened():
             faults[trap.kind] += 1
@@ -154,9 +160,12 @@ def _tail(root: Path) -> str:
 class _Life:
     """One start of the driver, seen from outside."""
 
-    def __init__(self, root: Path, program: str, chance: random.Random, until: float) -> None:
+    def __init__(
+        self, root: Path, program: str, variables: Mapping[str, str], chance: random.Random, until: float
+    ) -> None:
         self._root = root
         self._program = program
+        self._variables = variables
         self._chance = chance
         self._until = until
         self._ready = root / "ready"
@@ -164,8 +173,8 @@ class _Life:
     def run(self, kill: bool, faults: Counter[str]) -> int:
         """Start the driver and wait; return its exit code. `kill`: kill it at a random moment of its batches."""
         self._ready.unlink(missing_ok=True)
-        own = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1", TRAPS: str(self._root)}
-        environment = {**os.environ, **own}
+        own = {"PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1", TRAPS: str(self._root)}
+        environment = {**os.environ, **self._variables, **own}
         with open(self._root / "driver.log", "a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"tests.spark.streaming.faults.{self._program}", str(self._root)],

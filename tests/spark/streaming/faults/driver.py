@@ -78,10 +78,11 @@ class Driver:
         self._points = Points(root, self._traps, self._chance)
         self._points.install()
         self._running: StreamingJoinQuery | None = None
+        self._asked: set[str] = set()
+        """The kinds of changes that were requested in the present run."""
+        self._fewest_tasks = 1
         self._regroups = random.Random(f"regroups {self._config['seed']} {self._life}")
-        # In turns, so that a short campaign has all.
         self._places = itertools.islice(itertools.cycle(PLACEMENTS), self._life, None)
-        self._ways = itertools.cycle(("state", "jit"))
         self._regrouping = threading.Lock()
         self._record_changes()
         reach = self._points.reach
@@ -124,6 +125,17 @@ class Driver:
 
         MicroBatches._measured = wrapped_measured  # type: ignore[method-assign]
 
+    def _had(self) -> set[str]:
+        """Return the changes that took effect in the job so far, and the placements in which it ran."""
+        path = self._root / REGROUPED
+        return set(path.read_text().splitlines()) if path.exists() else set()
+
+    def _placement(self) -> Any:
+        """Return the next placement; first those in which the job has not run, so that a short campaign has all."""
+        missing = {"ran in grid", "ran in hops"} - self._had()
+        fit = (one for one in self._places if not missing or f"ran in {'grid' if one == 'grid' else 'hops'}" in missing)
+        return next(fit)
+
     def _regroup(self, share: float) -> None:
         """Request a move, a split or fragments, and perhaps another placement; any thread."""
         with self._regrouping:
@@ -131,22 +143,35 @@ class Driver:
             if running is None or chance.random() > share:
                 return
             if self.PLACES and chance.random() < 0.5:
-                running.place(next(self._places))
+                running.place(self._placement())
             mapped = running.partition_map
             group = chance.randrange(mapped.groups)
             others = [one for one in range(mapped.n) if one != mapped.partitions[group]]
-            kind = chance.random()
+            dealt, had = running._batches.key_groups.tree.dealt, self._had()
+            weights = {
+                "fragment": 30 * (mapped.groups < (MOST_GROUPS + 6 if "split" in had else MOST_GROUPS - 2)),
+                "gather": 20 * bool(dealt),
+                "split": (20 if others else 50) * (mapped.groups < MOST_GROUPS),
+                "moved by state": 15 * bool(others),
+                "moved by jit": 15 * bool(others),
+            }
+            possible = [kind for kind, weight in weights.items() if weight]
+            if not possible:
+                return
+            # First those that the job has not had, once in each run, so that a short campaign has all.
+            kinds = [kind for kind in possible if kind not in had | self._asked] or possible
+            (kind,) = chance.choices(kinds, [weights[one] for one in kinds])
             try:
-                if kind < 0.3 and mapped.groups < MOST_GROUPS + 6:
+                if kind == "fragment":
                     to = chance.choices(range(mapped.n), k=chance.randrange(1, 3))
                     running.fragment(group, chance.choice(STREAMS), to)
-                elif kind < 0.5 and (dealt := running._batches.key_groups.tree.dealt):
+                elif kind == "gather":
                     running.gather(chance.choice(dealt).group)
-                elif mapped.groups < MOST_GROUPS and (not others or kind < 0.7):
+                elif kind == "split":
                     running.split(group)
-                elif others:
-                    # In turns, so that a short campaign has both.
-                    running.move(group, chance.choice(others), how=next(self._ways))
+                else:
+                    running.move(group, chance.choice(others), how=kind.removeprefix("moved by "))  # type: ignore[arg-type]
+                self._asked.add(kind)
             except SparkJoinError as problem:
                 if not any(text in str(problem) for text in self.REFUSED):
                     raise Unexplained(f"a request was refused: {problem}") from problem
@@ -158,6 +183,7 @@ class Driver:
             self._damage()
             self._kills_before = self._worker_kills()
             self._running = None
+            self._asked.clear()
             self._running = running = self._start()
             if running is not None:
                 over = self._wait(running)
@@ -207,8 +233,8 @@ class Driver:
             transport=self._config["transport"],
             lateness=self._config["lateness"],
             key_groups=8,
-            partitions=self._chance.randrange(1, 4),
-            placement=next(self._places),
+            partitions=self._tasks(),
+            placement=self._placement(),
             keep=self._config["keep"],
         )
         writer = joined.writeStream
@@ -225,6 +251,16 @@ class Driver:
         except SparkJoinError as refusal:
             self._explain(str(refusal))
             return None
+
+    def _tasks(self) -> int:
+        """Return how many tasks a start has; in the short form no fewer than the starts before it in this life.
+
+        Fewer would have workers of their own (`eddy/spark/environment/pools.py`), which take long to start.
+        """
+        tasks = self._chance.randrange(self._fewest_tasks, 4)
+        if not self._config["long"]:
+            self._fewest_tasks = tasks
+        return tasks
 
     def _wait(self, running: StreamingJoinQuery) -> bool:
         """Wait until a run ends; return whether all batches are done."""

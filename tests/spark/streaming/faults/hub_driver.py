@@ -124,7 +124,7 @@ class HubDriver(Driver):
             transport=self._config["transport"],
             lateness=self._config["lateness"],
             key_groups=8,
-            partitions=self._chance.randrange(1, 4),
+            partitions=self._tasks(),
             keep=self._config["keep"],
         )
 

@@ -30,7 +30,7 @@ from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from eddy.spark.streaming.driver.workers import Workers
 from tests.spark.streaming.faults.network import DRIVER, Host, hosts
 from tests.spark.streaming.faults.processes import kill
-from tests.spark.streaming.faults.two_hosts import master, start
+from tests.spark.streaming.faults.two_hosts import master, start, until_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 HOSTS = 3
 PATIENCE_S = 8
 """After so many seconds without an answer Spark takes a host for dead."""
-WAIT_S = 90.0
+JVM = os.environ.get("SPARK_SUBMIT_OPTS", "")
+"""Options of all JVMs."""
 
 
 class Cluster:
@@ -55,7 +56,7 @@ class Cluster:
             "JAVA_HOME": str(java_home()),
             "SPARK_LOCAL_IP": host.address,
             "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_WORKER_OPTS": f"-Dspark.worker.timeout={PATIENCE_S} -Dspark.network.timeout={PATIENCE_S}s",
+            "SPARK_WORKER_OPTS": f"{JVM} -Dspark.worker.timeout={PATIENCE_S} -Dspark.network.timeout={PATIENCE_S}s",
         }
         work = self._root / "work" / host.name
         arguments = ["--host", host.address, "--cores", "1", "--memory", "700m", "--work-dir", str(work), self.url]
@@ -71,14 +72,6 @@ class Cluster:
     def kill_executor(self, number: int) -> None:
         """Kill the executor of a host, which its worker starts again."""
         kill(self.workers[number].pid, "CoarseGrainedExecutorBackend")
-
-
-def until_slots(spark: SparkSession, wanted: int) -> None:
-    """Wait until Spark can run this many tasks at a time."""
-    inner, until = spark.sparkContext._jsc.sc(), time.monotonic() + WAIT_S
-    while inner.maxNumConcurrentTasks(inner.resourceProfileManager().defaultResourceProfile()) != wanted:
-        assert time.monotonic() < until, f"Spark has no {wanted} slots after {WAIT_S:.0f} s"
-        time.sleep(0.2)
 
 
 def run(root: Path, cluster: Cluster, spark: SparkSession) -> None:
@@ -128,7 +121,7 @@ def main(root: Path) -> None:
                 "spark.executor.heartbeatInterval": "1s",
                 "spark.executor.memory": "600m",
                 "spark.executor.cores": 1,
-                "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
+                "spark.executor.extraJavaOptions": JVM,
                 "spark.ui.enabled": False,
                 "spark.sql.warehouse.dir": str(root / "warehouse"),
             },

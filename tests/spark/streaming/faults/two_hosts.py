@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
+WAIT_S = 90.0
 EAGER = {
     "spark.speculation": True,
     "spark.speculation.interval": "50ms",
@@ -105,6 +107,14 @@ def start(
     return running
 
 
+def until_slots(spark: SparkSession, wanted: int) -> None:
+    """Wait until Spark can run this many tasks at a time."""
+    inner, until = spark.sparkContext._jsc.sc(), time.monotonic() + WAIT_S
+    while inner.maxNumConcurrentTasks(inner.resourceProfileManager().defaultResourceProfile()) != wanted:
+        assert time.monotonic() < until, f"Spark has no {wanted} slots after {WAIT_S:.0f} s"
+        time.sleep(0.2)
+
+
 def main(root: Path) -> None:
     url = master(HOSTS[0], {})
     workers(root, url)
@@ -122,9 +132,7 @@ def main(root: Path) -> None:
             "spark.sql.warehouse.dir": str(root / "warehouse"),
         },
     )
-    # Wait for both executors before the join starts.
-    hosts = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getpid()).collect()
-    print("executors answer", hosts, flush=True)
+    until_slots(spark, len(HOSTS))
     start(root, spark, lambda batches, batch: None, partitions=2, transport="rows")
     spark.stop()
 
