@@ -1,11 +1,12 @@
 """A process that imports the libraries once, and forks a child for each program of a test.
 
 The children import this project from a folder of the test, such as a copy with a defect. The libraries take over a
-second to import, the project a tenth of that. Numba decides at import whether kernels are compiled: here they are not.
+second to import, the project a quarter of that. Numba decides at import whether kernels are compiled: here they are not.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -19,7 +20,7 @@ LIBRARIES = (
     "duckdb",
     "hypothesis.stateful",
     "lazy_loader",
-    "numba",
+    "numba.np.arrayobj",
     "pandas",
     "pyarrow.compute",
     "pyarrow.dataset",
@@ -85,6 +86,8 @@ def _serve() -> None:
     sys.path.pop(0)  # the folder of this file
     for library in LIBRARIES:
         import_module(library)
+    _look_at_modules()
+    gc.freeze()  # the collector of a child passes over all of this
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         child = os.fork()
@@ -92,6 +95,14 @@ def _serve() -> None:
             _play(asked["folder"], asked["said"], asked["program"])
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _look_at_modules() -> None:
+    """Run an empty test: with its first one, Hypothesis looks at each imported module, which takes longer than a case."""
+    from hypothesis import given, settings
+    from hypothesis.strategies import none
+
+    given(none())(settings(database=None)(lambda _: None))()
 
 
 def _play(folder: str, said: str, program: str) -> None:

@@ -106,13 +106,13 @@ MODELS = {
     "joins on one key": Model(
         ("tests/stairs/test_one_key.py", "tests/stairs/driver.py", "tests/stairs/steps.py"),
         "test_event_times_decide_as_in_the_model",
-        60,
+        12,
         _ONE_KEY_DEFECTS,
     ),
     "ledgers": Model(
         ("tests/stairs/test_ledger.py", "tests/stairs/held.py"),
         "test_rows_are_those_of_the_model",
-        150,
+        30,
         _LEDGER_DEFECTS,
     ),
     "aggregates": Model(
@@ -122,7 +122,7 @@ MODELS = {
             "tests/eddy/drawn_aggregates.py",
         ),
         "test_groups_are_those_of_the_oracle_through_switches",
-        200,
+        100,
         _RING_DEFECTS,
     ),
     "no-good marks": Model(
