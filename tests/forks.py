@@ -1,7 +1,8 @@
 """A process that imports the libraries once, and forks a child for each program of a test.
 
 The children import this project from a folder of the test, such as a copy with a defect. The libraries take over a
-second to import, the project a quarter of that. Numba decides at import whether kernels are compiled: here they are not.
+second to import, the project a quarter of that. Numba decides at import whether kernels are
+compiled: here they are not.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _serve() -> None:
 
 
 def _look_at_modules() -> None:
-    """Run an empty test: with its first one, Hypothesis looks at each imported module, which takes longer than a case."""
+    """Run an empty test: with the first one, Hypothesis looks at all imported modules, which takes long."""
     from hypothesis import given, settings
     from hypothesis.strategies import none
 

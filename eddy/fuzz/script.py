@@ -205,7 +205,7 @@ def _branches(shape: Shape, parent: int, indent: str) -> list[str]:
 def _use_bands(case: Case) -> list[str]:
     if not case.bands:
         return []
-    return ["for join in runtime._pipeline.joins.values():", f"    join.modules.bands.sizes = {case.bands!r}"]
+    return ["for operator in runtime._pipeline.joins.values():", f"    operator.modules.bands.sizes = {case.bands!r}"]
 
 
 def _policy(name: str | None, seed: int) -> str:

@@ -70,25 +70,36 @@ def payload(contents: Sections, **options: Any) -> None:
     contents["stream 0 payload"] = stream_of(batch, **options)
 
 
+def arrived(header: Header, rows: int) -> None:
+    """Have a pipeline of one join, and its join, count these arrivals."""
+    for one in (header, header["joins"][0]):
+        one["counts"]["arrivals"] = rows
+
+
 FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
     "rows": (
         "where",
-        lambda header, _: header["streams"][0].update(rows=1 << 60),
-        r"header.streams\[0\].rows is 1152921504606846976, not a whole number from 0 to 1073741824",
+        lambda header, _: header["joins"][0]["streams"][0].update(rows=1 << 60),
+        r"header.joins\[0\].streams\[0\].rows is 1152921504606846976, not a whole number from 0 to 1073741824",
     ),
     "more rows than keys": (
         "where",
-        lambda header, _: (header["streams"][0].update(rows=1 << 29), header["counts"].update(arrivals=(1 << 29) + 72)),
+        lambda header, _: (header["joins"][0]["streams"][0].update(rows=1 << 29), arrived(header, (1 << 29) + 72)),
         r"payload for another number",
     ),
     "arrivals": (
         "rows",
-        lambda header, _: header["counts"].update(arrivals=7),
+        lambda header, _: arrived(header, 7),
         "arrivals is 7, the streams have 144",
+    ),
+    "arrivals of the whole": (
+        "rows",
+        lambda header, _: header["counts"].update(arrivals=7),
+        "its join has another number of arrivals",
     ),
     "a window too full": (
         "rows",
-        lambda header, _: header["streams"][0].update(rows=10, first=62),
+        lambda header, _: header["joins"][0]["streams"][0].update(rows=10, first=62),
         "stream R has 10 tuples from arrival 62 on in a window of 9 rows",
     ),
     "some keys only": (
@@ -129,16 +140,24 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
         lambda header, _: header["options"].update(plugin="os.system"),
         "header.options has 'plugin', which is unknown",
     ),
-    "a plan": ("rows", lambda header, _: header["options"].update(plan="(" * 9000), "9000 '\\(' are not closed"),
-    "a policy": ("rows", lambda header, _: header["options"].update(policy="mine"), "policy 'mine', which is none of"),
+    "a plan": (
+        "rows",
+        lambda header, _: header["joins"][0]["options"].update(plan="(" * 9000),
+        "9000 '\\(' are not closed",
+    ),
+    "a policy": (
+        "rows",
+        lambda header, _: header["joins"][0]["options"].update(policy="mine"),
+        "policy 'mine', which is none of",
+    ),
     "a state of another strategy": (
         "decimals",
-        lambda header, _: header["options"].update(store=["R S"]),
+        lambda header, _: header["joins"][0]["options"].update(store=["R S"]),
         "strategy 'jisc' decides by its own rule",
     ),
     "a transition that is past": (
         "parallel",
-        lambda header, _: header["schedule"][0].__setitem__(0, 3),
+        lambda header, _: header["joins"][0]["schedule"][0].__setitem__(0, 3),
         "a transition is scheduled at arrival 3, which is past",
     ),
     "two forms of results": (
@@ -148,8 +167,8 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
     ),
     "half a surrogate": (
         "rows",
-        lambda header, _: header["options"].update(plan="\ud800"),
-        r"header.options.plan is '\\ud800', which UTF-8 cannot encode",
+        lambda header, _: header["joins"][0]["options"].update(plan="\ud800"),
+        r"header.joins\[0\].options.plan is '\\ud800', which UTF-8 cannot encode",
     ),
 }
 

@@ -312,7 +312,9 @@ class PlansInMotion(RuleBasedStateMachine):
         assert self.policy == policy or policy is None
         assert plan is not None or self.runtime.plan == was.plan
         if plan is None and strategy in (None, was.strategy):
-            assert self.runtime._pipeline.present_options()["store"] == was._pipeline.present_options()["store"]
+            assert (
+                self.runtime._pipeline.join.present_options()["store"] == was._pipeline.join.present_options()["store"]
+            )
         self.plan = self.runtime.plan
         if plan is not None:
             self.scheduled = [s for s in self.scheduled if s[0] > self.position]
