@@ -136,9 +136,10 @@ def test_the_smallest_point_gives_a_row_for_each_peer(windows: str) -> None:
 
 def test_the_size_of_a_push_is_a_point() -> None:
     rows = measure(point(BATCHED, ROWS, batch=2_000), quiet)
-    assert rows[0]["peer"] == "eddy"
-    assert len(rows) == 3
-    assert all("micro-batch" in str(row["peer"]) for row in rows[1:])
+    # Polars has the threads that it got at its first import in this process: with more than one it takes no part.
+    micro = [peer.name for peer in contenders()[0] if "micro-batch" in peer.name and peer.threads == 1]
+    assert micro
+    assert [row["peer"] for row in rows] == ["eddy", *micro]
 
 
 def test_results_are_compared_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
