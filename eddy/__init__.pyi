@@ -1,5 +1,6 @@
 from . import agg
 from .compiling import warmup
+from .dialect.printing import to_sql
 from .dialect.statement import sql
 from .dialect.union import UnionAll
 from .errors import (
@@ -21,9 +22,10 @@ from .query.branch import Branch
 from .query.group_windows import Hopping, Session, Tumbling
 from .query.predicates import AttributeClass
 from .query.query import Query
-from .query.stream import Stream
-from .query.windows import Range, Rows, Unbounded
+from .routing.estimates import plans
 from .runtime import Runtime
+from .streams.stream import Stream
+from .streams.windows import Range, Rows, Unbounded
 from .watch.serve import serve
 
 __version__: str
@@ -56,7 +58,9 @@ __all__ = [
     "UnionAll",
     "__version__",
     "agg",
+    "plans",
     "serve",
     "sql",
+    "to_sql",
     "warmup",
 ]

@@ -18,9 +18,9 @@ from eddy.ingest.keys import key_hash
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.query.branch import Branch
 from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range
 from eddy.runtime import Runtime
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Range
 from stairs.errors import InputError
 from stairs.kernels.marks import clear_all
 

@@ -57,7 +57,7 @@ NOT_IMPORTED = {
     "uv": "a command",
 }
 """Packages that an extra declares and none of its modules imports."""
-GIVEN = {"eddy/query/schemas.py": {"polars", "pyspark"}}
+GIVEN = {"eddy/streams/schemas.py": {"polars", "pyspark"}}
 """Packages of which a module is imported only when a user passes an object of theirs."""
 PEERS = {"pyflink", "pathway"}
 """Peers of the benchmarks, which `eddy bench peers --install` installs apart."""

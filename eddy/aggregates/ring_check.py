@@ -1,22 +1,34 @@
-"""Ring values computed anew from the windows, for `Rings.check`: by the streams from the leaves up, with numpy."""
+"""The check of ring values: they are computed anew from the windows, by the streams from the leaves up, with numpy."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from eddy.aggregates.ring import T_LIFT_WIDTH, T_LIFTS, T_WIDTH
+from eddy.aggregates.ring import T_LIFT_WIDTH, T_LIFTS, T_VALUES, T_WIDTH, UNKNOWN
+from eddy.aggregates.rings import Rings
 from stairs.descriptors import S_LO, S_NEXT
-
-if TYPE_CHECKING:
-    from eddy.aggregates.rings import Rings
+from stairs.errors import StateError
 
 Objects = npt.NDArray[np.object_]
 
 
-def recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
+def check_rings(rings: Rings) -> None:
+    """Raise StateError unless each known row is what it would be if it were computed now. O(state), for tests."""
+    ring = rings.ring
+    if ring is None or rings.fresh:
+        return
+    if ring.counts.any() or ring.marked.any() or ring.deltas.any():
+        raise StateError("ring values: changes are left over")
+    for v, rows in _recomputed(rings).items():
+        width, first = rings.layout.width(v), int(rings.layout.streams[v, T_VALUES])
+        own = ring.values[first : first + len(rows) * width].reshape(-1, width)
+        known = own[:, 0] != UNKNOWN
+        if not np.array_equal(own[known], rows[known]):
+            raise StateError(f"ring values of stream {rings.graph.names[v]} differ from their windows")
+
+
+def _recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
     """Return the row of each key of each stream but roots: int64[keys, width]. O(state)."""
     modules, layout, ring = rings.modules, rings.layout, rings.ring
     assert ring is not None

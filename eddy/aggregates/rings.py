@@ -47,7 +47,6 @@ from eddy.aggregates.words import valid_rows
 from eddy.query.query import Query
 from stairs.caches import Cache
 from stairs.descriptors import M_WATERMARK, S_BASE, S_LO, S_NEXT
-from stairs.errors import StateError
 from stairs.graph import WindowKind
 from stairs.modules import Modules
 from stairs.payload import Payload
@@ -99,7 +98,7 @@ class Rings(Cache):
         sums = {k: Sum.of(self.aggregation.inputs[k].kind, 0) for k in sorted(summed)}
         self.ring: Ring | None = None
         self._capacities: tuple[int, ...] = ()
-        self._fresh = True
+        self.fresh = True
         """Whether nothing is known: rows are UNKNOWN, and tuples are not lifted."""
         self._out: Int64s = np.zeros((0, 0), np.int64)
         self.choice = RingChoice()
@@ -154,12 +153,12 @@ class Rings(Cache):
                 continue
             width, first = layout.width(v), int(layout.streams[v, T_VALUES])
             known = 0
-            if old is not None and not self._fresh:
+            if old is not None and not self.fresh:
                 known = self._capacities[v] * width
                 start = int(before[v, T_VALUES])
                 ring.values[first : first + known] = old.values[start : start + known]
             ring.values[first + known : first + sizes[v] * width : width] = UNKNOWN
-        relift = not same_rings and not self._fresh
+        relift = not same_rings and not self.fresh
         self.ring, self._capacities = ring, sizes
         if relift:
             self._lift_all()
@@ -194,7 +193,7 @@ class Rings(Cache):
         self.walked += int(ring.meta[M_WALKED])
         if ring.meta[M_OVER]:
             raise BeyondLimit
-        self._fresh = False
+        self.fresh = False
         return self._weighted(self._out[: int(ring.meta[M_OUT])], int(ring.meta[M_FOUND]))
 
     def _weighted(self, out: Int64s, found: int) -> Weighted:
@@ -219,7 +218,7 @@ class Rings(Cache):
 
         before   the streams when the push began
         """
-        if self._fresh:
+        if self.fresh:
             self._lift_all()
             return
         following = self.modules.streams[:, S_NEXT]
@@ -296,7 +295,7 @@ class Rings(Cache):
 
     def release(self) -> None:
         """Release all memory."""
-        self.ring, self._capacities, self._fresh = None, (), True
+        self.ring, self._capacities, self.fresh = None, (), True
         self._out = np.zeros((0, 0), np.int64)
 
     @property
@@ -307,7 +306,7 @@ class Rings(Cache):
     @property
     def known(self) -> int:
         """The number of rows that are known. O(rows)."""
-        if self.ring is None or self._fresh:
+        if self.ring is None or self.fresh:
             return 0
         found = 0
         for v in self.tree:
@@ -316,22 +315,6 @@ class Rings(Cache):
                 counts = self.ring.values[first : first + self._capacities[v] * width : width]
                 found += int(np.count_nonzero(counts != UNKNOWN))
         return found
-
-    def check(self) -> None:
-        """Raise StateError unless each known row is what it would be if it were computed now. O(state), for tests."""
-        if self.ring is None or self._fresh:
-            return
-        ring = self.ring
-        if ring.counts.any() or ring.marked.any() or ring.deltas.any():
-            raise StateError("ring values: changes are left over")
-        from eddy.aggregates.ring_check import recomputed
-
-        for v, rows in recomputed(self).items():
-            width, first = self.layout.width(v), int(self.layout.streams[v, T_VALUES])
-            own = ring.values[first : first + len(rows) * width].reshape(-1, width)
-            known = own[:, 0] != UNKNOWN
-            if not np.array_equal(own[known], rows[known]):
-                raise StateError(f"ring values of stream {self.graph.names[v]} differ from their windows")
 
 
 def rings_of(groups: Groups, modules: Modules, payload: Payload, columns: Sequence[Sequence[str]]) -> Rings | None:

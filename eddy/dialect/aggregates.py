@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from sqlglot import exp
 
 from eddy import agg
-from eddy.dialect.trees import in_subquery
+from eddy.expressions.trees import in_subquery
 from eddy.query.aggregates import Aggregate
 
 AGGREGATES: dict[str, Callable[..., Aggregate]] = {

@@ -11,16 +11,16 @@ from sqlglot import exp
 
 from eddy import agg
 from eddy.dialect.aggregates import AGGREGATES, BY, TURNED, aggregates_in, called, is_aggregate
-from eddy.dialect.conditions import SqlPredicate
-from eddy.dialect.grammar import Source, identifier, printed
 from eddy.dialect.joins import Join, Joins
 from eddy.dialect.names import known
 from eddy.dialect.relations import Block, Groups
-from eddy.dialect.scalars import Scalars
-from eddy.dialect.spans import seconds_of
-from eddy.dialect.trees import bare, conjuncts, is_presence, place_of, replaced
+from eddy.expressions.computed import Computed
+from eddy.expressions.conditions import SqlPredicate
+from eddy.expressions.grammar import Source, identifier, printed
+from eddy.expressions.scalars import Scalars
+from eddy.expressions.spans import seconds_of
+from eddy.expressions.trees import bare, conjuncts, is_presence, place_of, replaced
 from eddy.query.aggregates import Aggregate
-from eddy.query.computed import Computed
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
 from eddy.query.query import Query
 

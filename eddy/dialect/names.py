@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from eddy.dialect.grammar import Source, printed
-from eddy.dialect.trees import column, is_presence, replaced
-from eddy.query.stream import PRESENCE
+from eddy.expressions.grammar import Source, printed
+from eddy.expressions.trees import column, is_presence, replaced
+from eddy.streams.stream import PRESENCE
 from stairs.nearest import nearest
 
 

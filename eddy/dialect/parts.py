@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from eddy.dialect.grammar import Source
-from eddy.dialect.trees import reads, rejects
+from eddy.expressions.grammar import Source
+from eddy.expressions.trees import reads, rejects
 from eddy.query.branch import How
 
 

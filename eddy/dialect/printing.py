@@ -10,28 +10,37 @@ from functools import lru_cache
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.dialect.conditions import SqlPredicate
-from eddy.dialect.grammar import Source, identifier, parse, printed
-from eddy.dialect.predicates import digits
+from eddy.dialect.statement import sql
+from eddy.dialect.union import UnionAll
+from eddy.expressions.computed import Computed
+from eddy.expressions.conditions import SqlPredicate
+from eddy.expressions.derived import Derived
+from eddy.expressions.grammar import Source, identifier, parse, printed
+from eddy.expressions.parser import Compared, Term
+from eddy.expressions.predicates import digits
+from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.branch import Branch
 from eddy.query.branches import BranchedQuery
-from eddy.query.comparisons import units_per
-from eddy.query.computed import Computed
-from eddy.query.derived import Derived
-from eddy.query.key_types import comparable
-from eddy.query.parser import Compared, Term, parse_predicates
 from eddy.query.query import Query
-from eddy.query.stream import PRESENCE, Stream, present
 from eddy.query.text import query_text
+from eddy.streams.key_types import comparable
+from eddy.streams.key_types.times import units_per
+from eddy.streams.stream import PRESENCE, Stream, present
 from stairs.errors import QueryError, SqlError
 
 Conjunct = tuple[frozenset[str], str]
 """The streams that a condition reads, and its text."""
 
 
-def statement(query: Query) -> str:
-    """Return a query as SQL. Raises QueryError for a query that has no text in SQL."""
+def to_sql(query: Query | UnionAll) -> str:
+    """Return a query as SQL that `eddy.sql` reads back, given its streams without the filters in the text.
+
+    Windows, time columns, lateness and filters given to `Stream` are not in the text. Raises QueryError for a query
+    that has no text: for a condition that is a function, or an expression of Arrow.
+    """
+    if isinstance(query, UnionAll):
+        return " UNION ALL ".join(map(to_sql, query.queries))
     text = _Printer(query).select()
     try:
         again = _read(text, query)
@@ -54,8 +63,6 @@ def table_streams(query: Query) -> list[Stream]:
 
 
 def _read(text: str, query: Query) -> Query:
-    from eddy.dialect.statement import sql  # it makes queries, which print themselves here
-
     again = sql(
         text,
         table_streams(query),

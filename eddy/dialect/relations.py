@@ -7,22 +7,14 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from eddy.dialect.grammar import Source
 from eddy.dialect.names import Relation, Scope, Shown, known
 from eddy.dialect.parts import Hung, Part
-from eddy.dialect.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
+from eddy.expressions.grammar import Source
+from eddy.expressions.occurrences import Occurrence
+from eddy.expressions.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
 from eddy.query.branch import How
-from eddy.query.stream import Stream
+from eddy.streams.stream import Stream
 from stairs.nearest import nearest
-
-
-@dataclass
-class Occurrence:
-    """One mention of a table: the name of its stream, its alias, and where it stands."""
-
-    table: str
-    alias: str
-    node: exp.Expression
 
 
 @dataclass

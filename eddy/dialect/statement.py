@@ -9,20 +9,20 @@ from typing import Any
 
 from sqlglot import exp
 
-from eddy.dialect.admitted import check
 from eddy.dialect.aggregates import aggregates_in
 from eddy.dialect.explaining import explained
-from eddy.dialect.grammar import Source, parse, printed
 from eddy.dialect.groups import grouped_query, read_groups, with_distinct
 from eddy.dialect.joins import Joins
 from eddy.dialect.relations import Block, Relations
-from eddy.dialect.trees import place_of
 from eddy.dialect.union import UnionAll
+from eddy.expressions.admitted import check
+from eddy.expressions.grammar import Source, parse, printed
+from eddy.expressions.trees import place_of
 from eddy.query.arguments import listed
 from eddy.query.clock_rule import WatermarkOf
-from eddy.query.lateness import LATE_ROWS, Failed, Late
 from eddy.query.query import Query
-from eddy.query.stream import Stream
+from eddy.streams.lateness import LATE_ROWS, Failed, Late
+from eddy.streams.stream import Stream
 from stairs.errors import QueryError, SqlError
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN\s+(PLAN\s+FOR\s+)?", re.IGNORECASE)

@@ -42,10 +42,6 @@ class UnionAll:
     def __repr__(self) -> str:
         return " UNION ALL ".join(map(repr, self.queries))
 
-    def sql(self) -> str:
-        """Return the statement as text, as `Query.sql` does."""
-        return " UNION ALL ".join(query.sql() for query in self.queries)
-
     def start(self, engine: Engine, name: str, **options: Any) -> list[str]:
         """Start the queries in an engine, as `Engine.start` does; return their names, `name` and a number each.
 

@@ -22,8 +22,8 @@ from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream
 from eddy.query.branch import Branch
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range, Rows, Unbounded, Window
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Range, Rows, Unbounded, Window
 from stairs.bands import Sizes
 
 NAMES = "RSTUVWXY"

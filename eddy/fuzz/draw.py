@@ -36,9 +36,9 @@ from eddy.fuzz.case import (
 )
 from eddy.fuzz.graphs import SHAPES, edges
 from eddy.fuzz.oracle import Oracle
-from eddy.query.windows import Range, Rows, Unbounded, Window
 from eddy.routing.policies import POLICIES
 from eddy.runtime import Runtime
+from eddy.streams.windows import Range, Rows, Unbounded, Window
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 from stairs.errors import QueryError

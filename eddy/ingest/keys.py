@@ -1,7 +1,7 @@
 """Keys as words: int64 words of the key columns of a batch, which are equal exactly when the values are.
 
-`eddy.query.key_types` defines the words of each type. A byte string has the id under which it is interned. Rows with a
-null or NaN in a key are dead: they equal nothing.
+`eddy.streams.key_types` defines the words of each type. A byte string has the id under which it is interned. Rows with
+a null or NaN in a key are dead: they equal nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from eddy.query.derived import Derived, column_of
-from eddy.query.event_time import in_words, reach
-from eddy.query.key_types import key_type_of
-from eddy.query.key_types.base import Dead, KeyType, Words
+from eddy.expressions.derived import Derived, column_of
 from eddy.query.query import Query
+from eddy.streams.event_time import in_words, reach
+from eddy.streams.key_types import key_type_of
+from eddy.streams.key_types.base import Dead, KeyType, Words
 from stairs.bytes_directory import BytesDirectory, read_only
 from stairs.errors import InputError
 from stairs.graph import FOREVER

@@ -12,8 +12,8 @@ import pyarrow as pa
 from eddy.ingest.arrivals import Order, Rows, Times
 from eddy.ingest.kernels import count_streams
 from eddy.ingest.keys import unified_column
-from eddy.query.event_time import in_words, reach
-from eddy.query.stream import Stream
+from eddy.streams.event_time import in_words, reach
+from eddy.streams.stream import Stream
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eddy.query.numbers import whole
+from eddy.streams.numbers import whole
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 

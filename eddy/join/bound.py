@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eddy.aggregates.groups import Sized
-from eddy.query.numbers import at_least
+from eddy.streams.numbers import at_least
 from stairs.errors import CapacityError, InputError
 from stairs.modules import Modules
 from stairs.payload import Payload

@@ -14,18 +14,19 @@ from typing import Any, NamedTuple
 from sortedcontainers import SortedKeyList
 
 from eddy.aggregates.groups import Sized
+from eddy.aggregates.ring_check import check_rings
 from eddy.aggregates.rings import Rings
 from eddy.ingest.loader import Loader, sources_of
 from eddy.join.bound import Bound
 from eddy.join.options import Options
 from eddy.join.payload_room import fit_payload
-from eddy.query.numbers import at_least, whole
 from eddy.query.query import Query
 from eddy.results.results import Results
 from eddy.results.walked import Walked
 from eddy.routing.router import Router, make_policy
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import make_strategy, streams_text
+from eddy.streams.numbers import at_least, whole
 from jisc.plan.states import StateId, read_states
 from jisc.plan.tree import default_plan, read_plan
 from jisc.strategies import STRATEGIES
@@ -288,7 +289,7 @@ class Join:
         if not self.asleep:
             self.strategy.check()
         if self.rings is not None:
-            self.rings.check()
+            check_rings(self.rings)
         if self.payload.room != self.modules.capacity:
             raise StateError(f"rings of payload {self.payload.room} and of records {self.modules.capacity} differ")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eddy.join.join import Join
-from eddy.query.numbers import whole
 from eddy.routing.change import ASKED_FOR
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import resolve
+from eddy.streams.numbers import whole
 from jisc.plan.box import read_box
 from jisc.plan.tree import read_plan
 from jisc.strategies import Transition

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.queries.sources import Push, Sources
-from eddy.query.stream import Stream
+from eddy.streams.stream import Stream
 from stairs.graph import FOREVER, Window, WindowKind
 
 if TYPE_CHECKING:

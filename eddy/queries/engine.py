@@ -26,15 +26,15 @@ from eddy.queries.shown import engine_description, engine_timelines
 from eddy.queries.sources import Push, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
-from eddy.query.numbers import whole
 from eddy.query.query import Query
-from eddy.query.stream import Stream
 from eddy.results.late_rows import LateRows
 from eddy.results.modes import check_output
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
+from eddy.streams.numbers import whole
+from eddy.streams.stream import Stream
 from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 from stairs.graph import FOREVER

@@ -24,10 +24,10 @@ from eddy.queries.grouped_filters import GroupedFilters
 from eddy.queries.kept import Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.query.query import Query
-from eddy.query.stream import Stream
 from eddy.query.ungrouped import ResultsQuery
-from eddy.query.windows import Rows
 from eddy.runtime import Runtime
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Rows
 from jisc.plan.tree import Tree
 from stairs.graph import FOREVER, Window, WindowKind
 

@@ -19,7 +19,7 @@ from stairs.plain_types import no_rows, taken
 
 if TYPE_CHECKING:
     from eddy.queries.owner import Owner
-    from eddy.query.stream import Stream
+    from eddy.streams.stream import Stream
 
 FIRST, LAST, AGE = "#first", "#last", "#age."
 """Names of additional columns of a result: the least and the greatest position of its components, and the age of the

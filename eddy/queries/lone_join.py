@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from eddy.expressions.computed import Computed
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.log import endless_told
 from eddy.pipeline.push import prepare
@@ -33,7 +34,6 @@ from eddy.queries.kept import Kept, Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.queries.version import Version
 from eddy.query.branches import BranchedQuery
-from eddy.query.computed import Computed
 from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.runtime import Runtime

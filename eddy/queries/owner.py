@@ -19,8 +19,8 @@ from eddy.filters.ranges import GREATEST, LEAST, Range, ranges_of
 from eddy.queries.found import AGE, FIRST, LAST, Found, Owned
 from eddy.queries.grouping import Grouping
 from eddy.queries.version import Version
-from eddy.query.windows import Rows
 from eddy.results.failed_rows import failed_batch
+from eddy.streams.windows import Rows
 from stairs.graph import WindowKind
 
 if TYPE_CHECKING:

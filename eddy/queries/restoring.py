@@ -21,9 +21,7 @@ from eddy.queries.query import RunningQuery
 from eddy.queries.snapshot import FORM, KIND, kept_schema, streams_text
 from eddy.queries.sources import POSITION
 from eddy.queries.version import Version
-from eddy.query.event_time import Units, ticks
 from eddy.query.query import Query
-from eddy.query.stream import Stream
 from eddy.query.text import difference
 from eddy.results.failed_rows import FAILED
 from eddy.results.late_rows import LateRows
@@ -31,6 +29,8 @@ from eddy.routing.policies import POLICIES, Policy
 from eddy.runtime import Runtime
 from eddy.snapshot.checked_sections import CheckedSections
 from eddy.storage.sections import unpack
+from eddy.streams.event_time import Units, ticks
+from eddy.streams.stream import Stream
 from jisc.plan.tree import read_plan
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import FOREVER

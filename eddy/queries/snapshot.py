@@ -18,13 +18,13 @@ from eddy.queries.query import RunningQuery
 from eddy.queries.sources import POSITION, Sources
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
-from eddy.query.stream import Stream
 from eddy.query.text import QUERY_FORM, query_text, type_text
 from eddy.results.modes import OUTPUTS
 from eddy.snapshot.snapshot import failed_bytes
 from eddy.storage.arrow_bytes import ArrowBytesError, write_batches
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
 from eddy.storage.sections import FileKind, pack
+from eddy.streams.stream import Stream
 from jisc.strategies import STRATEGIES
 from stairs.errors import SnapshotError
 from stairs.graph import FOREVER, WindowKind

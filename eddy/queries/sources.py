@@ -14,12 +14,12 @@ from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.clock import Clock
 from eddy.ingest.gate import Gate
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
-from eddy.query.event_time import ticks, unified_time
-from eddy.query.lateness import checked_span
 from eddy.query.places import check_counts_late
 from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range, Rows
+from eddy.streams.event_time import ticks, unified_time
+from eddy.streams.lateness import checked_span
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Range, Rows
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER, Window, WindowKind

@@ -17,8 +17,8 @@ from eddy.join.payload_room import fit_payload
 from eddy.queries.kept import Kept
 from eddy.queries.shared_join import SharedJoin
 from eddy.queries.sources import POSITION, Push, Sources
-from eddy.query.key_types import text_words, word_count
 from eddy.query.query import Query
+from eddy.streams.key_types import text_words, word_count
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.payload import Payload
 from stairs.share import Place

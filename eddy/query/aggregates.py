@@ -19,8 +19,8 @@ from eddy.filters.conditions import (
 )
 from eddy.filters.faults import FAILURES
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
-from eddy.query.key_types import key_type_of
-from eddy.query.stream import PRESENCE, readable_name
+from eddy.streams.key_types import key_type_of
+from eddy.streams.stream import PRESENCE, readable_name
 from stairs.errors import QueryError
 from stairs.plain_types import plain
 

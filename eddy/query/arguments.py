@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from eddy.query.stream import Stream
+from eddy.streams.stream import Stream
 from stairs.errors import QueryError
 from stairs.graph import MAX_STREAMS
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from eddy.filters.conditions import Condition, Filter
 from eddy.query.arguments import listed, predicate_texts
-from eddy.query.stream import Stream
+from eddy.streams.stream import Stream
 from stairs.errors import QueryError
 
 How = Literal["left", "semi", "anti", "full"]

@@ -17,19 +17,19 @@ from typing import Any
 
 import pyarrow as pa
 
+from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Filter
 from eddy.query.arguments import listed
 from eddy.query.branch import Branch, checked_branches
 from eddy.query.branch_nodes import Node, Path
 from eddy.query.clock_rule import ClockRule, WatermarkOf
-from eddy.query.event_time import span_of
-from eddy.query.lateness import LATE_ROWS, Failed, Late
-from eddy.query.parser import parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.query import Query
-from eddy.query.stream import PRESENCE, Stream, present
-from eddy.query.windows import Range, Unbounded
-from stairs.errors import InputError, QueryError
+from eddy.streams.event_time import span_of
+from eddy.streams.lateness import LATE_ROWS, Failed, Late
+from eddy.streams.stream import PRESENCE, Stream, present
+from eddy.streams.windows import Range, Unbounded
+from stairs.errors import QueryError
 from stairs.graph import FOREVER, JoinGraph, WindowKind
 
 
@@ -379,13 +379,6 @@ class BranchedQuery(Query):
         """The positions of the streams of which `select`, `where` or aggregates read whether a result has a row."""
         read = (*self.select.values(), *self.where_columns)
         return frozenset(self.index(name) for name, column in read if column == PRESENCE)
-
-    def plans(self, stats: pa.Table, most: int = 20) -> pa.Table:
-        """Raise InputError: each inner join has plans of its own."""
-        raise InputError(
-            "plans: a query with branches has several inner joins, each with a plan of its own; write one of them as a"
-            " Query without branches"
-        )
 
     def inner_joins(self) -> Mapping[Path, Query]:
         return self.joins

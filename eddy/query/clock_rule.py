@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
-from eddy.query.event_time import ticks
-from eddy.query.stream import Stream
+from eddy.streams.event_time import ticks
+from eddy.streams.stream import Stream
 from stairs.errors import QueryError
 
 WatermarkOf = Literal["slowest", "fastest"]

@@ -13,24 +13,16 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.query.key_types import comparable
-from eddy.query.key_types.times import UNITS
-from eddy.query.parser import TURNED, Amount, Column, Compared, Term
+from eddy.expressions.parser import TURNED, Amount, Column, Compared, Term
 from eddy.query.predicates import AttributeClass
-from eddy.query.stream import Stream
+from eddy.streams.key_types import comparable
+from eddy.streams.key_types.times import units_per
+from eddy.streams.stream import Stream
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, Comparison, Value
 from stairs.nearest import no_column, no_stream
 
-DAY = 86_400
 NUMBERS = "integers, floats, decimals, dates, times, timestamps and durations"
-
-
-def units_per(kind: pa.DataType) -> Fraction | None:
-    """Return the units of a comparable type in a second of time, None for a type that is no time."""
-    if pt.is_timestamp(kind) or pt.is_duration(kind) or pt.is_time64(kind):
-        return Fraction(10 ** (3 * UNITS.index(kind.unit)))
-    return Fraction(1, DAY) if pt.is_date(kind) else None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.expressions.computed import Computed, compute, computed_type
+from eddy.expressions.select import computed_of_groups
 from eddy.filters.faults import Faults, others
-from eddy.query.computed import Computed, compute, computed_type
 from stairs.errors import QueryError
 from stairs.nearest import nearest
 from stairs.plain_types import Column, taken
@@ -70,8 +71,6 @@ def _output(name: object, one: Any, groups: pa.Schema) -> str | Computed:
     if one in groups.names:
         return str(one)
     if isinstance(one, str) and one != name:
-        from eddy.dialect.expressions import computed_of_groups  # it knows queries
-
         return computed_of_groups(one, groups)
     raise QueryError(
         f"select: there is no column {one!r}{nearest(one, groups.names)}; the columns of the groups are"

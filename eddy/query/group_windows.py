@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from eddy.query.numbers import whole
+from eddy.streams.numbers import whole
 from stairs.errors import QueryError
 
 Span = int | timedelta

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eddy.expressions.parser import Compared
 from eddy.query.comparisons import ColumnComparison
-from eddy.query.event_time import span_of, ticks
-from eddy.query.parser import Compared
 from eddy.query.predicates import AttributeClass
-from eddy.query.stream import Stream
-from eddy.query.windows import Range, Unbounded
+from eddy.streams.event_time import span_of, ticks
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Range, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import FOREVER
 

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from eddy.dialect.conditions import unconnected
+from eddy.expressions.conditions import unconnected
 from eddy.filters.conditions import Condition
 from eddy.query.comparisons import ColumnComparison
-from eddy.query.event_time import ticks
-from eddy.query.key_types import text_words, word_count
 from eddy.query.predicates import AttributeClass
-from eddy.query.stream import Stream
-from eddy.query.windows import Range, Rows
+from eddy.streams.event_time import ticks
+from eddy.streams.key_types import text_words, word_count
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph, Value, Window, WindowKind
 

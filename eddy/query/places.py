@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eddy.query.lateness import LATE_ROWS
 from eddy.query.query import Query
+from eddy.streams.lateness import LATE_ROWS
 from stairs.errors import QueryError
 
 

@@ -1,6 +1,6 @@
 """Attribute classes: the keys that equality predicates make.
 
-`eddy.query.parser` reads the predicates.
+`eddy.expressions.parser` reads the predicates.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from eddy.query.derived import Derived
-from eddy.query.key_types import UNCOMPARED, unified
-from eddy.query.parser import Column
-from eddy.query.stream import Stream
+from eddy.expressions.derived import Derived
+from eddy.expressions.parser import Column
+from eddy.streams.key_types import UNCOMPARED, unified
+from eddy.streams.stream import Stream
 from stairs.errors import QueryError
 from stairs.nearest import no_stream
 

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.expressions.computed import Computed, compute, computed_type
+from eddy.expressions.parser import column_place
+from eddy.expressions.select import computed
+from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Filter, Predicate, conditions
 from eddy.filters.faults import Faults, others
 from eddy.query.aggregates import Aggregate, Aggregation, Argument
@@ -19,8 +23,6 @@ from eddy.query.arguments import Select, check_streams, has_groups, listed, pred
 from eddy.query.branch_nodes import Path
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
-from eddy.query.computed import Computed, compute, computed_type
-from eddy.query.event_time import ticks, unified_time
 from eddy.query.group_outputs import GroupOutputs
 from eddy.query.group_windows import GroupWindow
 from eddy.query.intervals import Intervals, check_time_columns
@@ -31,13 +33,13 @@ from eddy.query.join_graph import (
     places_of_values,
     windows_in_numbers,
 )
-from eddy.query.lateness import LATE_ROWS, Failed, Late, check_failed, check_late, checked_bound_of_rows, checked_span
-from eddy.query.parser import column_place, parse_predicates
 from eddy.query.predicates import AttributeClass, attribute_classes
-from eddy.query.stream import PRESENCE, Stream, present, readable_name
-from eddy.query.windows import Range, Rows, Unbounded
 from eddy.show.html import drawn
 from eddy.show.planned import planned
+from eddy.streams.event_time import ticks, unified_time
+from eddy.streams.lateness import LATE_ROWS, Failed, Late, check_failed, check_late, checked_bound_of_rows, checked_span
+from eddy.streams.stream import PRESENCE, Stream, present, readable_name
+from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.nearest import nearest, no_stream
@@ -244,16 +246,6 @@ class Query:
         sources = {stream.name: self.tables.get(stream.name, stream.name) for stream in self.streams}
         return {name: tables[table] for name, table in sources.items() if table in tables}
 
-    def sql(self) -> str:
-        """Return the query as SQL that `eddy.sql` reads back, given its streams without the filters in the text.
-
-        Windows, time columns, lateness and filters given to `Stream` are not in the text. Raises QueryError for a
-        condition that has no text: a function, or an expression of Arrow.
-        """
-        from eddy.dialect.printing import statement  # it knows queries
-
-        return statement(self)
-
     def index(self, name: str) -> int:
         """Return the position of a stream in the query. Raises QueryError for an unknown name."""
         for i, stream in enumerate(self.streams):
@@ -264,21 +256,6 @@ class Query:
     def stream(self, name: str) -> Stream:
         """Return the stream of this name. Raises QueryError for an unknown name."""
         return self.streams[self.index(name)]
-
-    def plans(self, stats: pa.Table, most: int = 20) -> pa.Table:
-        """Return the plans with the least predicted cost under given statistics, cheapest first.
-
-        stats   the table of `Runtime.stats()`, of this run or of an earlier one
-        most    upper bound on the plans returned; of plans that route rows alike there is one
-
-        Columns: plan; ns, the predicted nanoseconds per arrival with no state stored; times, ns relative to the
-        cheapest plan; results, the predicted results per arrival. All plans of up to 6 streams are tried, of more 500
-        random left-deep ones. `eddy.routing.estimates` says how costs are predicted; `Runtime.explain` has the costs of
-        plans tried over live rows. Raises InputError for a table of another form or of other streams.
-        """
-        from eddy.routing.estimates import plan_table  # it needs the strategies
-
-        return plan_table(self, stats, most)
 
     @property
     def unwindowed(self) -> frozenset[str]:
@@ -334,7 +311,7 @@ class Query:
         return kind
 
     def ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
-        """Return a span in ticks of the common time type (`eddy.query.event_time.ticks`)."""
+        """Return a span in ticks of the common time type (`eddy.streams.event_time.ticks`)."""
         assert self.time_type is not None
         return ticks(span, self.time_type, own, what)
 
@@ -463,8 +440,6 @@ class Query:
         except QueryError:
             if not named or not isinstance(text, str) or column_place(text) is not None:
                 raise
-        from eddy.dialect.expressions import computed  # it knows queries
-
         return computed(text, self)
 
     def _listed_where(self) -> list[Condition]:

@@ -9,11 +9,11 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.expressions.computed import Computed
 from eddy.filters.conditions import Predicate
 from eddy.query.branch_nodes import Node
 from eddy.query.branches import BranchedQuery
 from eddy.query.clock_rule import WatermarkOf
-from eddy.query.computed import Computed
 from eddy.query.query import Query
 from eddy.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 from stairs.graph import WindowKind

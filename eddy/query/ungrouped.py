@@ -8,7 +8,7 @@ from typing import Any
 
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
-from eddy.query.stream import readable_name
+from eddy.streams.stream import readable_name
 
 
 class ResultsQuery(Query):

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
-from eddy.query.parser import SECONDS
+from eddy.expressions.parser import SECONDS
 from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range, Rows, Unbounded, Window
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Range, Rows, Unbounded, Window
 from stairs.errors import InputError
 from stairs.nearest import no_stream
 

@@ -9,6 +9,7 @@ from time import perf_counter, process_time
 
 from eddy.query.query import Query
 from eddy.replay.recorded import Feed
+from eddy.routing.estimates import plans
 from eddy.routing.policies import PolicyName
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
@@ -91,12 +92,12 @@ class Replay:
         for batches, order in self.feed.pushes(self.size):
             runtime.push(batches, order)
         try:
-            plans = self.query.plans(runtime.stats(), ANY)["plan"].to_pylist()
+            found = plans(self.query, runtime.stats(), ANY)["plan"].to_pylist()
         except InputError:
             return  # the windows are empty at the end
-        yield Way("the best fixed plan, predicted with hindsight", "mjoin", "fixed", plans[0])
-        if len(plans) > 1:
-            yield Way("the worst fixed plan, predicted with hindsight", "mjoin", "fixed", plans[-1])
+        yield Way("the best fixed plan, predicted with hindsight", "mjoin", "fixed", found[0])
+        if len(found) > 1:
+            yield Way("the worst fixed plan, predicted with hindsight", "mjoin", "fixed", found[-1])
 
     def _runtime(self, way: Way) -> Runtime:
         return Runtime(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eddy.ingest.arrivals import LateBatch
-from eddy.query.lateness import lateness_text, span_text
 from eddy.query.query import Query
 from eddy.results.side_output import SideOutput
+from eddy.streams.lateness import lateness_text, span_text
 from stairs.errors import LateRowsError
 
 

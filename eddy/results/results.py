@@ -12,8 +12,8 @@ import pyarrow as pa
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.faults import Faults, others
 from eddy.query.query import Query
-from eddy.query.stream import PRESENCE, readable_name
 from eddy.results.failed_rows import failed_batch
+from eddy.streams.stream import PRESENCE, readable_name
 from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import InputError
 from stairs.plain_types import Column, Rows, taken

@@ -1,4 +1,4 @@
-"""Plans with costs predicted from a table of statistics, without a running join: the result of `Query.plans`.
+"""Plans with costs predicted from a table of statistics, without a running join: the result of `eddy.plans`.
 
 The policy "cost" tries plans on recent tuples over the live state (`eddy.routing.view`). Here there is only what
 `Runtime.stats` has told: how many partners a tuple of one stream has in another one, class by class. So the numbers of
@@ -11,11 +11,12 @@ SIGMOD 1979.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from eddy.query.query import Query
 from eddy.routing.costs import ARRIVAL, ATTRIBUTE, CHECK, LEAF, LEAF_VISIT, PROBE, VISIT
 from jisc.plan.orders import random_order
 from jisc.plan.routes import Hop, route
@@ -24,14 +25,11 @@ from jisc.plan.tree import Tree, default_plan, join, left_deep
 from stairs.errors import InputError
 from stairs.graph import JoinGraph
 
-if TYPE_CHECKING:
-    from eddy.query.query import Query
-
 ALL = 6
 """Streams up to which all plans are listed, left-deep and bushy; with more, DRAWN random left-deep ones."""
 DRAWN = 500
 SCHEMA = pa.schema([("plan", pa.string()), ("ns", pa.float64()), ("times", pa.float64()), ("results", pa.float64())])
-"""The columns of `Query.plans()`."""
+"""The columns of `eddy.plans`."""
 
 
 class Partners(NamedTuple):
@@ -78,8 +76,22 @@ class _Work(NamedTuple):
     results: float
 
 
-def plan_table(query: Query, stats: pa.Table, most: int) -> pa.Table:
-    """Return the plans with the least predicted cost; see `Query.plans`."""
+def plans(query: Query, stats: pa.Table, most: int = 20) -> pa.Table:
+    """Return the plans of a query with the least predicted cost under given statistics, cheapest first.
+
+    stats   the table of `Runtime.stats()`, of this run or of an earlier one
+    most    upper bound on the plans returned; of plans that route rows alike there is one
+
+    Columns: plan; ns, the predicted nanoseconds per arrival with no state stored; times, ns relative to the cheapest
+    plan; results, the predicted results per arrival. All plans of up to 6 streams are tried, of more 500 random
+    left-deep ones. `Runtime.explain` has the costs of plans tried over live rows. Raises InputError for a table of
+    another form or of other streams, and for a query with branches.
+    """
+    if query.branches:
+        raise InputError(
+            "plans: a query with branches has several inner joins, each with a plan of its own; write one of them as a"
+            " Query without branches"
+        )
     graph = query.graph
     known = Statistics(stats, graph)
     base = ARRIVAL + ATTRIBUTE * sum(float(s) * len(own) for s, own in zip(known.shares, graph.attributes, strict=True))

@@ -9,7 +9,7 @@ except under policies that use measured times.
 
 from __future__ import annotations
 
-from eddy.query.numbers import at_least
+from eddy.streams.numbers import at_least
 from stairs.errors import InputError
 from stairs.storage.parts import Parts, Plain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from eddy.query.numbers import at_least
+from eddy.streams.numbers import at_least
 from jisc.plan.states import Masks, StateId, states_of
 from jisc.plan.tree import Tree, names_in, quoted
 from jisc.strategies import STRATEGIES, Strategy, StrategyName

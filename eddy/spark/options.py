@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, TypeVar, ca
 
 import numpy as np
 
-from eddy.query.numbers import whole
 from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.placing import Placement, check_placement
@@ -31,6 +30,7 @@ from eddy.spark.local_path import local_path
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.streaming.state.identity import CHANGES, How
 from eddy.spark.transports.choice import AUTO, check_transport
+from eddy.streams.numbers import whole
 from jisc.strategies import StrategyName
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.dialect.grammar import parse
 from eddy.dialect.statement import sql as read_sql
 from eddy.dialect.statement import tables_of, unexplained
 from eddy.dialect.union import UnionAll
+from eddy.expressions.grammar import parse
 from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Window
 from eddy.spark.dataframe_join import explain, join
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.session_zone import session_zone
 from eddy.spark.watermark_delay import delays
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ import re
 
 from eddy.fuzz.case import NAMES, Push, Row
 from eddy.fuzz.changing.case import Asked, EngineCase, Own, Sources, Step
-from eddy.query.windows import Window
+from eddy.streams.windows import Window
 
 _ROW = re.compile(r"(\w)(-?\d+)(?:k(\d))?(?:x(\d))?$")
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.query.key_types import comparable
+from eddy.streams.key_types import comparable
 from jisc.strategies import STRATEGIES
 
 MINUTE = dt.timedelta(minutes=1)

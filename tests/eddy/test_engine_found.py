@@ -7,7 +7,7 @@ import pytest
 from eddy.fuzz.case import Push
 from eddy.fuzz.changing.case import Change, Start, Stop
 from eddy.fuzz.changing.play import play
-from eddy.query.windows import Range, Rows, Unbounded
+from eddy.streams.windows import Range, Rows, Unbounded
 from tests.eddy.engine_cases import arrivals, asked, case
 
 WIDE, NARROW, NEWEST = asked(Range(9), Range(9)), asked(Range(1), Range(1)), asked(Rows(1), Rows(1))

@@ -27,8 +27,8 @@ from eddy.fuzz.draw import cases
 from eddy.fuzz.play import Game, Tally, compare_late, play, refusals
 from eddy.fuzz.script import script
 from eddy.queries.grouped_filters import GroupedFilters
-from eddy.query.windows import Rows
 from eddy.runtime import Runtime
+from eddy.streams.windows import Rows
 from jisc.strategies import STRATEGIES
 from tests.documents import ROOT
 
@@ -39,7 +39,7 @@ FEW = settings(max_examples=max(settings().max_examples // 4, 3))
 """Settings of tests that run a case as a script."""
 
 DEFECT = '''
-from eddy.query.windows import Rows
+from eddy.streams.windows import Rows
 from eddy.runtime import Runtime
 
 push = Runtime.push

@@ -27,7 +27,7 @@ from eddy.fuzz.changing.measures import (
 from eddy.fuzz.changing.oracle import Given
 from eddy.fuzz.changing.play import EngineGame
 from eddy.queries.changes import CHANGES, How
-from eddy.query.windows import Range, Rows, Unbounded, Window
+from eddy.streams.windows import Range, Rows, Unbounded, Window
 from tests.documents import ROOT
 from tests.eddy.engine_cases import arrivals, asked, case
 

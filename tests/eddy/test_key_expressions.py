@@ -131,7 +131,7 @@ def test_results_are_those_of_nested_loops(on: str, how: str) -> None:
         query = eddy.Query([a, b], [on], select=select)
     else:
         query = eddy.Query([a], branches=[eddy.Branch([b], [on], how)], select=select)  # type: ignore[arg-type]
-    assert query.sql()
+    assert eddy.to_sql(query)
     wanted: Counter[Any] = Counter()
     for row in left:
         partners = [other for other in right if met(on, row, other)]

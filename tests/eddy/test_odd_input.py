@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.query.numbers import whole
+from eddy.streams.numbers import whole
 
 SCHEMA = pa.schema([("a", pa.int64()), ("t", pa.int64())])
 

@@ -36,7 +36,7 @@ def filled(columns: dict[str, str]) -> eddy.Runtime:
 def test_it_orders_plans_as_trials_on_live_rows_do() -> None:
     columns = {name: own for name, own in STAR.items() if name not in "XYZ"}
     runtime = filled(columns)
-    table = runtime.query.plans(runtime.stats(), 10_000)
+    table = eddy.plans(runtime.query, runtime.stats(), 10_000)
     view = runtime._pipeline.join.router.view_now()
     tried = np.array([view.cost(plan) for plan in table["plan"].to_pylist()])
     told = table["ns"].to_numpy()
@@ -52,7 +52,7 @@ def test_it_orders_plans_as_trials_on_live_rows_do() -> None:
 def test_the_results_that_it_predicts_are_those_that_come() -> None:
     runtime = filled({name: own for name, own in STAR.items() if name not in "XYZ"})
     before = runtime.metrics()
-    table = runtime.query.plans(runtime.stats())
+    table = eddy.plans(runtime.query, runtime.stats())
     order = np.tile(np.arange(5), 64)
     for seed in range(20, 40):
         runtime.push(rows_of(runtime.query, seed), order)
@@ -76,7 +76,7 @@ def test_all_plans_of_a_few_streams_are_tried() -> None:
 def test_many_streams_are_sampled() -> None:
     runtime = filled(STAR)
     assert len(STAR) > ALL
-    table = runtime.query.plans(runtime.stats(), 5)
+    table = eddy.plans(runtime.query, runtime.stats(), 5)
     assert table.num_rows == 5
     for plan in table["plan"].to_pylist():
         eddy.Runtime(runtime.query, plan)
@@ -85,15 +85,15 @@ def test_many_streams_are_sampled() -> None:
 def test_statistics_of_something_else_are_refused() -> None:
     runtime = eddy.Runtime(make_query(CHAIN, eddy.Rows(9)), count_only=True)
     with pytest.raises(eddy.InputError, match="no figures of pairs"):
-        runtime.query.plans(runtime.stats())
+        eddy.plans(runtime.query, runtime.stats())
     push(runtime, 1, 20)
     other = make_query({"R": "a", "S": "a"}, eddy.Rows(9))
     with pytest.raises(eddy.InputError, match="stats describes the streams R, S, T, U, the query has R, S"):
-        other.plans(runtime.stats())
+        eddy.plans(other, runtime.stats())
     for wrong in (pa.table({"a": [1]}), None, {}):
         with pytest.raises(eddy.InputError, match=r"the table of Runtime\.stats"):
-            other.plans(wrong)
+            eddy.plans(other, wrong)
     schema = pa.schema([("k", pa.int64()), ("at", pa.int64())])
     r, s = (eddy.Stream(name, schema, window=eddy.Range(5), time="at") for name in "RS")
     with pytest.raises(eddy.InputError, match="several inner joins"):
-        eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "anti")]).plans(runtime.stats())
+        eddy.plans(eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "anti")]), runtime.stats())

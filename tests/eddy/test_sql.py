@@ -11,7 +11,21 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from eddy import Branch, Engine, Query, QueryError, Range, Rows, Runtime, SqlError, Stream, Unbounded, UnionAll, sql
+from eddy import (
+    Branch,
+    Engine,
+    Query,
+    QueryError,
+    Range,
+    Rows,
+    Runtime,
+    SqlError,
+    Stream,
+    Unbounded,
+    UnionAll,
+    sql,
+    to_sql,
+)
 from eddy.dialect.printing import table_streams
 from eddy.query.text import query_text
 from tests.eddy.sql_streams import SCHEMA, STREAMS, TIMED, a_and_b
@@ -23,7 +37,7 @@ def same(text: str, wanted: Query, streams: list[Stream] = STREAMS) -> None:
     """Check that a statement gives a query, and that the query prints itself as a statement that gives it again."""
     query = sql(text, streams)
     assert query_text(query) == query_text(wanted)
-    again = sql(query.sql(), table_streams(query))
+    again = sql(to_sql(query), table_streams(query))
     assert query_text(again)["branches"] == query_text(query)["branches"]
 
 
@@ -84,11 +98,11 @@ def test_other_joins_are_branches(text: str, how: Any) -> None:
 def test_branches_beside_a_semi_join_may_read_streams_above_it() -> None:
     text = "SELECT a.k, d.v FROM a LEFT JOIN (b LEFT SEMI JOIN c ON b.k = c.k) ON a.k = b.k"
     query = sql(f"{text} LEFT JOIN d ON d.k = a.k AND d.v = b.v", STREAMS)
-    assert sql(query.sql(), STREAMS).sql() == query.sql()
+    assert to_sql(sql(to_sql(query), STREAMS)) == to_sql(query)
     # In SQL, what stands in parentheses cannot read a.
     above = Branch(STREAMS[1:2], ["a.k = b.k"], "left", [Branch(STREAMS[2:3], ["b.k = c.k", "a.v = c.v"], "semi")])
     with pytest.raises(QueryError, match="has no text in SQL"):
-        Query(STREAMS[:1], branches=[above], select=["a.k"]).sql()
+        to_sql(Query(STREAMS[:1], branches=[above], select=["a.k"]))
 
 
 def test_joins_hang_on_what_they_read() -> None:
@@ -146,7 +160,7 @@ def test_subqueries_and_common_tables_flatten() -> None:
     """
     query = sql(text, STREAMS)
     assert [one.title for one in query.streams[1].conditions] == ["b.v > 10"]
-    assert query.sql() == "SELECT a.k AS k, b.v * 2 AS twice FROM a JOIN b ON a.k = b.k WHERE b.v > 10"
+    assert to_sql(query) == "SELECT a.k AS k, b.v * 2 AS twice FROM a JOIN b ON a.k = b.k WHERE b.v > 10"
 
 
 def test_a_constant_of_a_missing_side_is_null() -> None:
@@ -172,7 +186,7 @@ def test_using_merges_columns() -> None:
         "b.s",
         "b.f",
     ]
-    assert sql("SELECT k FROM a FULL JOIN b USING (k)", STREAMS).sql().startswith("SELECT COALESCE(a.k, b.k) AS k")
+    assert to_sql(sql("SELECT k FROM a FULL JOIN b USING (k)", STREAMS)).startswith("SELECT COALESCE(a.k, b.k) AS k")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +334,7 @@ def test_groups_windows_and_having() -> None:
     """
     query = sql(text, TIMED)
     assert query.output_schema.names == ["start", "s", "n", "mean"]
-    assert sql(query.sql(), TIMED).sql() == query.sql()
+    assert to_sql(sql(to_sql(query), TIMED)) == to_sql(query)
     runtime = Runtime(query)
     rows = {"a": [{"k": 1, "s": "x", "at": 0}, {"k": 2, "s": "y", "at": 1}]}
     rows["b"] = [{"k": 1, "v": v, "at": v} for v in (1, 2, 6)] + [{"k": 2, "v": 1, "at": 2}]
@@ -337,7 +351,7 @@ def test_the_latest_value_goes_by_an_order() -> None:
         FROM a JOIN b ON a.k = b.k AND b.at <= a.at GROUP BY a.s HAVING latest IS NOT NULL AND s <> 'none'
     """
     query = sql(text, STREAMS)
-    assert query_text(sql(query.sql(), STREAMS)) == query_text(query)
+    assert query_text(sql(to_sql(query), STREAMS)) == query_text(query)
     runtime = Runtime(query, bounded=True)
     logins = [{"k": 1, "v": v, "at": at} for v, at in ((9, 1), (3, 5), (5, 5), (None, 6), (8, 2), (7, 9))]
     runtime.push(full({"b": logins, "a": [{"k": 1, "s": "paid", "at": 7}]}))
@@ -350,7 +364,7 @@ def test_the_latest_value_goes_by_an_order() -> None:
 def test_having_names_output_columns() -> None:
     select = "SELECT a.s, COUNT(*) AS n, SUM(a.v) AS v FROM a JOIN b ON a.k = b.k GROUP BY a.s"
     query = sql(f"{select} HAVING n > 1 AND v < 9 AND SUM(b.v) > n AND a.s <> 'x'", STREAMS)
-    assert query.sql().endswith("HAVING COUNT(*) > 1 AND SUM(a.v) < 9 AND SUM(b.v) > COUNT(*) AND a.s <> 'x'")
+    assert to_sql(query).endswith("HAVING COUNT(*) > 1 AND SUM(a.v) < 9 AND SUM(b.v) > COUNT(*) AND a.s <> 'x'")
     with pytest.raises(SqlError, match="there is no column 'm'"):
         sql(f"{select} HAVING m > 1", STREAMS)
     with pytest.raises(SqlError, match="k is a group column and another output column"):
@@ -360,7 +374,7 @@ def test_having_names_output_columns() -> None:
 def test_a_group_in_parentheses_is_the_same_group() -> None:
     text = "SELECT r.s, COUNT(*) AS n FROM (SELECT k, (s || s) AS s FROM a) AS r JOIN b ON r.k = b.k GROUP BY r.s"
     query = sql(text, STREAMS)
-    assert sql(query.sql(), STREAMS).sql() == query.sql()
+    assert to_sql(sql(to_sql(query), STREAMS)) == to_sql(query)
     runtime = Runtime(query, bounded=True)
     runtime.push(full({"a": [{"k": 1, "s": "x", "at": 0}], "b": [{"k": 1, "at": 0}] * 3}))
     assert runtime.finish().to_pylist() == [{"s": "xx", "n": 3}]
@@ -391,7 +405,7 @@ def test_union_all() -> None:
     rows = {name: [{"k": 1, "v": i, "at": 0}] for i, name in enumerate("abc")}
     found = both.together([one.push(full({s.name: rows[s.name] for s in one.query.streams})) for one in runtimes])
     assert found.to_pylist() == [{"v": 0}, {"v": 2}]
-    assert both.sql().count("UNION ALL") == 1
+    assert to_sql(both).count("UNION ALL") == 1
     with pytest.raises(eddy.QueryError, match="2 queries have 1 tables"):
         both.together([found])
 
@@ -408,22 +422,22 @@ def test_explain_shows_the_streams_and_the_plan() -> None:
 
 def test_a_query_without_a_text_says_so() -> None:
     with pytest.raises(eddy.QueryError, match="where: the condition"):
-        Query(a_and_b(), ["a.k = b.k"], where=pc.field("a.v") > 3).sql()
+        to_sql(Query(a_and_b(), ["a.k = b.k"], where=pc.field("a.v") > 3))
     with pytest.raises(eddy.QueryError, match="output column 'w' is the Arrow expression"):
-        Query(a_and_b(), ["a.k = b.k"], select={"w": pc.field("a.v")}).sql()
+        to_sql(Query(a_and_b(), ["a.k = b.k"], select={"w": pc.field("a.v")}))
 
 
 def test_a_constant_group_column_prints_as_its_place_in_the_select_list() -> None:
     text = "SELECT COUNT(*) AS n, 1 AS one FROM a JOIN b ON a.k = b.k GROUP BY one"
     query = sql(text, STREAMS)
-    assert query.sql().endswith("GROUP BY 2")
-    assert query_text(sql(query.sql(), STREAMS)) == query_text(query)
+    assert to_sql(query).endswith("GROUP BY 2")
+    assert query_text(sql(to_sql(query), STREAMS)) == query_text(query)
 
 
 def test_a_query_made_in_python_prints_itself() -> None:
     windows = [Stream(name, SCHEMA, window=Range(timedelta(minutes=1)), time="at") for name in "ab"]
     query = Query(windows, ["(a.k, a.v) = (b.k, b.v)", "b.at <= a.at + 30 s"], select=["a.k", "b.s"])
-    text = query.sql()
+    text = to_sql(query)
     assert text.endswith("FROM a JOIN b ON a.k = b.k AND a.v = b.v AND b.at <= a.at + INTERVAL '30' SECOND")
     assert query_text(sql(text, windows)) == query_text(query)
 

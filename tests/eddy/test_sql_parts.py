@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from eddy import Query, SqlError, sql
-from eddy.dialect.admitted import PARTS
-from eddy.dialect.grammar import Source, parse, printed
+from eddy import Query, SqlError, sql, to_sql
 from eddy.dialect.statement import translated
+from eddy.expressions.admitted import PARTS
+from eddy.expressions.grammar import Source, parse, printed
 from eddy.query.text import query_text
 from tests.eddy.sql_streams import STREAMS, TIMED
 
@@ -295,4 +295,4 @@ def test_clauses_around_parentheses_are_clauses_of_the_statement() -> None:
 
 def test_parentheses_hold_joins_of_subqueries() -> None:
     text = "SELECT c.k FROM c JOIN ((SELECT k FROM a WHERE v > 1) AS x JOIN b ON x.k = b.k) ON c.k = x.k"
-    assert sql(text, STREAMS).sql() == "SELECT c.k AS k FROM c JOIN a ON c.k = a.k JOIN b ON a.k = b.k WHERE a.v > 1"
+    assert to_sql(sql(text, STREAMS)) == "SELECT c.k AS k FROM c JOIN a ON c.k = a.k JOIN b ON a.k = b.k WHERE a.v > 1"

@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from eddy import Branch, Query, Runtime, SqlError, Stream, Unbounded, agg, sql
+from eddy import Branch, Query, Runtime, SqlError, Stream, Unbounded, agg, sql, to_sql
 from eddy.dialect.printing import table_streams
 from eddy.fuzz.sql.case import SCHEMA, TABLES, Row, SqlCase
 from eddy.fuzz.sql.play import play
-from eddy.query.stream import PRESENCE
 from eddy.query.text import query_text
+from eddy.streams.stream import PRESENCE
 
 STREAMS = [Stream(name, SCHEMA, window=Unbounded(), time="at") for name in TABLES]
 KEYS: tuple[int | None, ...] = (None, 0, 1, 2)
@@ -90,8 +90,8 @@ def test_changes_say_which_side_is_missing() -> None:
 
 def test_present_is_a_function_of_sql_and_of_python() -> None:
     query = sql("SELECT a.k, PRESENT(x) AS there, PRESENT(a) AS here FROM a LEFT JOIN b AS x ON x.k = a.k", STREAMS)
-    assert query.sql() == "SELECT a.k AS k, PRESENT(b) AS there, TRUE AS here FROM a LEFT JOIN b ON b.k = a.k"
-    assert query_text(sql(query.sql(), table_streams(query))) == query_text(query)
+    assert to_sql(query) == "SELECT a.k AS k, PRESENT(b) AS there, TRUE AS here FROM a LEFT JOIN b ON b.k = a.k"
+    assert query_text(sql(to_sql(query), table_streams(query))) == query_text(query)
     assert query.output_schema.field("there") == pa.field("there", pa.bool_(), False)
     branch = Branch(STREAMS[1:2], ["b.k = a.k"], "left")
     select: dict[str, Any] = {"k": "a.k", "there": "PRESENT(b)", "not": "NOT PRESENT(b)", "a": "PRESENT(a)"}

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy import PlanError, Query
-from eddy.query.derived import Derived
+from eddy.expressions.derived import Derived
 from eddy.spark.batch.choice import Predicted, predicted
 from eddy.spark.batch.figures import StreamFigures, figures_of
 from eddy.spark.batch.hop_tasks import DealRows, JoinRound

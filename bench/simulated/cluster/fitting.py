@@ -14,10 +14,10 @@ from bench.simulated.cluster.partitioning import Partitioned
 from bench.simulated.cluster.split import POSITION, TICKS
 from bench.simulated.cluster.work import Costs, Work, counters
 from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range
 from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Range
 
 ROWS = 20_000
 """Rows of each stream in a push."""

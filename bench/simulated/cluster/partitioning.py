@@ -14,16 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench.simulated.cluster.split import POSITION, TICKS
+from eddy.expressions.derived import Derived
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.keys import key_hash
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_times
-from eddy.query.derived import Derived
 from eddy.query.places import check_counts_late, check_failed_plainly, check_joined_rows, check_waits
 from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Rows
 from eddy.results.failed_rows import ENDS_AT_FAILED
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Rows
 from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER
 

@@ -22,8 +22,8 @@ from eddy.queries.changes import How
 from eddy.queries.life import Stop as Stopping
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Window
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Window
 
 KEYS = ("k0", "k1")
 EARLIER = -1

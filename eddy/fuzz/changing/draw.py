@@ -26,7 +26,7 @@ from eddy.fuzz.changing.oracle import EngineOracle
 from eddy.fuzz.changing.play import Model
 from eddy.fuzz.draw import PACES, Pace, timings
 from eddy.queries.changes import CHANGES, How
-from eddy.query.windows import Range, Rows, Unbounded, Window
+from eddy.streams.windows import Range, Rows, Unbounded, Window
 
 QUERIES = ("p", "q", "r")
 """Names of queries."""

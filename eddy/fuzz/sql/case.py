@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.query.stream import Stream
-from eddy.query.windows import Unbounded
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Unbounded
 
 TABLES = "abcd"
 SCHEMA = pa.schema(

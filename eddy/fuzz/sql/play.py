@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from eddy.dialect.printing import to_sql
 from eddy.dialect.statement import sql
 from eddy.fuzz.play import Tally
 from eddy.fuzz.sql.case import SqlCase
@@ -48,7 +49,7 @@ def play(case: SqlCase) -> Tally:
     wanted = reference_of(case)
     _compare(case.text, rows_of(found), rows_of(wanted))
     if case.printed:
-        query.sql()  # raises an error unless the text gives the same query
+        to_sql(query)  # raises an error unless the text gives the same query
     tally.results = found.num_rows
     tally.pushes = case.pushes
     tally.arrivals = sum(map(len, case.tables.values()))

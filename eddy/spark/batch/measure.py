@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eddy.expressions.derived import given_columns
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.keys import key_hash
 from eddy.placement.keys import classes_of
-from eddy.query.derived import given_columns
 from eddy.spark.batch.figures import StreamFigures, figures_of
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split import conform

@@ -16,10 +16,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from eddy.expressions.derived import given_columns
 from eddy.ingest.keys import key_hash
 from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints
-from eddy.query.derived import given_columns
 from eddy.query.query import Query
 from eddy.results.results import Combined, Place, Results
 from eddy.spark.hops.windows import Bounds, Found, Keys, SortedWindow

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from eddy.ingest.keys import KeyEncoder
 from eddy.query.branches import BranchedQuery
-from eddy.query.key_types import unified
 from eddy.query.query import Query
+from eddy.streams.key_types import unified
 from stairs.kernels.stable_hashes import mix_words
 
 

@@ -24,13 +24,13 @@ import pyarrow.compute as pc
 from eddy.filters.conditions import Predicate
 from eddy.ingest.keys import unified_column
 from eddy.placement.shares import Shares, choose
-from eddy.query.event_time import unified_time
 from eddy.query.query import Query
-from eddy.query.windows import Range, Rows, Unbounded
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.narrow import narrowed
 from eddy.spark.types import sortable_type
+from eddy.streams.event_time import unified_time
+from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.plain_types import plain
 
 Arrival = Literal["time", "sequence", "any"]

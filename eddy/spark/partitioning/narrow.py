@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from eddy.expressions.computed import Computed
+from eddy.expressions.derived import given_columns
 from eddy.query.branches import BranchedQuery
-from eddy.query.computed import Computed
-from eddy.query.derived import given_columns
-from eddy.query.lateness import Failed, Late
 from eddy.query.query import Query
-from eddy.query.stream import Stream, readable_name
+from eddy.streams.lateness import Failed, Late
+from eddy.streams.stream import Stream, readable_name
 from stairs.plain_types import plain
 
 

@@ -11,7 +11,7 @@ from eddy.placement.program import place_operators
 from eddy.placement.shares import Shares
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
-from eddy.query.windows import Rows
+from eddy.streams.windows import Rows
 
 
 def why_unplaced(query: Query) -> str | None:

@@ -16,7 +16,6 @@ from typing import Any
 
 from eddy.log import LOG
 from eddy.placement.shares import Shares
-from eddy.query.numbers import whole
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.move_records import Change, How, Kind, MoveRecords, check_how
@@ -31,6 +30,7 @@ from eddy.spark.streaming.driver.splitting import (
     Wish,
     directions,
 )
+from eddy.streams.numbers import whole
 from stairs.nearest import no_stream
 
 

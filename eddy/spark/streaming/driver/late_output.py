@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from eddy.query.lateness import Failed, Late, span_text
 from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.state.late_files import check_late_file
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.tasks import LateCount
+from eddy.streams.lateness import Failed, Late, span_text
 
 LOG = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.query.query import Query
-from eddy.query.windows import Rows
 from eddy.spark.columns import check_texts, in_query_order
 from eddy.spark.environment.session import parallelism
 from eddy.spark.errors import SparkJoinError
@@ -31,6 +30,7 @@ from eddy.spark.streaming.worker.log_stage import LogRows
 from eddy.spark.transports.choice import AUTO, carry_streams
 from eddy.spark.types import struct_type
 from eddy.spark.watermark_delay import delays
+from eddy.streams.windows import Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eddy.query.lateness import Failed, Late
 from eddy.spark.options import PartitionOptions, StreamingOptions
 from eddy.spark.streaming.driver.rebalancing import Rebalancer
 from eddy.spark.streaming.driver.watermarks import WatermarkRules
+from eddy.streams.lateness import Failed, Late
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG
-from eddy.query.numbers import whole
 from eddy.query.places import check_waits
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.options import StreamingOptions, WatermarkOf
 from eddy.storage.json_form import FormError, fields, finite, integer, list_of, optional
+from eddy.streams.numbers import whole
 from stairs.graph import FOREVER
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from eddy.log import refusals
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.life import State, Stop
-from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.show.html import table
 from eddy.spark.columns import check_frame
@@ -28,6 +27,7 @@ from eddy.spark.streaming.hub.queries import Queries
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 from eddy.spark.streaming.sinks import ParquetSink, Sink
+from eddy.streams.numbers import whole
 from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 from stairs.graph import FOREVER

@@ -15,9 +15,9 @@ import pyarrow as pa
 from eddy.queries.sources import Sources, window_of
 from eddy.query.places import check_failed_plainly
 from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range, Rows, Unbounded
 from eddy.spark.errors import SparkJoinError
+from eddy.streams.stream import Stream
+from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import WindowKind
 from stairs.plain_types import plain

@@ -25,7 +25,6 @@ from functools import cached_property, partial
 from eddy.live.engine_file import EngineFile
 from eddy.queries.sources import Sources
 from eddy.query.query import Query
-from eddy.query.stream import Stream
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.eviction import Uses, evictions
@@ -33,6 +32,7 @@ from eddy.spark.streaming.worker.kept_engine import Engine, KeptEngine
 from eddy.spark.streaming.worker.node import Node
 from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, NodeCopy
 from eddy.spark.transports.inputs import Input
+from eddy.streams.stream import Stream
 
 PATIENCE_S = 5.0
 """Longest wait of a worker for an engine that another worker of the host hands over; then it loads the log."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from eddy.expressions.derived import column_of
 from eddy.ingest.keys import key_hash
-from eddy.query.derived import column_of
 from eddy.spark.partitioning.job import Job
 
 SAMPLED = 65_536

@@ -6,14 +6,25 @@ units are compared as decimal seconds, whose words are those of numbers.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.query.key_types.base import KeyType
+from eddy.streams.key_types.base import KeyType
 
 UNITS = ("s", "ms", "us", "ns")
 SECONDS = pa.decimal128(28, 9)
 """Exact seconds, which hold every timestamp and duration of every unit."""
+DAY = 86_400
+"""The seconds of a day."""
+
+
+def units_per(kind: pa.DataType) -> Fraction | None:
+    """Return the units of a comparable type in a second of time, None for a type that is no time."""
+    if pt.is_timestamp(kind) or pt.is_duration(kind) or pt.is_time64(kind):
+        return Fraction(10 ** (3 * UNITS.index(kind.unit)))
+    return Fraction(1, DAY) if pt.is_date(kind) else None
 
 
 def finest(kinds: list[pa.DataType]) -> str:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from eddy.dialect.calls import Call, Parts, constant_text, whole_number
-from eddy.dialect.patterns import position, regular
-from eddy.dialect.values import Value
-
-if TYPE_CHECKING:
-    from eddy.dialect.scalars import Scalars
+from eddy.expressions.calls import Call, Operands, Parts, constant_text, whole_number
+from eddy.expressions.patterns import position, regular
+from eddy.expressions.values import Value
 
 
 def _text(make: Callable[[pc.Expression], pc.Expression], kind: pa.DataType | None = None) -> Call:
     """A function of one text; its result is a text unless `kind` says otherwise."""
 
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-        value = scalars.text(node, parts[0])
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+        value = operands.text(node, parts[0])
         found = make(value.arrow)
         return Value(found, value.kind) if kind is None else Value(found.cast(kind), kind)
 
@@ -32,21 +28,21 @@ def _text(make: Callable[[pc.Expression], pc.Expression], kind: pa.DataType | No
 def _part(make: Callable[[pc.Expression, str], pc.Expression], kind: pa.DataType) -> Call:
     """A function of a text and a constant part of it."""
 
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-        value = scalars.text(node, parts[0])
-        return Value(make(value.arrow, constant_text(scalars, parts[1], "the part to find")), kind)
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+        value = operands.text(node, parts[0])
+        return Value(make(value.arrow, constant_text(operands, parts[1], "the part to find")), kind)
 
     return Call(2, 2, made)
 
 
-def _substring(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    value = scalars.text(node, parts[0])
-    start = whole_number(scalars, parts[1], "the start of SUBSTRING")
-    length = whole_number(scalars, parts[2], "the length of SUBSTRING") if len(parts) > 2 else None
+def _substring(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    value = operands.text(node, parts[0])
+    start = whole_number(operands, parts[1], "the start of SUBSTRING")
+    length = whole_number(operands, parts[2], "the length of SUBSTRING") if len(parts) > 2 else None
     if start == 0:
-        raise scalars.error(parts[1], "characters are counted from 1; a negative start counts from the end")
+        raise operands.error(parts[1], "characters are counted from 1; a negative start counts from the end")
     if length is not None and length < 0:
-        raise scalars.error(parts[2], "the length of SUBSTRING must not be negative")
+        raise operands.error(parts[2], "the length of SUBSTRING must not be negative")
     return Value(_slice(value.arrow, start, length), value.kind)
 
 
@@ -58,26 +54,26 @@ def _slice(text: pc.Expression, start: int, length: int | None) -> pc.Expression
     return tail if length is None else pc.utf8_slice_codeunits(tail, start=0, stop=length)
 
 
-def _left(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    value, count = scalars.text(node, parts[0]), whole_number(scalars, parts[1], "the number of characters")
+def _left(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    value, count = operands.text(node, parts[0]), whole_number(operands, parts[1], "the number of characters")
     if count < 0:
-        raise scalars.error(parts[1], "the number of characters must not be negative")
+        raise operands.error(parts[1], "the number of characters must not be negative")
     return Value(pc.utf8_slice_codeunits(value.arrow, start=0, stop=count), value.kind)
 
 
-def _right(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    value, count = scalars.text(node, parts[0]), whole_number(scalars, parts[1], "the number of characters")
+def _right(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    value, count = operands.text(node, parts[0]), whole_number(operands, parts[1], "the number of characters")
     if count < 0:
-        raise scalars.error(parts[1], "the number of characters must not be negative")
+        raise operands.error(parts[1], "the number of characters must not be negative")
     if count == 0:
         return Value(pc.utf8_slice_codeunits(value.arrow, start=0, stop=0), value.kind)
     return Value(pc.utf8_slice_codeunits(value.arrow, start=-count, stop=None), value.kind)
 
 
 def _trimmed(make: Callable[..., pc.Expression]) -> Call:
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-        value = scalars.text(node, parts[0])
-        characters = constant_text(scalars, parts[1], "the characters to trim") if len(parts) > 1 else " "
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+        value = operands.text(node, parts[0])
+        characters = constant_text(operands, parts[1], "the characters to trim") if len(parts) > 1 else " "
         return Value(make(value.arrow, characters=characters), value.kind)
 
     return Call(1, 2, made)
@@ -86,65 +82,65 @@ def _trimmed(make: Callable[..., pc.Expression]) -> Call:
 def _padded(make: Callable[..., pc.Expression]) -> Call:
     """LPAD and RPAD, which cut a text that is too long, as in SQL; Arrow's do not."""
 
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-        value, width = scalars.text(node, parts[0]), whole_number(scalars, parts[1], "the width")
-        padding = constant_text(scalars, parts[2], "the padding") if len(parts) > 2 else " "
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+        value, width = operands.text(node, parts[0]), whole_number(operands, parts[1], "the width")
+        padding = constant_text(operands, parts[2], "the padding") if len(parts) > 2 else " "
         if len(padding) != 1:
-            raise scalars.error(parts[2], "the padding must be one character")
+            raise operands.error(parts[2], "the padding must be one character")
         if width < 0:
-            raise scalars.error(parts[1], "the width must not be negative")
+            raise operands.error(parts[1], "the width must not be negative")
         cut = pc.utf8_slice_codeunits(value.arrow, start=0, stop=width)
         return Value(make(cut, width=width, padding=padding), value.kind)
 
     return Call(2, 3, made)
 
 
-def _replace(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    value = scalars.text(node, parts[0])
-    old, new = (constant_text(scalars, part, "REPLACE: the text") for part in parts[1:])
+def _replace(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    value = operands.text(node, parts[0])
+    old, new = (constant_text(operands, part, "REPLACE: the text") for part in parts[1:])
     if not old:
         return value
     return Value(pc.replace_substring(value.arrow, old, new), value.kind)
 
 
-def _repeat(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    value, count = scalars.text(node, parts[0]), whole_number(scalars, parts[1], "the number of times")
+def _repeat(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    value, count = operands.text(node, parts[0]), whole_number(operands, parts[1], "the number of times")
     if count < 0:
-        raise scalars.error(parts[1], "the number of times must not be negative")
+        raise operands.error(parts[1], "the number of times must not be negative")
     return Value(pc.binary_repeat(value.arrow, pc.scalar(count)), value.kind)
 
 
-def _concat(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    return scalars.concatenated(node, list(parts))
+def _concat(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    return operands.concatenated(node, list(parts))
 
 
-def _regexp_like(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    return scalars.value(exp.RegexpLike(this=parts[0].copy(), expression=parts[1].copy()))
+def _regexp_like(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    return operands.value(exp.RegexpLike(this=parts[0].copy(), expression=parts[1].copy()))
 
 
-def _regexp_replace(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    value = scalars.text(node, parts[0])
-    pattern, new = (constant_text(scalars, part, "REGEXP_REPLACE: the pattern or text") for part in parts[1:])
+def _regexp_replace(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    value = operands.text(node, parts[0])
+    pattern, new = (constant_text(operands, part, "REGEXP_REPLACE: the pattern or text") for part in parts[1:])
     fault = regular(pattern)
     if fault is not None:
-        raise scalars.error(parts[1], f"Arrow does not accept the regular expression: {fault}")
+        raise operands.error(parts[1], f"Arrow does not accept the regular expression: {fault}")
     return Value(pc.replace_substring_regex(value.arrow, pattern, new), value.kind)
 
 
-def _regexp_extract(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
+def _regexp_extract(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
     """The text of a group, or "" without a match, as in Spark."""
-    value = scalars.text(node, parts[0])
-    pattern = constant_text(scalars, parts[1], "REGEXP_EXTRACT: the pattern")
-    group = whole_number(scalars, parts[2], "the number of the group") if len(parts) > 2 else 1
+    value = operands.text(node, parts[0])
+    pattern = constant_text(operands, parts[1], "REGEXP_EXTRACT: the pattern")
+    group = whole_number(operands, parts[2], "the number of the group") if len(parts) > 2 else 1
     fault = regular(pattern)
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
         fault, groups = fault or str(error), 0
     if fault is not None:
-        raise scalars.error(parts[1], f"this regular expression is not accepted: {fault}")
+        raise operands.error(parts[1], f"this regular expression is not accepted: {fault}")
     if not 0 <= group <= groups:
-        raise scalars.error(node, f"the pattern has {groups} groups, and group {group} is asked for")
+        raise operands.error(node, f"the pattern has {groups} groups, and group {group} is asked for")
     # Arrow extracts named groups only; this replaces the whole text by the group.
     whole = f"(?s)^.*?(?-s:{pattern}).*$" if group else f"(?s)^.*?((?-s:{pattern})).*$"
     found = pc.replace_substring_regex(value.arrow, whole, f"\\{group or 1}", max_replacements=1)

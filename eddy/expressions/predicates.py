@@ -14,14 +14,13 @@ from itertools import chain
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.dialect.grammar import Eddy, Source
-from eddy.dialect.kinds import family
-from eddy.dialect.scalars import Scalars
-from eddy.dialect.spans import seconds_of
-from eddy.dialect.trees import Place, bare, place_of, reads
-from eddy.query.comparisons import units_per
-from eddy.query.key_types import comparable, unified
-from eddy.query.key_types.times import UNITS
+from eddy.expressions.grammar import Eddy, Source
+from eddy.expressions.kinds import family
+from eddy.expressions.scalars import Scalars
+from eddy.expressions.spans import seconds_of
+from eddy.expressions.trees import Place, bare, place_of, reads
+from eddy.streams.key_types import comparable, unified
+from eddy.streams.key_types.times import UNITS, units_per
 from stairs.graph import FOREVER
 
 OPERATORS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}

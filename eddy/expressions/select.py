@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.dialect.admitted import check
-from eddy.dialect.grammar import Source, parse, printed
-from eddy.dialect.scalars import Field, Scalars
-from eddy.dialect.trees import is_presence, own_columns
-from eddy.query.computed import Computed
-from eddy.query.query import Query
-from eddy.query.stream import present
+from eddy.expressions.admitted import check
+from eddy.expressions.computed import Computed
+from eddy.expressions.grammar import Source, parse, printed
+from eddy.expressions.scalars import Field, Scalars
+from eddy.expressions.trees import is_presence, own_columns
+from eddy.streams.stream import Stream, present
 
 
-def computed(text: str, query: Query) -> Computed:
+class Columns(Protocol):
+    """The columns of the results of a query."""
+
+    def stream(self, name: str) -> Stream:
+        """Return the stream of this name. Raises QueryError for an unknown name."""
+
+    def place_of(self, text: object, what: str) -> tuple[str, str]:
+        """Return the stream and the column of a text like "orders.amount". Raises QueryError."""
+
+    def may_lack(self, name: str) -> bool:
+        """Return whether a result may lack a component of a stream."""
+
+
+def computed(text: str, query: Columns) -> Computed:
     """Return an expression over columns named stream.column, such as "orders.amount * 2". Raises SqlError."""
     source = Source(f"SELECT {text}", "select")
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from eddy.dialect.calls import Call, Parts, whole_number
-from eddy.dialect.kinds import MOST_DIGITS, family, name_of
-from eddy.dialect.values import Value, converted, widened
-
-if TYPE_CHECKING:
-    from eddy.dialect.scalars import Scalars
+from eddy.expressions.calls import Call, Operands, Parts, whole_number
+from eddy.expressions.kinds import MOST_DIGITS, family, name_of
+from eddy.expressions.values import Value, converted, widened
 
 
 def _float(make: Callable[[pc.Expression], pc.Expression]) -> Call:
     """A function of one number that gives a float."""
 
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-        (value,) = scalars.numbers(node, *parts)
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+        (value,) = operands.numbers(node, *parts)
         return Value(make(converted(widened(value), pa.float64()).arrow), pa.float64())
 
     return Call(1, 1, made)
@@ -30,8 +26,8 @@ def _float(make: Callable[[pc.Expression], pc.Expression]) -> Call:
 def _kept(make: Callable[[pc.Expression], pc.Expression], whole: bool = False) -> Call:
     """A function of one number that keeps the type; `whole` = it leaves integers as they are."""
 
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-        value = widened(scalars.numbers(node, *parts)[0])
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+        value = widened(operands.numbers(node, *parts)[0])
         if value.family == "null" or (whole and value.family == "integer"):
             return value
         if whole:
@@ -48,9 +44,9 @@ def _with_room(value: Value) -> Value:
     return converted(value, pa.decimal128(min(value.kind.precision + 1, MOST_DIGITS), value.kind.scale))
 
 
-def _round(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    value = widened(scalars.numbers(node, parts[0])[0])
-    digits = whole_number(scalars, parts[1], "the number of digits") if len(parts) > 1 else 0
+def _round(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    value = widened(operands.numbers(node, parts[0])[0])
+    digits = whole_number(operands, parts[1], "the number of digits") if len(parts) > 1 else 0
     if value.family == "null" or (value.family == "integer" and digits >= 0):
         return value
     if value.family == "decimal" and digits >= value.kind.scale:
@@ -60,30 +56,30 @@ def _round(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
 
 
 def _floor_or_ceil(make: Callable[[pc.Expression], pc.Expression]) -> Call:
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
         if len(parts) > 1:
-            raise scalars.error(node, "FLOOR and CEIL take one number; write ROUND for digits")
-        return _kept(make, whole=True).make(scalars, node, parts)
+            raise operands.error(node, "FLOOR and CEIL take one number; write ROUND for digits")
+        return _kept(make, whole=True).make(operands, node, parts)
 
     return Call(1, 2, made)
 
 
-def _power(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    values = [converted(widened(one), pa.float64()) for one in scalars.numbers(node, *parts)]
+def _power(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    values = [converted(widened(one), pa.float64()) for one in operands.numbers(node, *parts)]
     return Value(pc.power(values[0].arrow, values[1].arrow), pa.float64())
 
 
-def _mod(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    return scalars.value(exp.Mod(this=parts[0].copy(), expression=parts[1].copy()))
+def _mod(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    return operands.value(exp.Mod(this=parts[0].copy(), expression=parts[1].copy()))
 
 
 def _extreme(make: Callable[..., pc.Expression]) -> Call:
     """GREATEST and LEAST: nulls are left out, as in Spark and PostgreSQL."""
 
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-        values, kind = scalars.same(node, *parts)
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+        values, kind = operands.same(node, *parts)
         if family(kind) in ("boolean", "other", "binary"):
-            raise scalars.error(node, f"GREATEST and LEAST are for numbers, strings and times, not {name_of(kind)}")
+            raise operands.error(node, f"GREATEST and LEAST are for numbers, strings and times, not {name_of(kind)}")
         if family(kind) == "null":
             return values[0]
         return Value(make(*(value.arrow for value in values), skip_nulls=True), kind)
@@ -91,8 +87,8 @@ def _extreme(make: Callable[..., pc.Expression]) -> Call:
     return Call(1, None, made)
 
 
-def _sign(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    value = widened(scalars.numbers(node, *parts)[0])
+def _sign(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    value = widened(operands.numbers(node, *parts)[0])
     return Value(pc.sign(value.arrow).cast(pa.int64()), pa.int64())
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from eddy.query.event_time import Units
-from eddy.query.numbers import whole
+from eddy.streams.event_time import Units
+from eddy.streams.numbers import whole
 from stairs.errors import QueryError
 
 

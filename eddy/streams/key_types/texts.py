@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.query.key_types.base import KeyType
+from eddy.streams.key_types.base import KeyType
 
 
 class Strings(KeyType):

@@ -8,10 +8,10 @@ from fractions import Fraction
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.dialect.grammar import Source
-from eddy.dialect.values import Value, constant
-from eddy.query.key_types.times import UNITS
-from eddy.query.parser import unit_seconds
+from eddy.expressions.grammar import Source
+from eddy.expressions.parser import unit_seconds
+from eddy.expressions.values import Value, constant
+from eddy.streams.key_types.times import UNITS
 
 _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,9})?")
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.query.key_types.base import KeyType
-from eddy.query.key_types.numbers import Booleans, ExactNumbers, Floats
-from eddy.query.key_types.texts import Binaries, Strings
-from eddy.query.key_types.times import Dates, Durations, TimesOfDay, Timestamps, finest
+from eddy.streams.key_types.base import KeyType
+from eddy.streams.key_types.numbers import Booleans, ExactNumbers, Floats
+from eddy.streams.key_types.texts import Binaries, Strings
+from eddy.streams.key_types.times import Dates, Durations, TimesOfDay, Timestamps, finest
 from stairs.plain_types import plain
 
 MOST_DIGITS = 18

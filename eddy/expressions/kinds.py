@@ -11,7 +11,7 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.query.key_types.times import finest
+from eddy.streams.key_types.times import finest
 from stairs.plain_types import plain
 
 DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 
 from sqlglot import exp
 
-from eddy.dialect.grammar import identifier
-from eddy.query.stream import PRESENCE
+from eddy.expressions.grammar import identifier
+from eddy.streams.stream import PRESENCE
 
 Place = tuple[int, str]
 """(occurrence, column)."""

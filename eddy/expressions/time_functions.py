@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from eddy.dialect.calls import Call, Parts, constant_text
-from eddy.dialect.kinds import TIMES, name_of
-from eddy.dialect.local_times import floored
-from eddy.dialect.values import Value, converted, unified, widened
-from eddy.query.key_types.times import UNITS
-
-if TYPE_CHECKING:
-    from eddy.dialect.scalars import Scalars
-
+from eddy.expressions.calls import Call, Operands, Parts, constant_text
+from eddy.expressions.kinds import TIMES, name_of
+from eddy.expressions.local_times import floored
+from eddy.expressions.values import Value, converted, unified, widened
+from eddy.streams.key_types.times import UNITS
 
 _FIELDS: dict[str, Callable[[pc.Expression], pc.Expression]] = {
     "YEAR": pc.year,
@@ -34,35 +29,35 @@ _OF_DAYS = ("HOUR", "MINUTE", "SECOND")
 UNITS_OF_TRUNC = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond")
 
 
-def _time(scalars: Scalars, node: exp.Expression, part: exp.Expression, what: str) -> Value:
-    value = widened(scalars.value(part))
+def _time(operands: Operands, node: exp.Expression, part: exp.Expression, what: str) -> Value:
+    value = widened(operands.value(part))
     if value.family not in TIMES:
-        raise scalars.error(part, f"{what} needs a DATE or TIMESTAMP, and this is {name_of(value.kind)}")
+        raise operands.error(part, f"{what} needs a DATE or TIMESTAMP, and this is {name_of(value.kind)}")
     return value
 
 
-def _extract(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
+def _extract(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
     name = str(parts[0].this).upper()
     if name not in _FIELDS:
-        raise scalars.error(node, f"EXTRACT({name} …) is not supported; there are {', '.join(_FIELDS)}")
-    value = _time(scalars, node, parts[1], f"EXTRACT({name} …)")
+        raise operands.error(node, f"EXTRACT({name} …) is not supported; there are {', '.join(_FIELDS)}")
+    value = _time(operands, node, parts[1], f"EXTRACT({name} …)")
     if value.family == "date" and name in _OF_DAYS:
         value = converted(value, pa.timestamp("s"))
     return Value(_FIELDS[name](value.arrow).cast(pa.int64()), pa.int64())
 
 
 def _field(name: str) -> Call:
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-        return _extract(scalars, node, [exp.Literal.string(name), *parts])
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+        return _extract(operands, node, [exp.Literal.string(name), *parts])
 
     return Call(1, 1, made)
 
 
-def _date_trunc(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-    unit = constant_text(scalars, parts[0], "the unit of DATE_TRUNC").lower()
+def _date_trunc(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+    unit = constant_text(operands, parts[0], "the unit of DATE_TRUNC").lower()
     if unit not in UNITS_OF_TRUNC:
-        raise scalars.error(node, f"{unit!r} is no unit of DATE_TRUNC; there are {', '.join(UNITS_OF_TRUNC)}")
-    value = _time(scalars, node, parts[1], "DATE_TRUNC")
+        raise operands.error(node, f"{unit!r} is no unit of DATE_TRUNC; there are {', '.join(UNITS_OF_TRUNC)}")
+    value = _time(operands, node, parts[1], "DATE_TRUNC")
     if value.family == "date":
         value = converted(value, pa.timestamp("s"))
     return Value(floored(value.arrow, value.kind, unit), value.kind)
@@ -71,8 +66,8 @@ def _date_trunc(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
 def _tumble(end: bool) -> Call:
     """TUMBLE_START and TUMBLE_END of a time: multiples of the size, counted from 1970."""
 
-    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
-        value, size = widened(scalars.value(parts[0])), scalars.value(parts[1])
+    def made(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
+        value, size = widened(operands.value(parts[0])), operands.value(parts[1])
         if value.family == "timestamp" and size.family == "interval":
             found = unified([Value(pc.scalar(0), pa.duration(value.kind.unit)), size])
             assert found is not None
@@ -81,9 +76,9 @@ def _tumble(end: bool) -> Call:
         elif value.family == "integer" and size.family == "integer" and size.literal:
             kind, span = pa.int64(), size.literal
         else:
-            raise scalars.error(node, "TUMBLE_START takes a time and a constant size, such as INTERVAL '10' MINUTE")
+            raise operands.error(node, "TUMBLE_START takes a time and a constant size, such as INTERVAL '10' MINUTE")
         if span <= 0:
-            raise scalars.error(parts[1], "the size of a window must be greater than 0")
+            raise operands.error(parts[1], "the size of a window must be greater than 0")
         ticks, size_ticks = value.arrow.cast(kind).cast(pa.int64()), pc.scalar(pa.scalar(span, pa.int64()))
         # Towards zero, so times before 1970 are moved by a window.
         rest = pc.subtract_checked(ticks, pc.multiply_checked(pc.divide_checked(ticks, size_ticks), size_ticks))
@@ -98,15 +93,15 @@ def _tumble(end: bool) -> Call:
 _BETWEEN: dict[str, int] = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400, "WEEK": 604_800}
 
 
-def _timestampdiff(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
+def _timestampdiff(operands: Operands, node: exp.Expression, parts: Parts) -> Value:
     """Whole units from one time to another, towards zero, as in Flink and Spark."""
     unit = str(parts[0].name).upper()
     if unit not in _BETWEEN:
-        raise scalars.error(node, f"{unit} is no unit of TIMESTAMPDIFF; there are {', '.join(_BETWEEN)}")
-    stamps = [_time(scalars, node, part, "TIMESTAMPDIFF") for part in parts[1:]]
+        raise operands.error(node, f"{unit} is no unit of TIMESTAMPDIFF; there are {', '.join(_BETWEEN)}")
+    stamps = [_time(operands, node, part, "TIMESTAMPDIFF") for part in parts[1:]]
     found = unified(stamps)
     if found is None:
-        raise scalars.error(node, "TIMESTAMPDIFF needs two times with a zone, or two without one")
+        raise operands.error(node, "TIMESTAMPDIFF needs two times with a zone, or two without one")
     if found[1] == pa.date32():
         found = unified([converted(one, pa.timestamp("s")) for one in stamps])
     assert found is not None

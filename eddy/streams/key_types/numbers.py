@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.query.key_types.base import Dead, KeyType, Words
+from eddy.streams.key_types.base import Dead, KeyType, Words
 
 
 class ExactNumbers(KeyType):

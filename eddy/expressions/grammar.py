@@ -1,7 +1,7 @@
 """The grammar: sqlglot's parser, with the quotes of Spark and Flink, and functions left as they were written.
 
 sqlglot gives its own name to many functions (NVL becomes COALESCE). Here a function keeps its name, so that the
-functions of the dialect are those of `eddy.dialect.functions` and an error names what the user wrote.
+functions of the dialect are those of `eddy.expressions.functions` and an error names what the user wrote.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from eddy.query.event_time import Units, ticks_per_second
-from eddy.query.numbers import at_least, whole
+from eddy.streams.event_time import Units, ticks_per_second
+from eddy.streams.numbers import at_least, whole
 from stairs.errors import QueryError
 
 Late = Literal["keep", "count"] | Callable[[str, pa.Table], object]

@@ -6,33 +6,31 @@ Integers are computed as int64, floats as float64, decimals exactly; an overflow
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from eddy.dialect.grammar import printed, shown
-from eddy.dialect.kinds import TIMES, family, name_of
-from eddy.dialect.values import Value, arithmetic, converted, null, unified, widened
-
-if TYPE_CHECKING:
-    from eddy.dialect.scalars import Scalars
+from eddy.expressions.calls import Operands
+from eddy.expressions.grammar import printed, shown
+from eddy.expressions.kinds import TIMES, family, name_of
+from eddy.expressions.values import Value, arithmetic, converted, null, unified, widened
 
 
-def _plus_or_minus(scalars: Scalars, node: exp.Binary) -> Value:
-    left, right = scalars.value(node.left), scalars.value(node.right)
+def _plus_or_minus(operands: Operands, node: exp.Binary) -> Value:
+    left, right = operands.value(node.left), operands.value(node.right)
     kinds = {left.family, right.family}
     if kinds & {"interval", *TIMES}:
-        return _shifted(scalars, node, left, right)
-    scalars.numbers(node, node.left, node.right)
+        return _shifted(operands, node, left, right)
+    operands.numbers(node, node.left, node.right)
     one, other = arithmetic([left, right])
-    _check_digits(scalars, node, one, other)
+    _check_digits(operands, node, one, other)
     make = pc.add_checked if isinstance(node, exp.Add) else pc.subtract_checked
     return _computed(make, one, other)
 
 
-def _shifted(scalars: Scalars, node: exp.Binary, left: Value, right: Value) -> Value:
+def _shifted(operands: Operands, node: exp.Binary, left: Value, right: Value) -> Value:
     """A time plus or minus an interval, or the interval between two times."""
     plus = isinstance(node, exp.Add)
     make = pc.add_checked if plus else pc.subtract_checked
@@ -69,21 +67,21 @@ def _shifted(scalars: Scalars, node: exp.Binary, left: Value, right: Value) -> V
             return Value(_ticks(make, left, right, pa.duration(kind.unit)), pa.duration(kind.unit))
     listed = f"{printed(node.left)} is {name_of(left.kind)}, {printed(node.right)} is {name_of(right.kind)}"
     what = "added" if plus else "subtracted"
-    raise scalars.error(
+    raise operands.error(
         node, f"these cannot be {what}: {listed}; write a time + INTERVAL '30' MINUTE, or a time - a time"
     )
 
 
-def _times(scalars: Scalars, node: exp.Mul) -> Value:
-    left, right = scalars.value(node.left), scalars.value(node.right)
+def _times(operands: Operands, node: exp.Mul) -> Value:
+    left, right = operands.value(node.left), operands.value(node.right)
     if {left.family, right.family} == {"interval", "integer"}:
         one, other = (left, right) if left.family == "interval" else (right, left)
         # The kernel for durations is not checked.
         whole = pc.multiply_checked(one.arrow.cast(pa.int64()), widened(other).arrow)
         return Value(whole.cast(one.kind), one.kind)
-    scalars.numbers(node, node.left, node.right)
+    operands.numbers(node, node.left, node.right)
     one, other = arithmetic([left, right])
-    _check_digits(scalars, node, one, other)
+    _check_digits(operands, node, one, other)
     return _computed(pc.multiply_checked, one, other)
 
 
@@ -102,27 +100,29 @@ def _computed(make: Callable[..., pc.Expression], one: Value, other: Value) -> V
     return Value(make(one.arrow, other.arrow), one.kind)
 
 
-def _check_digits(scalars: Scalars, node: exp.Expression, one: Value, other: Value) -> None:
+def _check_digits(operands: Operands, node: exp.Expression, one: Value, other: Value) -> None:
     if one.family != "decimal" or other.family != "decimal":
         return
     (p1, s1), (p2, s2) = ((own.kind.precision, own.kind.scale) for own in (one, other))
     total = p1 + p2 + 1 if isinstance(node, exp.Mul) else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
     if total > 38:
-        raise scalars.error(node, f"the result may have {total} digits, and a DECIMAL has 38: CAST an operand to fewer")
+        raise operands.error(
+            node, f"the result may have {total} digits, and a DECIMAL has 38: CAST an operand to fewer"
+        )
 
 
-def _divided(scalars: Scalars, node: exp.Div) -> Value:
-    values = scalars.numbers(node, node.left, node.right)
+def _divided(operands: Operands, node: exp.Div) -> Value:
+    values = operands.numbers(node, node.left, node.right)
     one, other = (converted(widened(value), pa.float64()) for value in values)
     return Value(pc.divide(one.arrow, _nonzero(other)), pa.float64())
 
 
-def _whole_division(scalars: Scalars, node: exp.Binary) -> Value:
+def _whole_division(operands: Operands, node: exp.Binary) -> Value:
     """DIV and %, both towards zero."""
-    values = scalars.numbers(node, node.left, node.right)
+    values = operands.numbers(node, node.left, node.right)
     for part, value in zip((node.left, node.right), values, strict=True):
         if value.family not in ("integer", "null"):
-            raise scalars.error(part, f"{shown(node)} is for integers, and {printed(part)} is {name_of(value.kind)}")
+            raise operands.error(part, f"{shown(node)} is for integers, and {printed(part)} is {name_of(value.kind)}")
     one, other = (converted(widened(value), pa.int64()) for value in values)
     quotient = pc.divide_checked(one.arrow, _nonzero(other))
     if isinstance(node, exp.Mod):
@@ -130,13 +130,13 @@ def _whole_division(scalars: Scalars, node: exp.Binary) -> Value:
     return Value(quotient, pa.int64())
 
 
-def _negated(scalars: Scalars, node: exp.Neg) -> Value:
+def _negated(operands: Operands, node: exp.Neg) -> Value:
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
-        return scalars.number(node, f"-{node.this.this}")
-    value = widened(scalars.value(node.this))
+        return operands.number(node, f"-{node.this.this}")
+    value = widened(operands.value(node.this))
     if value.family == "interval":
         return Value(pc.negate_checked(value.arrow.cast(pa.int64())).cast(value.kind), value.kind)
-    (value,) = map(widened, scalars.numbers(node, node.this))
+    (value,) = map(widened, operands.numbers(node, node.this))
     return value if value.family == "null" else Value(pc.negate_checked(value.arrow), value.kind)
 
 
@@ -150,7 +150,7 @@ def _nonzero(value: Value) -> pc.Expression:
     return pc.if_else(pc.equal(value.arrow, zero), null(value.kind), value.arrow)
 
 
-ARITHMETIC: dict[type, Callable[[Scalars, Any], Value]] = {
+ARITHMETIC: dict[type, Callable[[Operands, Any], Value]] = {
     exp.Add: _plus_or_minus,
     exp.Sub: _plus_or_minus,
     exp.Mul: _times,

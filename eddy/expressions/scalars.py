@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from sqlglot import exp
 
-from eddy.dialect.arithmetic import ARITHMETIC
-from eddy.dialect.functions import CALLS, call
-from eddy.dialect.grammar import Source, printed, shown
-from eddy.dialect.kinds import NUMBERS, TIMES, family, name_of, wide
-from eddy.dialect.patterns import like, regular
-from eddy.dialect.spans import span
-from eddy.dialect.trees import is_presence
-from eddy.dialect.types import type_of
-from eddy.dialect.values import (
+from eddy.expressions.arithmetic import ARITHMETIC
+from eddy.expressions.functions import CALLS, call
+from eddy.expressions.grammar import Source, printed, shown
+from eddy.expressions.kinds import NUMBERS, TIMES, family, name_of, wide
+from eddy.expressions.patterns import like, regular
+from eddy.expressions.spans import span
+from eddy.expressions.trees import is_presence
+from eddy.expressions.types import type_of
+from eddy.expressions.values import (
     Value,
     cast,
     constant,
@@ -35,7 +35,7 @@ from eddy.dialect.values import (
     unified,
     widened,
 )
-from eddy.query.key_types import UNCOMPARED
+from eddy.streams.key_types import UNCOMPARED
 from stairs.nearest import nearest
 
 Field = Callable[[exp.Column], tuple[str, pa.DataType]]

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from eddy.dialect.kinds import DIGITS, MOST_DIGITS, as_decimal, common, digits_of, family, wide
-from eddy.dialect.kinds import decimal as decimal_type
-from eddy.dialect.local_times import floored, local_date
-from eddy.query.key_types.times import UNITS
+from eddy.expressions.kinds import DIGITS, MOST_DIGITS, as_decimal, common, digits_of, family, wide
+from eddy.expressions.kinds import decimal as decimal_type
+from eddy.expressions.local_times import floored, local_date
+from eddy.streams.key_types.times import UNITS
 
 FLOOR_UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
 

@@ -4,7 +4,7 @@
     R.x between S.y - 5 and S.y + 5             comparisons of two streams: <, <=, >, >=, <>, != and BETWEEN
     R.at <= S.at + 30 min                       an amount is a number, or a span of time with its unit
     R.a = S.a AND R.x < S.y                     several in one text
-    LOWER(R.a) = S.a                            any other condition of SQL (`eddy.dialect.written`)
+    LOWER(R.a) = S.a                            any other condition of SQL (`eddy.expressions.written`)
 
 Names other than plain words stand in double quotes. sqlglot splits the text, so the rules for quotes, comments and
 white space are those of SQL.
@@ -13,20 +13,14 @@ white space are those of SQL.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import pyarrow as pa
 import sqlglot
 from sqlglot.tokens import TokenType
 
-from eddy.query.key_types import comparable, unified
+from eddy.expressions.conditions import SqlPredicate
 from stairs.errors import QueryError
-
-if TYPE_CHECKING:
-    from eddy.dialect.conditions import SqlPredicate
-    from eddy.query.stream import Stream
 
 Column = tuple[str, str]
 """(stream, column)"""
@@ -282,83 +276,6 @@ def parse_plain(text: str) -> Parsed:
     found = Parsed([], [], [])
     _Reader(text, "predicate").predicates(found)
     return found
-
-
-def parse_predicates(texts: Sequence[str], streams: Sequence[Stream]) -> Parsed:
-    """Return the predicates in texts over some streams. Raises QueryError for any other text.
-
-    What is no predicate in the grammar above, or has types that are compared in SQL only, is read as SQL.
-    """
-    found = Parsed([], [], [])
-    for text in texts:
-        if not isinstance(text, str):
-            raise QueryError(f"a predicate must be a string like 'R.a = S.a', not {text!r}")
-        found.extend(_parsed(text, streams))
-    return found
-
-
-def _parsed(text: str, streams: Sequence[Stream]) -> Parsed:
-    fault = None
-    try:
-        own = parse_plain(text)
-    except QueryError as error:
-        fault = error
-    else:
-        if _fit(own, streams):
-            return own
-    parts = _conjuncts(text)
-    if fault is not None and not all(parts):
-        raise fault
-    if len(parts) > 1:
-        found = Parsed([], [], [])
-        for part in parts:
-            found.extend(_parsed(part, streams))
-        return found
-    from eddy.dialect.written import read_written  # it knows queries
-
-    return read_written(text, streams, fault)
-
-
-def _fit(parsed: Parsed, streams: Sequence[Stream]) -> bool:
-    """Return whether columns are compared as they are.
-
-    Unknown columns, and those of other types, have errors elsewhere.
-    """
-    schemas = {stream.name: stream.schema for stream in streams}
-
-    def types(*columns: Column) -> list[pa.DataType]:
-        known = all(name in schemas and column in schemas[name].names for name, column in columns)
-        return [schemas[name].field(column).type for name, column in columns] if known else []
-
-    for pair in parsed.equalities:
-        own = types(*pair)
-        if own and unified(own) is None and all(unified([one]) is not None for one in own) and pair[0][0] != pair[1][0]:
-            return False
-    for one in parsed.comparisons:
-        own = types(one.left.column, one.right.column)
-        if own and comparable(own) is None and one.left.column[0] != one.right.column[0]:
-            return False
-    return True
-
-
-def _conjuncts(text: str) -> list[str]:
-    """Return the parts of a text between the AND that are outside of parentheses, CASE and BETWEEN."""
-    try:
-        tokens = sqlglot.tokenize(text)
-    except sqlglot.errors.SqlglotError:
-        return [text]
-    parts, start, depth, between = [], 0, 0, 0
-    for token in tokens:
-        kind = token.token_type
-        depth += (kind in (TokenType.L_PAREN, TokenType.CASE)) - (kind in (TokenType.R_PAREN, TokenType.END))
-        if depth == 0 and kind == TokenType.BETWEEN:
-            between += 1
-        elif depth == 0 and kind == TokenType.AND and between:
-            between -= 1
-        elif depth == 0 and kind == TokenType.AND:
-            parts.append(text[start : token.start].strip())
-            start = token.end + 1
-    return [*parts, text[start:].strip()]
 
 
 def column_place(text: str) -> Column | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.dialect.grammar import Source, printed
+from eddy.expressions.grammar import Source, printed
 
 _TYPES = {
     "BOOLEAN": pa.bool_(),

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.query.key_types import unified
-from eddy.query.key_types.times import SECONDS, UNITS, finest
+from eddy.streams.key_types import unified
+from eddy.streams.key_types.times import SECONDS, UNITS, finest
 from stairs.errors import QueryError
 from stairs.graph import FOREVER
 from stairs.plain_types import plain

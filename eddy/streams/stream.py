@@ -8,9 +8,9 @@ from datetime import timedelta
 import pyarrow as pa
 
 from eddy.filters.conditions import Filter, Predicate, conditions
-from eddy.query.lateness import Late, check_late, checked_span
-from eddy.query.schemas import schema_of
-from eddy.query.windows import Range, Rows, Unbounded, Window
+from eddy.streams.lateness import Late, check_late, checked_span
+from eddy.streams.schemas import schema_of
+from eddy.streams.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
 from stairs.nearest import no_column
 from stairs.plain_types import unfit
@@ -35,7 +35,7 @@ class Stream:
 
     name    unique in the query; a query may use the same source under several names
     schema  the columns, with their types: a pyarrow.Schema, or what has or describes one: a frame of pandas, Polars or
-            Spark, a relation of DuckDB, a dict from names to types (`eddy.query.schemas.schema_of`). The attribute is
+            Spark, a relation of DuckDB, a dict from names to types (`eddy.streams.schemas.schema_of`). The attribute is
             a pyarrow.Schema
     window  the tuples that can still be part of a result: `Rows`, `Range` or `Unbounded`; None = as long as intervals
             between event times allow results (`Query`), `Unbounded` in a query without intervals

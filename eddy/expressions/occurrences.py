@@ -1,0 +1,132 @@
+"""Occurrences of tables in a text of SQL, each a stream, and what is made of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from sqlglot import exp
+
+from eddy.expressions.computed import Computed
+from eddy.expressions.conditions import SqlPredicate
+from eddy.expressions.grammar import Source, identifier, printed
+from eddy.expressions.predicates import bands, implied, key_sides, predicate, why_no_key
+from eddy.expressions.scalars import Scalars
+from eddy.expressions.trees import Place, own_columns, place_of, presence_of, replaced
+from eddy.streams.stream import PRESENCE, Stream, readable_name
+
+
+@dataclass
+class Occurrence:
+    """One mention of a table: the name of its stream, its alias, and where it stands."""
+
+    table: str
+    alias: str
+    node: exp.Expression
+
+
+class Occurrences:
+    """Makes predicates, conditions and output columns of the columns of occurrences.
+
+    streams   by occurrence, its stream; its name is that of its table, or of its alias if the table occurs twice
+    """
+
+    def __init__(self, source: Source, tables: Mapping[str, Stream], occurrences: Sequence[Occurrence]) -> None:
+        self.source = source
+        counts: dict[str, int] = {}
+        for one in occurrences:
+            counts[one.table] = counts.get(one.table, 0) + 1
+        self.streams: list[Stream] = []
+        names: set[str] = {table for table, count in counts.items() if count == 1}
+        for one in occurrences:
+            name = one.table if counts[one.table] == 1 else _unused(one.alias, names)
+            names.add(name)
+            self.streams.append(replace(tables[one.table], name=name))
+
+    def type_of(self, place: Place) -> pa.DataType:
+        """Return the type of a column."""
+        return pa.bool_() if place[1] == PRESENCE else self.streams[place[0]].type_of(place[1])
+
+    def name_of(self, place: Place) -> str:
+        """Return a column as predicates name it."""
+        return printed(self._named(place))
+
+    def _named(self, place: Place) -> exp.Column:
+        name = identifier(self.streams[place[0]].name)
+        return exp.Column(this=name) if place[1] == PRESENCE else exp.Column(this=identifier(place[1]), table=name)
+
+    def text(self, node: exp.Expression) -> str:
+        """Return a tree as text in which columns have the names of their streams."""
+
+        def change(one: exp.Column) -> exp.Expression:
+            place = place_of(one)
+            return one if place is None else self._named(place)
+
+        return printed(replaced(node, change))
+
+    def scalars(self, alone: int | None = None) -> Scalars:
+        """Return the maker of expressions over joined rows, or over the rows of one stream."""
+
+        def named(node: exp.Column) -> tuple[str, pa.DataType]:
+            place = place_of(node)
+            if place is None:
+                raise self.source.error(node, f"{printed(node)} is not a column of a stream here")
+            name = place[1] if alone is not None else readable_name(self.streams[place[0]].name, place[1])
+            return name, self.type_of(place)
+
+        return Scalars(self.source, named)
+
+    def output(self, node: exp.Expression) -> str | Computed:
+        """Return an output column: the column of a stream, or an expression."""
+        place = presence_of(node) or place_of(node)
+        if place is not None:
+            return readable_name(self.streams[place[0]].name, place[1])
+        value = self.scalars().value(node)
+        if value.family == "null":
+            raise self.source.error(node, "NULL has no type here; write CAST(NULL AS …)")
+        return Computed(value.arrow, self.text(node), self._read(node))
+
+    def condition(self, node: exp.Expression) -> SqlPredicate:
+        """Return a condition on joined rows."""
+        text = self.text(node)
+        return SqlPredicate(
+            self.scalars().condition(node), name=text, sql=text, known=self._read(node), why=why_no_key(node)
+        )
+
+    def _read(self, node: exp.Expression) -> frozenset[str]:
+        places = filter(None, map(place_of, own_columns(node)))
+        return frozenset(readable_name(self.streams[i].name, column) for i, column in places)
+
+    def split(self, condition: exp.Expression) -> list[exp.Expression]:
+        """Return |x - y| < c as two comparisons if these are predicates, any other condition as it is."""
+        found = [*bands(condition), *implied(condition)]
+        if isinstance(condition, exp.EQ):
+            return found
+        if len(found) == 1 or any(self.predicate_text(one) is None for one in found):
+            return [condition]
+        return found
+
+    def plain_predicate(self, node: exp.Expression) -> str | None:
+        """Return a condition as a predicate on columns as they are, None if it is none."""
+        return predicate(node, self.type_of, self.name_of, self.source)
+
+    def key_sides(self, node: exp.Expression) -> tuple[exp.Expression, exp.Expression] | None:
+        """Return the sides of an equality of expressions that is a key (`eddy.expressions.predicates`)."""
+        return key_sides(node, self.scalars())
+
+    def predicate_text(self, node: exp.Expression) -> str | None:
+        """Return a condition as a predicate, None if it is none."""
+        plain = self.plain_predicate(node)
+        if plain is not None:
+            return plain
+        sides = self.key_sides(node)
+        return None if sides is None else f"{self.text(sides[0])} = {self.text(sides[1])}"
+
+
+def _unused(name: str, names: set[str]) -> str:
+    found, k = name, 1
+    while found in names:
+        k += 1
+        found = f"{name}_{k}"
+    return found

@@ -1,0 +1,183 @@
+"""Predicates of a `Query` that need the grammar of SQL: keys that expressions compute, and other conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from eddy.expressions.derived import Derived
+from eddy.expressions.grammar import Source, parse, printed
+from eddy.expressions.occurrences import Occurrence, Occurrences
+from eddy.expressions.parser import Column, Parsed, parse_plain
+from eddy.expressions.trees import column, conjuncts, own_columns, place_of, reads, replaced
+from eddy.streams.key_types import comparable, unified
+from eddy.streams.stream import Stream
+from stairs.errors import QueryError, SqlError
+
+
+def read_written(text: str, streams: Sequence[Stream], fault: QueryError | None) -> Parsed:
+    """Return the equalities, comparisons and conditions that a predicate stands for, over columns named stream.column.
+
+    fault  why the text is none in the grammar of `eddy.expressions.parser`
+
+    Raises that error for text that is no SQL either, and SqlError for names and types that do not fit.
+    """
+    source = Source(text, f"predicate {text[:200]!r}", before="SELECT 1 WHERE ")
+    try:
+        tree = parse(source)
+    except SqlError:
+        if fault is not None:
+            raise fault from None
+        raise
+    where = tree.args.get("where")
+    if where is None or any(value for name, value in tree.args.items() if name not in ("where", "expressions")):
+        raise fault or source.error(where, "a condition is expected")
+    if fault is not None and (place_of(where.this) is not None or isinstance(where.this, exp.Column)):
+        raise fault
+    reader = _Reader(source, streams)
+    found = Parsed([], [], [])
+    for one in conjuncts(reader.resolved(where.this)):
+        reader.add(one, found, text)
+    return found
+
+
+def parse_predicates(texts: Sequence[str], streams: Sequence[Stream]) -> Parsed:
+    """Return the predicates in texts over some streams. Raises QueryError for any other text.
+
+    What is no predicate in the grammar above, or has types that are compared in SQL only, is read as SQL.
+    """
+    found = Parsed([], [], [])
+    for text in texts:
+        if not isinstance(text, str):
+            raise QueryError(f"a predicate must be a string like 'R.a = S.a', not {text!r}")
+        found.extend(_parsed(text, streams))
+    return found
+
+
+def _parsed(text: str, streams: Sequence[Stream]) -> Parsed:
+    fault = None
+    try:
+        own = parse_plain(text)
+    except QueryError as error:
+        fault = error
+    else:
+        if _fit(own, streams):
+            return own
+    parts = _conjuncts(text)
+    if fault is not None and not all(parts):
+        raise fault
+    if len(parts) > 1:
+        found = Parsed([], [], [])
+        for part in parts:
+            found.extend(_parsed(part, streams))
+        return found
+    return read_written(text, streams, fault)
+
+
+def _fit(parsed: Parsed, streams: Sequence[Stream]) -> bool:
+    """Return whether columns are compared as they are.
+
+    Unknown columns, and those of other types, have errors elsewhere.
+    """
+    schemas = {stream.name: stream.schema for stream in streams}
+
+    def types(*columns: Column) -> list[pa.DataType]:
+        known = all(name in schemas and column in schemas[name].names for name, column in columns)
+        return [schemas[name].field(column).type for name, column in columns] if known else []
+
+    for pair in parsed.equalities:
+        own = types(*pair)
+        if own and unified(own) is None and all(unified([one]) is not None for one in own) and pair[0][0] != pair[1][0]:
+            return False
+    for one in parsed.comparisons:
+        own = types(one.left.column, one.right.column)
+        if own and comparable(own) is None and one.left.column[0] != one.right.column[0]:
+            return False
+    return True
+
+
+def _conjuncts(text: str) -> list[str]:
+    """Return the parts of a text between the AND that are outside of parentheses, CASE and BETWEEN."""
+    try:
+        tokens = sqlglot.tokenize(text)
+    except sqlglot.errors.SqlglotError:
+        return [text]
+    parts, start, depth, between = [], 0, 0, 0
+    for token in tokens:
+        kind = token.token_type
+        depth += (kind in (TokenType.L_PAREN, TokenType.CASE)) - (kind in (TokenType.R_PAREN, TokenType.END))
+        if depth == 0 and kind == TokenType.BETWEEN:
+            between += 1
+        elif depth == 0 and kind == TokenType.AND and between:
+            between -= 1
+        elif depth == 0 and kind == TokenType.AND:
+            parts.append(text[start : token.start].strip())
+            start = token.end + 1
+    return [*parts, text[start:].strip()]
+
+
+class _Reader:
+    def __init__(self, source: Source, streams: Sequence[Stream]) -> None:
+        self.source, self._index = source, {stream.name: i for i, stream in enumerate(streams)}
+        tables = {stream.name: stream for stream in streams}
+        self.columns = Occurrences(source, tables, [Occurrence(name, name, exp.Null()) for name in tables])
+
+    def resolved(self, node: exp.Expression) -> exp.Expression:
+        """Return a tree with its columns resolved."""
+
+        def change(one: exp.Column) -> exp.Expression:
+            if not one.table:
+                raise self.source.error(one, f"{printed(one)} has no stream; write stream.column")
+            i = self._index.get(one.table)
+            if i is None:
+                raise self.source.error(
+                    one, f"there is no stream {one.table!r}; the streams are {', '.join(self._index)}"
+                )
+            self.columns.streams[i].type_of(one.name)
+            made = column((i, one.name), one.table)
+            made.meta["start"] = self.source.offset(one)
+            return made
+
+        return replaced(node, change)
+
+    def add(self, node: exp.Expression, found: Parsed, text: str) -> None:
+        """Add what a conjunct stands for."""
+        columns = self.columns
+        names = sorted({columns.streams[i].name for i in reads(node)})
+        if len(names) < 2:
+            raise self.source.error(
+                node,
+                f"{columns.text(node)} compares columns of stream {names[0]} only; write it as a filter of the stream:"
+                " Stream(…, filter=…)"
+                if names
+                else f"{printed(node)} reads no column; leave it out",
+            )
+        columns.scalars().condition(node)  # its types
+        for one in columns.split(node):
+            plain, sides = columns.plain_predicate(one), columns.key_sides(one)
+            if plain is not None:
+                own = parse_plain(plain)
+                found.equalities.extend(own.equalities)
+                found.comparisons.extend(compared._replace(text=text) for compared in own.comparisons)
+            elif sides is not None:
+                left, right = map(self._key, sides)
+                found.equalities.append((left, right))
+            else:
+                found.conditions.append(columns.condition(one))
+
+    def _key(self, node: exp.Expression) -> Column:
+        """Return a side of an equality: a column of a stream, given or computed."""
+        (i,) = reads(node)
+        stream, place = self.columns.streams[i], place_of(node)
+        if place is not None:
+            return stream.name, place[1]
+        value = self.columns.scalars(i).value(node)
+        own = [place[1] for place in map(place_of, own_columns(node)) if place is not None]
+        name = printed(replaced(node, lambda one: exp.Column(this=one.this.copy())))
+        while name in stream.schema.names:
+            name += " "
+        return stream.name, Derived(name, value.arrow, value.kind, tuple(dict.fromkeys(own)), self.columns.text(node))

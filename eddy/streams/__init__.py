@@ -1,0 +1,1 @@
+"""Streams: their names, types, windows, event times and lateness."""
