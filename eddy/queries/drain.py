@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from eddy.filters.adaptive import AdaptiveFilter
+from eddy.queries.kept import Kept
 from eddy.queries.sources import Push, Sources
+from eddy.queries.version import Drain, Version
 from eddy.streams.stream import Stream
 from stairs.graph import FOREVER, Window, WindowKind
-
-if TYPE_CHECKING:
-    from eddy.queries.kept import Kept
-    from eddy.queries.version import Version
 
 
 @dataclass
@@ -88,22 +85,6 @@ class _Window:
         return places[self.filter.divided(batch.select(self.stream.schema.names))[0]]
 
 
-class Drain:
-    """A drain stop at position `at`."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-
-    @property
-    def parts(self) -> list[object]:
-        """The objects whose attributes say how far it is."""
-        return [self]
-
-    def note(self, push: Push) -> int | None:
-        """Take notice of a push; return the position from which the drain is over, None if that is not known."""
-        return None
-
-
 class DrainByTime(Drain):
     """A drain whose end follows from watermarks; newest: per stream the greatest event time before it, in ticks."""
 
@@ -142,7 +123,7 @@ class DrainByArrivals(Drain):
     def __init__(
         self, at: int, version: Version, sources: Sources, newest: Sequence[int], kept: Sequence[Kept] | None
     ) -> None:
-        """See `Version.drains`; without the rows that are kept, `fill` follows."""
+        """See `drain_version`; without the rows that are kept, `fill` follows."""
         super().__init__(at)
         self._version = version
         self._noted = (-1, -1)
@@ -186,3 +167,13 @@ class DrainByArrivals(Drain):
         known = [own.passed_from(oldest, self.at) for own in self._windows]
         passed = [one for one in known if one is not None]
         return max(self.at, *passed) if len(passed) == len(self._windows) else None
+
+
+def drain_version(version: Version, at: int, sources: Sources, newest: Sequence[int], kept: Sequence[Kept]) -> None:
+    """Have a version stop by draining from a position on; the earliest drain counts.
+
+    newest, kept  per stream of the engine, the greatest event time and the rows that are kept
+    """
+    if version.drain is None or at < version.drain.at:
+        grouped = version.query.aggregation is not None
+        version.drain = DrainByWindows(at) if grouped else DrainByArrivals(at, version, sources, newest, kept)

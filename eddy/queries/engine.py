@@ -15,6 +15,7 @@ from eddy.ingest.clock import Clock
 from eddy.log import log_endless, refusals
 from eddy.pipeline.records import Prepared
 from eddy.pipeline.turn import Turn, in_turn, settled
+from eddy.queries.drain import drain_version
 from eddy.queries.family import Family
 from eddy.queries.history import Event, History
 from eddy.queries.joins import Joins
@@ -447,7 +448,7 @@ class Engine(Uncopied):
 
     def drain(self, version: Version, position: int) -> None:
         """Have a version drain from a position on."""
-        version.drains(position, self.sources, self.newest, self.joins.kept)
+        drain_version(version, position, self.sources, self.newest, self.joins.kept)
 
     def note(
         self, position: int, name: str, version: int, event: str, complete_from: int, *, by_itself: bool = False

@@ -12,13 +12,26 @@ The groups of a query with aggregates are owned by their windows (`eddy.queries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eddy.queries.drain import Drain, DrainByArrivals, DrainByWindows
-from eddy.queries.kept import Kept
-from eddy.queries.sources import Push, Sources
+from eddy.queries.sources import Push
 from eddy.query.query import Query
+
+
+class Drain:
+    """A drain stop at position `at`."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    @property
+    def parts(self) -> list[object]:
+        """The objects whose attributes say how far it is."""
+        return [self]
+
+    def note(self, push: Push) -> int | None:
+        """Take notice of a push; return the position from which the drain is over, None if that is not known."""
+        return None
 
 
 @dataclass(eq=False)
@@ -61,15 +74,6 @@ class Version:
         self.stop = position if self.stop is None else min(self.stop, position)
         if self.stop <= now:
             self._ends(self.stop)
-
-    def drains(self, at: int, sources: Sources, newest: Sequence[int], kept: Sequence[Kept]) -> None:
-        """Stop by draining from a position on; the earliest drain counts.
-
-        newest, kept  per stream of the engine, the greatest event time and the rows that are kept
-        """
-        if self.drain is None or at < self.drain.at:
-            grouped = self.query.aggregation is not None
-            self.drain = DrainByWindows(at) if grouped else DrainByArrivals(at, self, sources, newest, kept)
 
     def note(self, push: Push) -> None:
         """Take notice of a push, the first time before the results of this version are asked for."""

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.queries.drain import Drain
 from eddy.queries.family import Family, family_key
 from eddy.queries.found import Found
 from eddy.queries.owner import Owner
 from eddy.queries.sources import POSITION, Sources, one_batch
-from eddy.queries.version import Version
+from eddy.queries.version import Drain, Version
 from eddy.query.query import Query
 from eddy.runtime import Runtime
 from eddy.spark.partitioning.engine import EngineOptions
