@@ -1,4 +1,4 @@
-"""The plan of a micro-batch: its rows, the work on them, and what the key groups are after it."""
+"""The plan of a micro-batch: its rows, the tasks that join them, and the states of the key groups after it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from eddy.spark.streaming.worker.tasks import PartitionReport, PartitionTask
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The work on the rows of a batch.
+    """The plan of a micro-batch.
 
-    logged         the rows
-    logged_at      when they were logged, on the clock `time.perf_counter`
-    taken          how far each stream is read after this batch; None if Spark carries the rows
-    watermarks     after the batch
-    late_below     per stream, the event time below which rows of the batch are late
-    layout         of the key groups in the batch
-    groups         key group -> its state before the batch, after the splits that take effect with it
+    logged         rows of the batch, which the workers have logged
+    logged_at      time at which the rows were logged, in seconds of `time.perf_counter`
+    taken          position up to which each stream has been read with this batch; None if Spark carries the rows
+    watermarks     watermarks after the batch
+    late_below     event time below which rows of the batch are late, for each stream; None without event times
+    layout         key groups of the batch: their splits and their partitions
+    groups         key group -> its state before the batch, with the splits that take effect in the batch
     forgotten      watermark of the engines before the batch
-    staging        directory of result files; None: results are only counted
-    hops           of the batch, None in one round
-    held           state of the copies of windows that workers may have; None: they have none
-    token          state of the copies after the batch
-    steps          per stream, n: one row of n is sampled; None: no row is
-    tasks          the work on the partitions that have any, which follows from the rest (`partition_tasks`)
+    staging        directory of result files; None if results are only counted
+    hops           plan of the hops; None if the rows are joined in one round
+    held           token of the copies of windows that workers may hold; None if they hold no copies
+    token          token of the copies after the batch
+    steps          distance between two sampled rows, for each stream; None if no row is sampled
+    tasks          tasks of the partitions with rows to join (`partition_tasks` makes them of the other fields)
     """
 
     logged: LogReport
@@ -55,7 +55,7 @@ class BatchPlan:
     tasks: Sequence[PartitionTask] = ()
 
     def live_rows(self, shares: Shares) -> list[int]:
-        """Return per stream the live rows before the batch, as the log has them. O(segments)."""
+        """Return the number of live rows of each stream before the batch, by the segments of the log. O(segments)."""
         live = [0] * len(self.logged.rows)
         for link in base_rows(self.groups, self.layout.tree, shares, set(range(len(live)))):
             for one in link.segments:
@@ -67,17 +67,17 @@ class BatchPlan:
     ) -> dict[int, GroupState]:
         """Return the states of the key groups after the batch.
 
-        spans       per stream, how long the log keeps its rows
-        keep_plans  whether an engine that is loaded begins with the plan that it had
+        spans       ticks for which the log keeps the rows of each stream; None = for ever
+        keep_plans  whether a group's next engine begins with the plan of its last one
         """
         ran = {one["group"]: one for report in reports for one in report.groups}
         groups = dict(self.groups)
         for task in self.tasks:
             for one in task.groups:
                 chain = groups[one.group].chain if one.group in groups else ()
-                if one.segments and not self.layout.tree.is_place(one.group):  # its rows are in the chain of its group
+                if one.segments and not self.layout.tree.is_place(one.group):  # the chain of its group has the rows
                     chain = (*chain, Link(batch, self.late_below, one.segments))
-                if self.hops is not None:  # no engine ran: the group keeps its plan for the next one
+                if self.hops is not None:  # No engine ran, so the plan stays for the next one.
                     groups[one.group] = GroupState(batch, one.after, chain, one.plan)
                     continue
                 found = ran[one.group]
@@ -91,5 +91,5 @@ class BatchPlan:
 
 
 def cost_of(metrics: Mapping[str, Any]) -> float:
-    """Return the cost of a key group in a batch, from its row of metrics: seconds until its rows were joined."""
+    """Return the cost of a key group in a batch, in seconds: those of its engine to load and to join."""
     return float(metrics["ready_seconds"] + metrics["join_seconds"])

@@ -1,4 +1,4 @@
-"""Builds the work on the partitions of a micro-batch."""
+"""The tasks of a micro-batch: one for each partition that has rows to join."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask, VersionT
 def token_after(
     before: str | None, segments: Sequence[Segment], watermark: int | None, versions: Sequence[VersionTask] = ()
 ) -> str:
-    """Return the token of the state after these rows. A replayed batch has other files, so it gets another token."""
+    """Return the token of a state after further rows. A replayed batch has other files, so its token differs."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{before} {watermark}".encode())
     for version in versions:
@@ -31,12 +31,12 @@ def token_after(
 def regrouped_states(groups: Mapping[int, GroupState], before: SplitTree, tree: SplitTree) -> dict[int, GroupState]:
     """Return the state of each key group after the changes from one tree to a later one.
 
-    A child of a split has the chain of its parent, in which it finds its rows. A further fragment has no chain: it
-    finds its rows in that of its group. Each has a token of its own, and so has a group that was gathered: no engine
-    fits them, so they are loaded from the log.
+    The rows of a child of a split are in the chain of its parent, which the child takes over. The rows of a further
+    fragment are in the chain of its group, so the fragment has no chain. Children, fragments and gathered groups get
+    new tokens. No engine in memory has such a token, so a task loads the group from the log.
     """
     found = dict(groups)
-    # A group may be gathered, split, and divided in the same way as before, all with one batch.
+    # One batch may gather a group, split it, and divide it in the same way as before.
     stay = {one for one in before.dealt if one in tree.dealt and not tree.branches(one.group, len(before.splits))}
     for dealt in set(before.dealt) - stay:
         own = [found.pop(group) for group in before.fragments(dealt.group) if group in found]
@@ -64,7 +64,7 @@ def _token(text: str) -> str:
 
 
 def rows_by_group(segments: Iterable[Segment], tree: SplitTree) -> dict[int, list[Segment]]:
-    """Return the segments of each key group; those that do not follow all splits belong to several."""
+    """Return the segments of each key group. A segment from before a split belongs to all children of the split."""
     rows: dict[int, list[Segment]] = defaultdict(list)
     for segment in segments:
         for group in tree.descendants(segment.group, segment.splits):
@@ -75,15 +75,15 @@ def rows_by_group(segments: Iterable[Segment], tree: SplitTree) -> dict[int, lis
 def partition_tasks(
     context: JobContext, batch: int, newest: Manifest | None, plan: BatchPlan, versions: tuple[VersionTask, ...] | None
 ) -> list[PartitionTask]:
-    """Return one task for each partition with rows, or with rows that waited for the watermark after the batch.
+    """Return a task for each partition with new rows, or with rows that the watermark after the batch decides.
 
-    newest    manifest before the batch, None for the first batch
-    plan      of the batch, without tasks
-    versions  of the queries of a hub; None in the join of one query
+    newest    manifest before the batch; None for the first batch
+    plan      plan of the batch, without tasks
+    versions  versions of the queries of a hub; None in a join of one query
     """
     groups, layout, watermark = plan.groups, plan.layout, plan.watermarks.engine
     rows = rows_by_group(plan.logged.segments, layout.tree)
-    # A plan that the engine found stays in use, unless the options of the join have changed since.
+    # The plan of the last engine stays in use, unless a restart has changed the options of the join.
     same_options = newest is not None and newest.extra["options"] == context.job.options.text
     by_partition: dict[int, list[GroupTask]] = defaultdict(list)
     waited: dict[int, list[Segment]] = {
