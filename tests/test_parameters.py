@@ -12,7 +12,6 @@ PUBLIC = {
     "bench/cli.py: bench",
     "eddy/dialect/statement.py: sql",
     "eddy/fuzz/command.py: fuzz",
-    "eddy/query/branches.py: BranchedQuery.__init__",
     "eddy/query/query.py: Query.__init__",
     "eddy/replay/command.py: replay",
     "eddy/runtime.py: Runtime.__init__",

@@ -21,7 +21,6 @@ from eddy.expressions.predicates import digits
 from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.branch import Branch
-from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.streams.key_types import comparable
@@ -107,8 +106,7 @@ class _Printer:
     def select(self) -> str:
         """Return the whole statement."""
         query = self.query
-        core = query.core_streams if isinstance(query, BranchedQuery) else query.streams
-        branches = query.branches
+        core, branches = query.core_streams, query.branches
         where = [self._condition(one, "where") for one in query.conditions]
         full = any(one.how == "full" for one in branches)
         if not full:

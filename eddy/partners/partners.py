@@ -18,7 +18,7 @@ from eddy.partners.rows import Found, Int64s, joined, net
 from eddy.partners.shelf import Shelf
 from eddy.partners.tree import Pushed, TreeNode
 from eddy.query.branch_nodes import Path
-from eddy.query.branches import BranchedQuery
+from eddy.query.query import Query
 from eddy.results.results import PRESENT, Combined
 from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import InputError
@@ -37,9 +37,7 @@ class Partners:
     live    per stream the oldest row in its window
     """
 
-    def __init__(
-        self, query: BranchedQuery, joins: Mapping[Path, Join], columns: list[list[str]], changelog: bool
-    ) -> None:
+    def __init__(self, query: Query, joins: Mapping[Path, Join], columns: list[list[str]], changelog: bool) -> None:
         self.query, self.joins, self.changelog = query, joins, changelog
         self.shelf = Shelf(query, columns)
         self.trees = [TreeNode(node, self.shelf, changelog) for node in query.cores]

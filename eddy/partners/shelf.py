@@ -15,7 +15,7 @@ import numpy as np
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.loader import Loader, sources_of
 from eddy.partners.rows import Int64s
-from eddy.query.branches import BranchedQuery
+from eddy.query.query import Query
 from stairs.descriptors import J_FIELDS, J_FIRST
 from stairs.kernels.rows import to_sequence_numbers
 from stairs.payload import Payload
@@ -32,7 +32,7 @@ class Shelf:
     columns          per stream, the payload columns
     """
 
-    def __init__(self, query: BranchedQuery, columns: list[list[str]]) -> None:
+    def __init__(self, query: Query, columns: list[list[str]]) -> None:
         self.query, self.columns = query, columns
         n = len(query.streams)
         self.following, self.low = [0] * n, [0] * n

@@ -40,7 +40,6 @@ from eddy.pipeline.by_join import join_of, own_policy, plans_in, stores_in
 from eddy.pipeline.operator import Operator
 from eddy.pipeline.records import Commit, LastPush, Prepared
 from eddy.query.branch_nodes import Path
-from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.results.failed_output import FailedOutput
 from eddy.results.late_output import LateOutput
@@ -77,7 +76,7 @@ class Pipeline:
         self.options = options
         self.partners: Partners | None = None
         self.joins: dict[Path, Join]
-        if isinstance(query, BranchedQuery):
+        if query.branches:
             if options.ordered:
                 raise InputError(
                     "ordered is for queries without branches: rows without a partner come when the watermark or the end"
@@ -289,18 +288,16 @@ class Pipeline:
         vars(self).clear()
 
 
-def _inner_joins(
-    query: BranchedQuery, options: Options, by_join: Mapping[Path, Mapping[str, Any]] | None
-) -> dict[Path, Join]:
+def _inner_joins(query: Query, options: Options, by_join: Mapping[Path, Mapping[str, Any]] | None) -> dict[Path, Join]:
     """Return the joins of a query with branches. They give row numbers, from which the partners make rows."""
     if by_join is None:
         plans, stores = plans_in(query, options.plan), stores_in(query, options.store)
         by_join = {
             path: {"plan": plans.get(path), "store": stores[path], "policy": own_policy(query, options.policy)}
-            for path in query.joins
+            for path in query.inner_joins()
         }
     inner = replace(options, plan=None, store=None, count_only=False, ids_only=True, max_bytes=None, bounded=False)
-    return {path: Join(one, replace(inner, **by_join[path])) for path, one in query.joins.items()}
+    return {path: Join(one, replace(inner, **by_join[path])) for path, one in query.inner_joins().items()}
 
 
 def _groups_of(query: Query, options: Options, allowance: Allowance) -> Groups | None:

@@ -33,7 +33,6 @@ from eddy.queries.found import Owned
 from eddy.queries.kept import Kept, Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.queries.version import Version
-from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.runtime import Runtime
@@ -131,7 +130,7 @@ class LoneJoin:
     def _made_query(self) -> Query:
         """Return the query of the runtime: with the lateness of the engine, or with the positions of components."""
         query = self.version.query
-        if isinstance(query, BranchedQuery):
+        if query.branches:
             own = copy(query)
             if query.graph.timed:
                 rule = self._sources.clock_rule

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from datetime import timedelta
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from eddy.expressions.select import Columns
 from eddy.filters.conditions import (
     Filter,
     Predicate,
@@ -20,12 +22,10 @@ from eddy.filters.conditions import (
 from eddy.filters.faults import FAILURES
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
 from eddy.streams.key_types import key_type_of
-from eddy.streams.stream import PRESENCE, readable_name
+from eddy.streams.stream import PRESENCE, Stream, readable_name
 from stairs.errors import QueryError
+from stairs.graph import JoinGraph
 from stairs.plain_types import plain
-
-if TYPE_CHECKING:
-    from eddy.query.query import Query
 
 Argument: TypeAlias = str | pc.Expression
 """A column "stream.column", or an expression over columns of such names."""
@@ -33,6 +33,30 @@ Place = tuple[str, str]
 """(stream, column)."""
 MOST_WINDOWS = 10_000
 """Hopping windows that a result may be in: it makes as many rows when the windows end."""
+
+
+class Joined(Columns, Protocol):
+    """What aggregates read of the join of a query, which is made before them (`eddy.query.query.Query`)."""
+
+    streams: tuple[Stream, ...]
+    graph: JoinGraph
+    time_type: pa.DataType | None
+
+    @property
+    def shown(self) -> tuple[Stream, ...]:
+        """The streams whose columns results can have."""
+
+    def index(self, name: str) -> int:
+        """Return the position of a stream. Raises QueryError for an unknown name."""
+
+    def readable(self) -> tuple[pa.Schema, list[Place]]:
+        """Return what expressions over results can read, and the place of each column."""
+
+    def slack(self, time: int | None) -> int | None:
+        """Return by how many ticks the event time of a result to come may be below the watermark; None = by any."""
+
+    def ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
+        """Return a span in ticks of the common time type."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +192,7 @@ class Aggregation:
 
     def __init__(
         self,
-        query: Query,
+        query: Joined,
         group_by: Sequence[str] | Mapping[str, Argument],
         aggregates: Mapping[str, Aggregate],
         having: Filter | None,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,9 @@ from eddy.filters.conditions import Condition, Filter, Predicate, conditions
 from eddy.filters.faults import Faults, others
 from eddy.query.aggregates import Aggregate, Aggregation, Argument
 from eddy.query.arguments import Select, check_streams, has_groups, listed, predicate_texts, selected
-from eddy.query.branch_nodes import Path
+from eddy.query.branch import Branch, checked_branches
+from eddy.query.branch_nodes import Node, Path
+from eddy.query.branches import BranchTree
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
 from eddy.query.group_outputs import GroupOutputs
@@ -41,12 +44,9 @@ from eddy.streams.lateness import LATE_ROWS, Failed, Late, check_failed, check_l
 from eddy.streams.stream import PRESENCE, Stream, present, readable_name
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
-from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.graph import JoinGraph, Value, Window, WindowKind
 from stairs.nearest import nearest, no_stream
 from stairs.plain_types import Column, taken
-
-if TYPE_CHECKING:
-    from eddy.query.branch import Branch
 
 
 class Query:
@@ -77,7 +77,7 @@ class Query:
     idle_after  a stream without rows while the event time of others advances by more than this does not hold the
                 watermark back: a timedelta, or ticks of integer event times; None = each stream does, always
     branches    joins other than inner ones (`Branch`), which hang on the join of `streams`, their *core*; then there
-                may be a single one of `streams`, and the query is a `BranchedQuery`
+                may be a single one of `streams`
     group_by    group columns: a list of "stream.column", or {output name: "stream.column" or pyarrow expression}
     aggregates  {output name: function of `eddy.agg`}. With group_by or aggregates, the results are groups, one row
                 each: the group columns, the bounds of the window, the aggregates; `select` names some of these, or
@@ -103,20 +103,10 @@ class Query:
     """Stream -> the table whose alias it is in a statement of SQL; a stream without an entry is itself a table."""
     group_texts: tuple[str, str] | None = None
     """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
-    branches: tuple[Branch, ...] = ()
-    """The joins other than inner ones, which hang on the join of `streams`."""
     on_conditions: tuple[Condition, ...] = ()
     """The conditions in `on` that are no predicates: they hold of the results, as `where` does."""
     where_place = "where"
     """The name of the result filter, for errors."""
-
-    def __new__(cls, *_: Any, branches: Sequence[Branch] = (), **__: Any) -> Query:
-        """Return a query of the class that fits: `BranchedQuery` if there are branches."""
-        from eddy.query.branches import BranchedQuery  # it is made from queries
-
-        # A wrong value is the concern of the constructor.
-        none = branches is None or (isinstance(branches, list | tuple) and not branches)
-        return super().__new__(BranchedQuery if cls is Query and not none else cls)
 
     def __init__(
         self,
@@ -140,7 +130,11 @@ class Query:
     ) -> None:
         self._grouped = has_groups(group_by, aggregates, having, group_window)
         self._watermarked = group_window is not None
+        self.branches = checked_branches(() if branches is None else branches)
+        """The joins other than inner ones, which hang on the join of `streams`."""
         self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
+        self.tree: BranchTree[InnerJoin] | None = None
+        """The branches with the inner joins that they need, None without branches."""
         self.on = predicate_texts(on)
         self.where = where
         self.lateness = checked_span(lateness, "lateness")
@@ -152,8 +146,11 @@ class Query:
         check_failed(failed)
         self.failed = failed
         self.failed_rows = checked_bound_of_rows(failed_rows, "failed_rows")
-        check_streams(self.streams, 1 if self._grouped else self._least)
-        self._join()
+        if self.branches:
+            self._join_branches()
+        else:
+            check_streams(self.streams, 1 if self._grouped else self._least)
+            self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
         """The treatment of late rows of each stream."""
         self.aggregation: Aggregation | None = None
@@ -212,7 +209,43 @@ class Query:
         self.clock_rule = self._clock_rule()
         """How the watermark follows the rows."""
 
+    def _join_branches(self) -> None:
+        """Make the inner joins of the core and of each branch, and set what follows from them.
+
+        `classes` has a key that all streams share, if there is one; each inner join has its own predicates.
+        """
+        core = self.streams
+        if not core:
+            raise QueryError("a query has no stream; branches hang on one stream or more")
+        self.streams = (*core, *(stream for one in self.branches for stream in one.all_streams()))
+        check_streams(self.streams, 1 if self._grouped else self._least)
+        self.comparisons, self.scans = (), ()
+        self.values: dict[tuple[str, str, pa.DataType], Value] = {}
+        """Where tuples have the values that comparisons read: by stream, column and type."""
+        self.unretracted = False
+        self.time_type = self._time_type()
+        tree = BranchTree(core, self.on, self.branches, self.time_type, partial(_inner_join, self.time_type))
+        self.on_conditions, self.classes = tree.on_conditions, tree.classes
+        self._follow(tree)
+
+    def _follow(self, tree: BranchTree[InnerJoin]) -> None:
+        """Take the streams and windows of a tree of branches."""
+        self.tree, self.streams, self.derived = tree, tree.streams, tree.derived
+        windows = self._windows()
+        self.graph = JoinGraph(
+            names=tuple(stream.name for stream in self.streams),
+            windows=windows,
+            attributes=tuple(() for _ in self.streams),
+            widths=(),
+            timed=any(window.kind == WindowKind.RANGE for window in windows),
+        )
+        self.clock_rule = self._clock_rule()
+
     def __repr__(self) -> str:
+        if self.tree is not None:
+            joins = self.tree.joins.values()
+            predicates = [dict.fromkeys(map(str, (*one.classes, *one.comparisons))) for one in joins]
+            return self._described(f"{self.tree}; {'; '.join(map(' AND '.join, predicates))}")
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
         # A `between` is two comparisons of one text.
         texts = dict.fromkeys(str(one) for one in (*self.classes, *self.comparisons))
@@ -228,11 +261,32 @@ class Query:
 
     def inner_joins(self) -> Mapping[Path, Query]:
         """Return the inner joins that find the results, by the positions of their streams in this query."""
-        return {tuple(range(len(self.streams))): self}
+        return {tuple(range(len(self.streams))): self} if self.tree is None else self.tree.joins
+
+    @property
+    def cores(self) -> tuple[Node, ...]:
+        """The cores of the trees of nodes of a query with branches: one, or two for a full outer join; none without."""
+        return () if self.tree is None else self.tree.cores
+
+    @property
+    def core_streams(self) -> tuple[Stream, ...]:
+        """The streams on which branches hang, as they were given; all streams without branches."""
+        return self.streams if self.tree is None else self.tree.core_streams
 
     def for_changelog(self) -> Query:
-        """Return the query whose windows are long enough for a changelog: this one."""
-        return self
+        """Return the query whose windows are long enough for a changelog (`BranchTree.lengthened`)."""
+        if self.tree is None:
+            return self
+        longer = copy(self)
+        longer._follow(self.tree.lengthened(max(self.clock_rule.lateness)))
+        longer.clock_rule = self.clock_rule
+        return longer
+
+    def with_clock(self, rule: ClockRule) -> Query:
+        """Return the query with another rule for the watermark."""
+        other = copy(self)
+        other.clock_rule = rule
+        return other
 
     def _title(self, path: Path) -> str:
         """Return the title of one of several inner joins, "" for a single one."""
@@ -260,6 +314,8 @@ class Query:
     @property
     def unwindowed(self) -> frozenset[str]:
         """The names of the streams that were given without a window, which follows from intervals."""
+        if self.tree is not None:
+            return self.tree.unwindowed
         return frozenset([*self.derived, *([self.streams[0].name] if self.unretracted else [])])
 
     @property
@@ -275,10 +331,9 @@ class Query:
         The last component to arrive is not late, so the greatest event time is never below the watermark, and that of
         a component is at most as much below as its window is long.
         """
-        if time is None:
-            return 0
-        window = self.graph.windows[time]
-        return window.size if window.kind == WindowKind.RANGE else None
+        window = None if time is None else self.graph.windows[time]
+        joined = 0 if window is None else window.size if window.kind == WindowKind.RANGE else None
+        return joined if self.tree is None else self.tree.slack(time, joined)
 
     @property
     def spans(self) -> list[int | None]:
@@ -286,7 +341,8 @@ class Query:
 
         A row that is older than the watermark by more than that can be forgotten. ROWS windows give no limit in ticks.
         """
-        return [window.size if window.kind == WindowKind.RANGE else None for window in self.graph.windows]
+        own = [window.size if window.kind == WindowKind.RANGE else None for window in self.graph.windows]
+        return own if self.tree is None else self.tree.spans(own)
 
     def payload_columns(self, selected: bool) -> list[list[str]]:
         """Return the columns of each stream that `where` reads, and those that are selected if `selected` says so."""
@@ -326,7 +382,6 @@ class Query:
         windows = self._windows()
         timed = any(window.kind == WindowKind.RANGE for window in windows)
         self.values = places_of_values(self.streams, self.comparisons, self.time_type, timed)
-        """Where tuples have the values that comparisons read: by stream, column and type."""
         return join_graph(self.streams, windows, self.classes, self.comparisons, self.scans, self.values)
 
     def _clock_rule(self) -> ClockRule:
@@ -340,6 +395,10 @@ class Query:
     def place_of(self, text: object, what: str) -> tuple[str, str]:
         """Return the (stream, column) of "stream.column"; both may contain dots, or be quoted as in predicates."""
         if isinstance(text, str):
+            self._check_hidden(text, what)
+            for stream in self.shown:
+                if text == present(stream.name) and self.may_lack(stream.name):
+                    return stream.name, PRESENCE
             for stream in self.shown:
                 if text.startswith(stream.name + ".") and text[len(stream.name) + 1 :] in stream.schema.names:
                     return stream.name, text[len(stream.name) + 1 :]
@@ -351,14 +410,30 @@ class Query:
         near = nearest(text, known)
         raise QueryError(f"{what}: there is no column {text!r}{near}; the columns are {', '.join(known)}")
 
+    def _check_hidden(self, text: str, what: str) -> None:
+        """Raise QueryError for a column of a semi or anti branch."""
+        for i in () if self.tree is None else self.tree.hidden:
+            name = self.streams[i].name
+            if text.startswith(f"{name}.") and all(stream.name != name for stream in self.shown):
+                raise QueryError(
+                    f"{what}: {text!r} is a column of stream {name}, whose semi or anti branch adds no columns to"
+                    ' results; use how="left" for them'
+                )
+
     @property
     def shown(self) -> tuple[Stream, ...]:
-        """The streams whose columns results can have."""
-        return self.streams
+        """The streams whose columns results can have: not those of semi and anti branches."""
+        return self.streams if self.tree is None else self.tree.shown
 
     def may_lack(self, name: str) -> bool:
-        """Return whether results may have no component of a stream."""
-        return False
+        """Return whether results may have no component of a stream: those of left branches, and of full outer joins."""
+        return self.tree is not None and self.index(name) in self.tree.nullable
+
+    @property
+    def presences(self) -> frozenset[int]:
+        """The positions of the streams of which `select`, `where` or aggregates read whether a result has a row."""
+        read = (*self.select.values(), *self.where_columns)
+        return frozenset(self.index(name) for name, column in read if column == PRESENCE)
 
     def readable(self) -> tuple[pa.Schema, list[tuple[str, str]]]:
         """Return what expressions over results can read: the columns "stream.column", and the place of each.
@@ -378,7 +453,7 @@ class Query:
         if column == PRESENCE:
             return pa.field(name, pa.bool_(), False)
         field = self.stream(stream).schema.field(column)
-        return pa.field(name, field.type, field.nullable)
+        return pa.field(name, field.type, field.nullable or self.may_lack(stream))
 
     def _read_outputs(self) -> tuple[pa.Schema, dict[str, tuple[str, str]]]:
         """Return the schema of the results, and the columns to read: those selected, then those of expressions."""
@@ -456,5 +531,31 @@ class Query:
         return found, tuple(pair for pair, name in zip(pairs, schema.names, strict=True) if name in read)
 
 
-# What `help` shows: the parameters of the constructor, to which `__new__` leaves them.
-Query.__new__.__signature__ = inspect.signature(Query.__init__)  # type: ignore[attr-defined]
+class InnerJoin(Query):
+    """The inner join of the streams on one path. Its event times are compared in the type of the whole query."""
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        on: Sequence[str],
+        time_type: pa.DataType | None,
+        noun: str,
+        where: Sequence[Condition],
+    ) -> None:
+        self._common, self._noun = time_type, noun
+        self.where_place = f"where of the {noun}"
+        super().__init__(streams, on, where=list(where), late="count")
+
+    def _time_type(self) -> pa.DataType | None:
+        return self._common
+
+    def _join(self) -> None:
+        super()._join()
+        # The query and the branch have them among those that they are given.
+        self.on_conditions = ()
+
+
+def _inner_join(
+    time_type: pa.DataType | None, streams: Sequence[Stream], on: Sequence[str], noun: str, where: Sequence[Condition]
+) -> InnerJoin:
+    return InnerJoin(streams, on, time_type, noun, where)

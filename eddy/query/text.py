@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from eddy.expressions.computed import Computed
 from eddy.filters.conditions import Predicate
 from eddy.query.branch_nodes import Node
-from eddy.query.branches import BranchedQuery
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
 from eddy.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
@@ -142,11 +141,11 @@ def _identity(condition: Predicate) -> str:
 
 def _branches(query: Query) -> str:
     """Return the core and the branches with their predicates as text, empty without branches."""
-    if not isinstance(query, BranchedQuery):
+    if not query.branches:
         return ""
 
     def node(one: Node) -> str:
-        names, join = " ".join(query.graph.names[i] for i in one.own), query.joins.get(one.path)
+        names, join = " ".join(query.graph.names[i] for i in one.own), query.inner_joins().get(one.path)
         on = [] if join is None else [*map(str, join.classes), *sorted(own.canonical for own in join.comparisons)]
         return f"{one.how}({'; '.join([f'{names}: ' + ' and '.join(on), *map(node, one.branches)])})"
 
@@ -155,7 +154,7 @@ def _branches(query: Query) -> str:
 
 def _conditions(query: Query) -> list[tuple[Predicate, ...]]:
     """Return the conditions of each inner join of a query with branches; none for other queries."""
-    return [one.conditions for one in query.joins.values()] if isinstance(query, BranchedQuery) else []
+    return [one.conditions for one in query.inner_joins().values()] if query.branches else []
 
 
 def type_text(field: pa.Field) -> str:

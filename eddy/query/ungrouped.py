@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.streams.stream import readable_name
 
@@ -34,7 +33,7 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
         "watermark": query.watermark,
         "idle_after": query.idle_after,
     }
-    if isinstance(query, BranchedQuery):
+    if query.branches:
         return Query(query.core_streams, query.on, branches=query.branches, **same)
     # Windows that follow from intervals follow from them again.
     streams = [replace(one, window=None) if one.name in query.derived else one for one in query.streams]

@@ -26,7 +26,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.ingest.keys import KeyEncoder
-from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.streams.key_types import unified
 from stairs.kernels.stable_hashes import mix_words
@@ -47,7 +46,7 @@ class Dealt(NamedTuple):
 
 def why_undealt(query: Query, stream: int) -> str | None:
     """Return why the rows of a stream cannot be dealt to fragments; None if they can."""
-    if isinstance(query, BranchedQuery):
+    if query.branches:
         if len(query.cores) > 1:
             return "a full outer join has results without a row of any one stream"
         if stream not in query.cores[0].own:

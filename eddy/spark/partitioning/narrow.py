@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from eddy.expressions.computed import Computed
 from eddy.expressions.derived import given_columns
-from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.streams.lateness import Failed, Late
 from eddy.streams.stream import Stream, readable_name
@@ -62,7 +61,7 @@ def narrowed(
     failed: Failed = "count" if query.failed == "count" else "keep"
     more: dict[str, Any] = {"select": select, "where": query.where, "failed": failed, "failed_rows": sys.maxsize}
     more["watermark"] = "fastest"
-    if not isinstance(query, BranchedQuery):
+    if not query.branches:
         return Query(streams, query.on, **more), tuple(inputs)
     by_name = {stream.name: stream for stream in streams}
     branches = [one.of_streams(by_name) for one in query.branches]

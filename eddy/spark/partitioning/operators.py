@@ -9,14 +9,13 @@ from eddy.placement.operators import NOS, texts
 from eddy.placement.places import Place, by_class
 from eddy.placement.program import place_operators
 from eddy.placement.shares import Shares
-from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.streams.windows import Rows
 
 
 def why_unplaced(query: Query) -> str | None:
     """Return why the steps of a query have no places of their own; None if they have."""
-    if isinstance(query, BranchedQuery):
+    if query.branches:
         return "it has branches"
     if query.comparisons:
         return f"{query.comparisons[0]} is no equality"
