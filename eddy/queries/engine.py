@@ -22,8 +22,10 @@ from eddy.queries.joins import Joins
 from eddy.queries.life import Life
 from eddy.queries.lone_join import LoneJoin, Output
 from eddy.queries.query import RunningQuery
+from eddy.queries.restoring import restored
 from eddy.queries.savepoint import Savepoint
 from eddy.queries.shown import engine_description, engine_timelines
+from eddy.queries.snapshot import engine_snapshot
 from eddy.queries.sources import Push, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
@@ -370,8 +372,6 @@ class Engine(Uncopied):
         The engine does not change. Two snapshots without a call between them are equal byte for byte. Raises
         SnapshotError for rows that Arrow finds invalid. O(rows kept).
         """
-        from eddy.queries.snapshot import engine_snapshot  # it reads an engine
-
         return engine_snapshot(self)
 
     @classmethod
@@ -397,9 +397,7 @@ class Engine(Uncopied):
         needed are given up, so later warm starts may reach less far back. Raises SnapshotError for data that are
         damaged, inconsistent or of other streams or queries, and QueryError for streams that do not fit together.
         """
-        from eddy.queries.restoring import restored  # it makes an engine
-
-        return restored(data, streams, queries, policy)
+        return restored(cls, data, streams, queries, policy)
 
     def resume_at(self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event]) -> None:
         """Continue at a position, given the greatest event times, the numbers of late rows and the history before."""

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from time import thread_time
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +18,12 @@ from eddy.ingest.arrivals import keep_rows, kept_places
 from eddy.log import endless_told
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
-from eddy.queries.found import Found, Shares
+from eddy.queries.found import Found
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.queries.kept import Need
+from eddy.queries.owner import Owner
 from eddy.queries.sources import POSITION, Push, Sources
+from eddy.queries.version_shares import VersionShares
 from eddy.query.query import Query
 from eddy.query.ungrouped import ResultsQuery
 from eddy.runtime import Runtime
@@ -30,9 +31,6 @@ from eddy.streams.stream import Stream
 from eddy.streams.windows import Rows
 from jisc.plan.tree import Tree
 from stairs.graph import FOREVER, Window, WindowKind
-
-if TYPE_CHECKING:
-    from eddy.queries.owner import Owner
 
 
 def family_key(query: Query) -> Hashable:
@@ -116,7 +114,7 @@ class Family:
             for stream in query.streams
             if stream.conditions and isinstance(stream.window, Rows)
         }
-        self.owners: list[Owner] = []
+        self.owners: list[Owner[Family]] = []
         self._entries: dict[str, GroupedFilters] | None = None
         self.runtime: Runtime | None = None
         self.shared, self.fresh = False, True
@@ -157,7 +155,7 @@ class Family:
 
     # The versions
 
-    def join(self, owner: Owner) -> bool:
+    def join(self, owner: Owner[Family]) -> bool:
         """Add a version; return whether the join lacks windows or columns for it, so that `fill` must be called.
 
         For the first version it always must.
@@ -182,7 +180,7 @@ class Family:
         """Remove the versions that have ended."""
         self.keep([owner for owner in self.owners if owner.version.ended is None])
 
-    def keep(self, owners: list[Owner]) -> None:
+    def keep(self, owners: list[Owner[Family]]) -> None:
         """Remove all versions except `owners`."""
         if len(owners) < len(self.owners):
             self.owners, self._entries = owners, None
@@ -302,7 +300,7 @@ class Family:
                     self.whole = False
         return keep
 
-    def shares(self, position: int, found: Found, owners: Sequence[Owner] | None = None) -> Shares:
+    def shares(self, position: int, found: Found, owners: Sequence[Owner[Family]] | None = None) -> VersionShares:
         """Return the share of each version in the results of the join.
 
         position  the position of the first arrival that `found` covers
@@ -310,7 +308,7 @@ class Family:
         """
         running = [owner for owner in owners or self.owners if owner.version.gives_from(position)]
         if not len(found) or not running:
-            return Shares(found, {})
+            return VersionShares(found, {})
         state = self.oldest, [(one, *one.version.bounds) for one in running]
         if state != self._shared[0]:
             ranges = [[*one.bounds(), *one.windows(), *chain.from_iterable(one.ranges.values())] for one in running]
@@ -323,4 +321,4 @@ class Family:
             if one.asks_more:
                 own = rows[one]
                 rows[one], faults[one] = one.accepted(found, np.arange(len(found)) if own is None else own)
-        return Shares(found, rows, faults)
+        return VersionShares(found, rows, faults)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.filters.faults import Faults, others
 from eddy.filters.ranges import Codes
 from eddy.ingest.validation import checked_times
 from eddy.queries.sources import POSITION, one_batch
 from stairs.plain_types import no_rows, taken
 
 if TYPE_CHECKING:
-    from eddy.queries.owner import Owner
     from eddy.streams.stream import Stream
 
 FIRST, LAST, AGE = "#first", "#last", "#age."
@@ -96,73 +93,3 @@ class Owned(NamedTuple):
     table: pa.Table
     places: npt.NDArray[np.int64]
     failed: tuple[pa.RecordBatch, ...] = ()
-
-
-class Shares:
-    """The results of a family, divided among its versions.
-
-    The results of versions that need the same columns lie in one block of memory, which lives as long as any of their
-    tables does.
-
-    rows     by version the combinations that it accepts, None for all
-    faults   by version those that fail
-    """
-
-    def __init__(
-        self,
-        found: Found,
-        rows: Mapping[Owner, npt.NDArray[np.int64] | None],
-        faults: Mapping[Owner, Faults] = MappingProxyType({}),
-    ) -> None:
-        self._found = found
-        self._rows = dict(rows)
-        self._tables: dict[Owner, pa.Table] = {}
-        self._faults = {owner: dict(own) for owner, own in faults.items()}
-        together: dict[tuple[str, ...], list[tuple[Owner, npt.NDArray[np.int64]]]] = {}
-        for owner, own in rows.items():
-            if own is None:
-                self._make(owner, found.batch(owner.needed, None))
-            elif len(own):
-                together.setdefault(owner.needed, []).append((owner, own))
-        for columns, group in together.items():
-            block, begin = found.batch(columns, np.concatenate([own for _, own in group])), 0
-            for owner, own in group:
-                self._make(owner, block.slice(begin, len(own)))
-                begin += len(own)
-
-    def _make(self, owner: Owner, batch: pa.RecordBatch) -> None:
-        """Make the results of a version, given the columns that it needs."""
-        self._tables[owner], failing = owner.output(batch)
-        if failing:
-            rows = self.rows(owner)
-            own = self._faults.setdefault(owner, {})
-            own.update((int(rows[row]), fault) for row, fault in failing.items())
-            self._rows[owner] = rows[others(failing, len(rows))]
-
-    def table(self, owner: Owner) -> pa.Table:
-        """Return the results of a version."""
-        table = self._tables.get(owner)
-        return owner.query.row_schema.empty_table() if table is None else table
-
-    def rows(self, owner: Owner) -> npt.NDArray[np.int64]:
-        """Return the numbers of the found rows that belong to a version, ascending."""
-        rows = self._rows.get(owner, np.zeros(0, np.int64))
-        return np.arange(len(self._found)) if rows is None else rows
-
-    def failed(self, owner: Owner) -> tuple[pa.RecordBatch, ...]:
-        """Return the failed rows of a version that lie within its present bounds."""
-        faults = self._faults.get(owner)
-        if not faults:
-            return ()
-        within = owner.within_bounds(self._found, np.array(list(faults), np.int64)).tolist()
-        kept = {row: fault for (row, fault), keep in zip(faults.items(), within, strict=True) if keep}
-        return tuple(owner.failed(self._found, dict(sorted(kept.items())))) if kept else ()
-
-    def within_bounds(self, owner: Owner) -> Owned:
-        """Return the results of a version that lie within its present bounds, and the position of each."""
-        rows, table = self.rows(owner), self.table(owner)
-        if len(rows):
-            keep = owner.within_bounds(self._found, rows)
-            if not keep.all():
-                rows, table = rows[keep], table.filter(pa.array(keep))
-        return Owned(table, self._found.last[rows], self.failed(owner))

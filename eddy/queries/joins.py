@@ -57,7 +57,7 @@ class Joins:
         self._families: dict[Hashable, Family] = {}
         self.sharing = Sharing(sources, options, share)
         """The SteMs that families share."""
-        self.owners: dict[Version, Owner] = {}
+        self.owners: dict[Version, Owner[Family]] = {}
         """Version -> the owner, which takes the version's results from those of its family."""
         self.alone: dict[Version, LoneJoin] = {}
         """Version without a family -> its own join."""

@@ -6,7 +6,7 @@ Its bounds, its windows and most of its filters are ranges, which the family ask
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,25 +16,30 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Predicate
 from eddy.filters.faults import Faults
 from eddy.filters.ranges import GREATEST, LEAST, Range, ranges_of
-from eddy.queries.found import AGE, FIRST, LAST, Found, Owned
+from eddy.queries.found import AGE, FIRST, LAST, Found
 from eddy.queries.grouping import Grouping
 from eddy.queries.version import Version
 from eddy.results.failed_rows import failed_batch
 from eddy.streams.windows import Rows
-from stairs.graph import WindowKind
-
-if TYPE_CHECKING:
-    from eddy.queries.family import Family
-    from eddy.queries.found import Shares
-    from eddy.queries.sources import Push
+from stairs.graph import Window, WindowKind
 
 Positions = npt.NDArray[np.int64]
 
 
-class Owner:
-    """The filters of one version, and the family that finds its results."""
+class Extent(Protocol):
+    """Which rows a join of several versions has: those of these windows, from a position on."""
 
-    def __init__(self, version: Version, family: Family) -> None:
+    windows: dict[str, Window]
+    oldest: int
+
+
+Of = TypeVar("Of", bound=Extent)
+
+
+class Owner(Generic[Of]):
+    """The filters of one version, and the family (`eddy.queries.family.Family`) that finds its results."""
+
+    def __init__(self, version: Version, family: Of) -> None:
         self.version = version
         self.grouping = None if version.query.aggregation is None else Grouping(version)
         """The groups of the version's results; None without aggregates."""
@@ -103,17 +108,6 @@ class Owner:
             places = (found.first if column == FIRST else found.last)[rows]
             keep &= (places >= low) & (places <= high)
         return keep
-
-    def owned(self, shares: Shares, push: Push) -> Owned:
-        """Return the rows of a version in a push, with the arrival of each: results, or windows of groups.
-
-        shares   of the results of its family
-        """
-        owned = shares.within_bounds(self)
-        if self.grouping is None:
-            return owned
-        found = self.grouping.follow(owned.table, push)
-        return found._replace(failed=(*owned.failed, *found.failed))
 
     def windows(self) -> list[Range]:
         """Return the greatest ages of components, for streams for which the family has a wider window."""

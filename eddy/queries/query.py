@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from eddy.ingest.clock import Clock
 from eddy.log import log_endless
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
-from eddy.queries.found import Found, Owned, Shares
-from eddy.queries.life import Life, State, Stop, Succession
+from eddy.queries.found import Found, Owned
+from eddy.queries.history import Event
+from eddy.queries.joins import Joins
+from eddy.queries.life import Host, Life, State, Stop, Succession
 from eddy.queries.lone_join import LoneJoin, Output, check_change, check_drain
+from eddy.queries.sources import Push, Sources
 from eddy.queries.version import Version
+from eddy.queries.version_shares import VersionShares
 from eddy.query.query import Query
 from eddy.results.failed_output import FailedOutput
 from eddy.results.late_rows import LateRows
@@ -23,9 +28,59 @@ from eddy.show.planned import planned
 from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 
-if TYPE_CHECKING:
-    from eddy.queries.engine import Engine
-    from eddy.queries.sources import Push
+
+class QueryHost(Host, Protocol):
+    """What a query, a description and a snapshot need of an `Engine`, which documents all of this."""
+
+    sources: Sources
+    clock: Clock | None
+    options: dict[str, Any]
+    share: bool
+    joins: Joins
+    newest: list[int]
+
+    @property
+    def queries(self) -> dict[str, RunningQuery]:
+        """The queries by name."""
+
+    @property
+    def late_counts(self) -> dict[str, int]:
+        """The number of late rows of each stream."""
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark in ticks."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all state."""
+
+    def history(self) -> pa.Table:
+        """Return the control elements of all queries."""
+
+    def give(self, query: RunningQuery, element: Callable[[], None]) -> None:
+        """Carry out a control element of a query, in whole or not at all."""
+
+    def checked_position(self, name: str, at: int | None) -> int:
+        """Return the position of a control element. Raises InputError for one in the past."""
+
+    def make(self, number: int, query: Query, start: int | None, warm: bool, output: Output = "append") -> Version:
+        """Return a version of a query that owns results from a position on."""
+
+    def groups_of(self, query: RunningQuery) -> pa.Table:
+        """Return the open windows of a query."""
+
+    def failed_of(self, query: RunningQuery) -> pa.Table:
+        """Return the failed rows of a query, and store none."""
+
+    def change_plan(self, join: Family | LoneJoin, plan: str) -> None:
+        """Run a join by another plan from now on."""
+
+    def resume_at(self, position: int, newest: list[int], late: dict[str, int], history: Sequence[Event]) -> None:
+        """Continue at a position."""
+
+    def resume(self, queries: Sequence[RunningQuery]) -> None:
+        """Continue with these queries."""
 
 
 class RunningQuery(Life, Uncopied):
@@ -33,7 +88,7 @@ class RunningQuery(Life, Uncopied):
 
     _no_copy = "a RunningQuery: it belongs to its Engine, whose snapshot has it"
 
-    def __init__(self, engine: Engine, name: str, version: Version, output: Output = "append") -> None:
+    def __init__(self, engine: QueryHost, name: str, version: Version, output: Output = "append") -> None:
         super().__init__(engine, name, version)
         self._engine = engine
         self.output: Output = output
@@ -190,7 +245,7 @@ class RunningQuery(Life, Uncopied):
             one.note(push)
 
     def results(
-        self, push: Push, finds: Mapping[Family, tuple[Found, Shares]], alone: Mapping[Version, Owned]
+        self, push: Push, finds: Mapping[Family, tuple[Found, VersionShares]], alone: Mapping[Version, Owned]
     ) -> tuple[pa.Table, list[pa.RecordBatch]]:
         """Return the results of a push, and rows of `FAILED`.
 
@@ -206,11 +261,11 @@ class RunningQuery(Life, Uncopied):
             owner, shares = owners[one], finds[owners[one].family][1]
             if owner.grouping is None:
                 return shares.table(owner), list(shares.failed(owner))
-            owned = owner.owned(shares, push)
+            owned = shares.owned(owner, push)
             return owned.table, list(owned.failed)
         parts: dict[Version, Owned] = {}
         for one in reversed(giving):
-            parts[one] = alone[one] if one in alone else owners[one].owned(finds[owners[one].family][1], push)
+            parts[one] = alone[one] if one in alone else finds[owners[one].family][1].owned(owners[one], push)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one].places):
                 self.at_result(one, int(parts[one].places[0]), lambda old: old.note(push))
@@ -219,7 +274,7 @@ class RunningQuery(Life, Uncopied):
                 one.note(push)
                 owner = owners[one]
                 if one.gives_from(push.first):
-                    parts[one] = owner.owned(owner.family.shares(push.first, finds[owner.family][0], [owner]), push)
+                    parts[one] = owner.family.shares(push.first, finds[owner.family][0], [owner]).owned(owner, push)
         # A change may have found that the query had ended.
         parts = {one: part for one, part in parts.items() if one.ended is None or one.ended != one.start}
         failed = [batch for version in self._versions if version in parts for batch in parts[version].failed]

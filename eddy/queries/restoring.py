@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +13,10 @@ from eddy.ingest.clock import behind_of
 from eddy.ingest.validation import checked_times
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByArrivals
-from eddy.queries.engine import Engine
 from eddy.queries.history import Event
 from eddy.queries.life import Succession
 from eddy.queries.lone_join import CHANGES_ALONE, LoneJoin, is_alone
-from eddy.queries.query import RunningQuery
+from eddy.queries.query import QueryHost, RunningQuery
 from eddy.queries.snapshot import FORM, KIND, kept_schema, streams_text
 from eddy.queries.sources import POSITION
 from eddy.queries.version import Version
@@ -37,11 +36,21 @@ from stairs.graph import FOREVER
 from stairs.plain_types import from_plain, plain_schema
 
 Queries = Mapping[str, Query | Sequence[Query]]
+Restored = TypeVar("Restored", bound=QueryHost)
 _require = KIND.require
 
 
-def restored(data: object, streams: Sequence[Stream], queries: Queries, policy: str | Policy | None) -> Engine:
-    """Return an engine that resumes where a snapshot was taken; see `Engine.restore`."""
+def restored(
+    make: Callable[..., Restored],
+    data: object,
+    streams: Sequence[Stream],
+    queries: Queries,
+    policy: str | Policy | None,
+) -> Restored:
+    """Return an engine that resumes where a snapshot was taken; see `Engine.restore`.
+
+    make   the class of the engine
+    """
     header, sections = unpack(data, KIND)
     KIND.check(header, FORM)
     options = {name: value for name, value in header["options"].items() if value is not None}
@@ -55,7 +64,7 @@ def restored(data: object, streams: Sequence[Stream], queries: Queries, policy: 
         )
     idle, watermark = header["idle_after"], header["watermark"]
     _require(idle is None or (watermark == "slowest" and header["clock"] is not None), "an idle_after without effect")
-    engine = Engine(
+    engine = make(
         _with_lateness(streams, header),
         watermark=watermark,
         idle_after=None if idle is None else Units(idle),
@@ -79,7 +88,7 @@ def _with_lateness(streams: Sequence[Stream], header: Mapping[str, Any]) -> list
     return [replace(one, lateness=Units(saved.get(one.name, 0))) if one.time is not None else one for one in streams]
 
 
-def _check_lateness(streams: Sequence[Stream], header: Mapping[str, Any], engine: Engine) -> None:
+def _check_lateness(streams: Sequence[Stream], header: Mapping[str, Any], engine: QueryHost) -> None:
     """Raise SnapshotError for a stream that was given another lateness than it had."""
     for stream, saved in zip(streams, header["streams"], strict=True):
         if stream.lateness is None or engine.sources.time_type is None:
@@ -92,7 +101,7 @@ def _check_lateness(streams: Sequence[Stream], header: Mapping[str, Any], engine
             )
 
 
-def _check_streams(header: Mapping[str, Any], engine: Engine) -> None:
+def _check_streams(header: Mapping[str, Any], engine: QueryHost) -> None:
     """Raise SnapshotError unless the snapshot is of the streams of an engine, and its counts fit each other."""
     own = streams_text(engine.sources)
     names, saved = [one["name"] for one in own], [one["name"] for one in header["streams"]]
@@ -149,7 +158,7 @@ def _match(name: str, version: Mapping[str, Any], given: Sequence[Query]) -> Que
 class _Reader:
     """Fills an engine without rows and queries from the checked header and the sections of a snapshot."""
 
-    def __init__(self, header: Mapping[str, Any], sections: CheckedSections, engine: Engine) -> None:
+    def __init__(self, header: Mapping[str, Any], sections: CheckedSections, engine: QueryHost) -> None:
         self._header, self._sections, self._engine = header, sections, engine
         wanted = {f"stream {i} rows" for i, one in enumerate(header["streams"]) if one["rows"]}
         wanted |= {

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from eddy.inspect.describe import described, join_plan
 from eddy.inspect.history import history_table
 from eddy.inspect.reasons import reasons_of
+from eddy.join.join import Join
+from eddy.pipeline.pipeline import Pipeline
+from eddy.queries.family import Family
+from eddy.queries.query import QueryHost
 from eddy.queries.shared_join import SharedJoin
 from eddy.show.description import Description, Element, JoinPlan, Query
 from eddy.show.html import Timeline
@@ -14,12 +18,6 @@ from eddy.show.planned import planned
 from eddy.show.times import time_seconds, time_text
 from jisc.strategies import Strategy
 from stairs.descriptors import S_BASE, S_LO, S_NEXT, S_WALKED
-
-if TYPE_CHECKING:
-    from eddy.join.join import Join
-    from eddy.pipeline.pipeline import Pipeline
-    from eddy.queries.engine import Engine
-    from eddy.queries.family import Family
 
 ELEMENTS = 30
 """Control elements in a description: the newest ones."""
@@ -42,7 +40,7 @@ class _Running(NamedTuple):
         return None if self.join is None else self.join.strategy
 
 
-def engine_joins(engine: Engine) -> list[_Running]:
+def engine_joins(engine: QueryHost) -> list[_Running]:
     """Return the joins of an engine, each with the queries that it serves in its title."""
     found = []
     for family in engine.joins.families:
@@ -87,7 +85,7 @@ def _described_share(join: SharedJoin, title: str = "", predict: bool = True) ->
     return join_plan(join.query, share, join.strategy, join.router, figures, title, reasons)
 
 
-def engine_description(engine: Engine, predict: bool = True) -> Description:
+def engine_description(engine: QueryHost, predict: bool = True) -> Description:
     """Return what an engine runs. To be called in turn."""
     queries, elements = engine.queries.values(), engine.history()
     return Description(
@@ -122,7 +120,7 @@ def _described(one: _Running, predict: bool) -> JoinPlan:
     return described(one.pipeline, one.join, one.title, predict)
 
 
-def engine_timelines(engine: Engine) -> list[Timeline]:
+def engine_timelines(engine: QueryHost) -> list[Timeline]:
     """Return the changes of plan of each join. To be called in turn."""
     found = []
     for one in engine_joins(engine):

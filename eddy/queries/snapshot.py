@@ -7,14 +7,14 @@ compared with the text. Layout of the bytes: docs/internals/snapshot_format.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pyarrow as pa
 
 from eddy.ingest.clock import CLOCK_FORM
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByArrivals
-from eddy.queries.query import RunningQuery
+from eddy.queries.query import QueryHost, RunningQuery
 from eddy.queries.sources import POSITION, Sources
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
@@ -29,9 +29,6 @@ from jisc.strategies import STRATEGIES
 from stairs.errors import SnapshotError
 from stairs.graph import FOREVER, WindowKind
 from stairs.plain_types import plain_schema, to_plain
-
-if TYPE_CHECKING:
-    from eddy.queries.engine import Engine
 
 KIND = FileKind("snapshot of an engine", b"eddyengn", 4, SnapshotError, "Engine.snapshot()", "restore")
 OPTIONS: dict[str, Form] = {
@@ -136,7 +133,7 @@ def needed_versions(query: RunningQuery) -> list[Version]:
     return [one for one in query.versions if one.ended is None or one is query.versions[-1] or one in changing]
 
 
-def engine_snapshot(engine: Engine) -> bytes:
+def engine_snapshot(engine: QueryHost) -> bytes:
     """Return a snapshot of an engine, which does not change. O(rows kept).
 
     Raises SnapshotError for rows that Arrow finds invalid, and for queries with aggregates.
@@ -219,7 +216,7 @@ def _version(version: Version, held: int | None) -> dict[str, Any]:
     }
 
 
-def _plans(engine: Engine, running: list[RunningQuery]) -> list[list[Any]]:
+def _plans(engine: QueryHost, running: list[RunningQuery]) -> list[list[Any]]:
     """Return the plan of each join, with the first query and version that it serves."""
     plans: dict[Any, list[Any]] = {}
     for one in running:

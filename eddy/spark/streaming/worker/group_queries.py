@@ -54,7 +54,7 @@ class GroupQueries:
         self._sources = sources
         self._options = options
         self._families: dict[Hashable, Family] = {}
-        self._owners: dict[str, Owner] = {}
+        self._owners: dict[str, Owner[Family]] = {}
 
     def adapt(
         self,
