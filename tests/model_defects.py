@@ -44,7 +44,6 @@ _LEDGER_DEFECTS = {
     ),
 }
 
-_TURN = "eddy/pipeline/grouped.py"
 _RINGS = "eddy/aggregates/ring_kernels.py"
 _RING_DEFECTS = {
     "what leaves its window is not taken back": Edit(
@@ -63,9 +62,9 @@ _RING_DEFECTS = {
         _RINGS, "if t < ring.bounds[u64(w), B_NEXT]:", "if True:"
     ),
     "what has left its window leaves again": Edit(_RINGS, "        ring.bounds[u64(v), B_LOW] = low\n", ""),
-    "rows stay known while joined rows are enumerated": Edit("eddy/pipeline/grouped.py", "    rings.release()\n", ""),
+    "rows stay known while joined rows are enumerated": Edit("eddy/join/join.py", "        self.rings.release()\n", ""),
     "states that slept are taken for complete": Edit(
-        "eddy/pipeline/grouped.py", "if join.strategy.stairs:", "if False:"
+        "eddy/join/join.py", "if self.strategy.stairs:", "if False:"
     ),
 }
 

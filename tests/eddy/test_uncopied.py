@@ -25,6 +25,7 @@ VALUES = frozenset(
         "Branch",
         "Costs",
         "Decision",
+        "EngineOptions",
         "Faults",
         "Hopping",
         "JEP",
