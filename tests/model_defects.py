@@ -63,9 +63,7 @@ _RING_DEFECTS = {
     ),
     "what has left its window leaves again": Edit(_RINGS, "        ring.bounds[u64(v), B_LOW] = low\n", ""),
     "rows stay known while joined rows are enumerated": Edit("eddy/join/join.py", "        self.rings.release()\n", ""),
-    "states that slept are taken for complete": Edit(
-        "eddy/join/join.py", "if self.strategy.stairs:", "if False:"
-    ),
+    "states that slept are taken for complete": Edit("eddy/join/join.py", "if self.strategy.stairs:", "if False:"),
 }
 
 _TREE = "eddy/spark/partitioning/split_tree.py"
