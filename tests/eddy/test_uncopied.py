@@ -34,6 +34,7 @@ VALUES = frozenset(
         "Model",
         "Node",
         "PartitionEngine",
+        "PartitionOptions",
         "Policy",
         "Predicate",
         "Query",
@@ -44,12 +45,14 @@ VALUES = frozenset(
         "Sink",
         "Source",
         "Stream",
+        "StreamingOptions",
         "StreamStatistics",
         "StreamingJoin",
         "Tumbling",
         "Unbounded",
         "UnionAll",
         "UnitCosts",
+        "Variants",
         "View",
     ]
 )
