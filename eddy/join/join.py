@@ -204,7 +204,7 @@ class Join:
             strategy.restore(self._restart)
             strategy.refill()
             self._restart = None
-        elif not self.asleep:
+        elif self.rings is None or not self.rings.choice.on:
             strategy.after_push(commit.arrivals)
         # Last: until then an exception leads back here.
         self.undo = None

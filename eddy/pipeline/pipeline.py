@@ -233,7 +233,8 @@ class Pipeline:
         if self.partners is None:
             one = commit.operators[0]
             self.join.strategy.history.note_push(one.inserted, one.arrivals, seconds + perf_counter() - began)
-        self.give_room_back()
+        if self.max_bytes is not None:
+            self.give_room_back()
         try:
             if commit.late.nbytes or arrivals.late:
                 self.late.settle(arrivals.late, self._left(), arrivals.given)
@@ -253,7 +254,8 @@ class Pipeline:
         self.last, self.pushes, self.finished = commit.last, commit.pushes, commit.finished
         if self.clock is not None and commit.clock is not None:
             self.clock.state = commit.clock
-        self._unshare_bound()
+        if self.max_bytes is not None:
+            self._unshare_bound()
         # Last: until then an exception leads back here.
         self.undo = False
         self.commit = None

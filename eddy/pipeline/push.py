@@ -142,15 +142,14 @@ class _Attempt:
 
     def __init__(self, pipeline: Pipeline, arrivals: Arrivals, only_kept: bool) -> None:
         self._pipeline, self._arrivals, self._only_kept = pipeline, arrivals, only_kept
-        self._at(pipeline.join)
-
-    def _at(self, join: Join) -> None:
-        self.join, self._changes = join, join.strategy.history.count
+        self.join = pipeline.join
+        self._changes: int | None = None
+        """The changes of plan before the join at work took the arrivals; None while it makes room for them."""
 
     @property
     def has_changed(self) -> bool:
-        """Whether the plan of the join at work has changed in this attempt."""
-        return self.join.strategy.history.count > self._changes
+        """Whether the plan of the join at work has changed since it has begun to take the arrivals."""
+        return self._changes is not None and self.join.strategy.history.count > self._changes
 
     def commit(self, loading: bool) -> Commit:
         """Return the record of the push; loading: earlier arrivals are loaded, and have no results."""
@@ -187,7 +186,7 @@ class _Attempt:
         join, arrivals, groups = self.join, self._arrivals, self._pipeline.groups
         rings, taken, commit = join.rings, len(arrivals.order), None
         make_room(join, arrivals.rows)
-        self._at(join)
+        self._changes = join.strategy.history.count
         began = 0.0 if rings is None else thread_time()
         if rings is not None and groups is not None and rings.choice.on and taken:
             changes, found, table, commit = by_rings(join, groups, arrivals, self._only_kept)
@@ -200,7 +199,7 @@ class _Attempt:
                 made = made._replace(table=table)
         if rings is not None:
             rings.choice.note(taken, found, thread_time() - began)
-        return (_join_commit(join, changes, taken, made),), made, commit
+        return (_join_commit(join, self._pipeline.position, changes, taken, made),), made, commit
 
     def _with_partners(self, partners: Partners, loading: bool) -> tuple[tuple[Any, ...], PushResults]:
         """Return the records of the joins and of the partners, and the results of the partners."""
@@ -209,13 +208,13 @@ class _Attempt:
         records: list[Any] = []
         found, failed = dict[Path, Found](), list[pa.RecordBatch]()
         for path, join in pipeline.joins.items():
-            self._at(join)
+            self.join, self._changes = join, None
             _share_bound(pipeline, join)
             mine = _part(arrivals, path, join.query.graph.timed)
             make_room(join, mine.rows)
-            self._at(join)
+            self._changes = join.strategy.history.count
             changes, given = take(join, mine, self._only_kept)
-            records.append(_join_commit(join, changes, len(mine.order), given))
+            records.append(_join_commit(join, join.position, changes, len(mine.order), given))
             found[path] = rows_of(given.table, path, width)
             failed += given.failed
         rows, live = partners.follow(arrivals, found)
@@ -223,9 +222,9 @@ class _Attempt:
         return (*records, live), made._replace(failed=(*failed, *made.failed))
 
 
-def _join_commit(join: Join, changes: int, taken: int, made: PushResults) -> JoinCommit:
+def _join_commit(join: Join, position: int, changes: int, taken: int, made: PushResults) -> JoinCommit:
     return JoinCommit(
-        join.position + taken,
+        position + taken,
         join.n_results + made.inserted,
         join.n_deleted + made.deleted,
         schedule_of(join.schedule[changes:]) if changes else join.schedule,
