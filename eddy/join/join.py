@@ -161,6 +161,11 @@ class Join:
         """Whether ring values serve: stored states sleep meanwhile, and are empty (`eddy.pipeline.grouped`)."""
         return self.rings is not None and self.rings.choice.on
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether the plan has changed since `begin`."""
+        return self.undo is not None and self.strategy.history.count > self.undo.savepoint.history.length
+
     def set_bound(self, max_bytes: int | None, beside: Sized | None = None) -> None:
         """Bound the bytes of the join, and of a state beside it that asks for the same memory. None = no bound."""
         self.bound = Bound(max_bytes, self.modules, self.payload, beside, self._fixed_bytes)
@@ -214,7 +219,7 @@ class Join:
         undo, modules, strategy = self.undo, self.modules, self.strategy
         if undo is None:
             return
-        changed = strategy.history.count > undo.savepoint.history.length
+        changed = self.has_changed
         strategy.discard_states()
         modules.undo()
         self.payload.undo()

@@ -55,6 +55,7 @@ class Pipeline:
 
     joins     the inner joins, by the positions of their streams in the query
     join      the first of them: the only one of a query without branches
+    at_work   the join that has taken the arrivals last, or takes them now
     partners  what gives the rows of a query with branches, else None
     gate, clock   admission; the clock of a query with a RANGE window, None without
     output    what makes results of the rows of the joins, or of the partners
@@ -98,7 +99,7 @@ class Pipeline:
             self.joins, self.output, allowance = {path: only}, only.output, only.modules.allowance
         self.query = query
         self._list = list(self.joins.values())
-        self.join = self._list[0]
+        self.join = self.at_work = self._list[0]
         self.groups = _groups_of(query, options, allowance)
         if self.groups is not None and self.partners is None:
             self.join.rings = rings_of(self.groups, self.join.modules, self.join.payload, self.join.columns)

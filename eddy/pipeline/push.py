@@ -111,13 +111,13 @@ def _computed(pipeline: Pipeline, arrivals: Arrivals, loading: bool = False) -> 
     """
     only_kept = False
     while True:
-        attempt = _Attempt(pipeline, arrivals, only_kept)
         try:
-            return attempt.commit(loading)
+            return _attempt(pipeline, arrivals, only_kept, loading)
         except _NoRoom as problem:
             raise CapacityError(str(problem)) from None
         except (CapacityError, BeyondLimit) as problem:
-            join, changed = attempt.join, attempt.has_changed
+            join = pipeline.at_work
+            changed = join.has_changed
             pipeline.roll_back()
             if join.asleep:
                 join.turn_rings(on=False, lost=True)
@@ -134,92 +134,77 @@ def _computed(pipeline: Pipeline, arrivals: Arrivals, loading: bool = False) -> 
             pipeline.begin()
 
 
-class _Attempt:
-    """An attempt to compute a push.
+def _attempt(pipeline: Pipeline, arrivals: Arrivals, only_kept: bool, loading: bool) -> Commit:
+    """Return the record of a push; loading: earlier arrivals are loaded, and have no results."""
+    groups = None
+    if pipeline.partners is None:
+        records, made, groups = _in_one_join(pipeline, arrivals, only_kept)
+    else:
+        records, made = _with_partners(pipeline, pipeline.partners, arrivals, only_kept, loading)
+        if pipeline.groups is not None:
+            table, groups = pipeline.groups.follow(made.table, arrivals.watermark, arrivals.ends)
+            made = made._replace(table=table)
+    failed = made.failed
+    if groups is not None:
+        failed, records = (*failed, *groups.failed), (*records, groups)
+    new_failed = pipeline.failed.added(() if loading else failed)
+    position = pipeline.position + len(arrivals.order)
+    return Commit(
+        records,
+        position,
+        pipeline.n_results + made.inserted,
+        pipeline.n_deleted + made.deleted,
+        pipeline.pushes + (not loading),
+        pipeline.late.rows.with_added(arrivals.late),
+        pipeline.failed.rows.with_added(new_failed),
+        None if loading else LastPush(position, made.table),
+        new_failed,
+        _clock_after(pipeline, arrivals),
+        arrivals.ends,
+    )
 
-    join   the join at work
-    """
 
-    def __init__(self, pipeline: Pipeline, arrivals: Arrivals, only_kept: bool) -> None:
-        self._pipeline, self._arrivals, self._only_kept = pipeline, arrivals, only_kept
-        self.join = pipeline.join
-        self._changes: int | None = None
-        """The changes of plan before the join at work took the arrivals; None while it makes room for them."""
-
-    @property
-    def has_changed(self) -> bool:
-        """Whether the plan of the join at work has changed since it has begun to take the arrivals."""
-        return self._changes is not None and self.join.strategy.history.count > self._changes
-
-    def commit(self, loading: bool) -> Commit:
-        """Return the record of the push; loading: earlier arrivals are loaded, and have no results."""
-        pipeline, arrivals = self._pipeline, self._arrivals
-        groups = None
-        if pipeline.partners is None:
-            records, made, groups = self._in_one_join()
-        else:
-            records, made = self._with_partners(pipeline.partners, loading)
-            if pipeline.groups is not None:
-                table, groups = pipeline.groups.follow(made.table, arrivals.watermark, arrivals.ends)
-                made = made._replace(table=table)
-        failed = made.failed
+def _in_one_join(
+    pipeline: Pipeline, arrivals: Arrivals, only_kept: bool
+) -> tuple[tuple[Any, ...], PushResults, GroupsCommit | None]:
+    """Return the record of the only join, its results, and the record of its groups."""
+    join, groups = pipeline.join, pipeline.groups
+    rings, taken, commit = join.rings, len(arrivals.order), None
+    make_room(join, arrivals.rows)
+    began = 0.0 if rings is None else thread_time()
+    if rings is not None and groups is not None and rings.choice.on and taken:
+        changes, found, table, commit = by_rings(join, groups, arrivals, only_kept)
+        made = PushResults(0, 0, table)
+    else:
+        changes, made = take(join, arrivals, only_kept)
+        found = made.inserted + made.deleted
         if groups is not None:
-            failed, records = (*failed, *groups.failed), (*records, groups)
-        new_failed = pipeline.failed.added(() if loading else failed)
-        position = pipeline.position + len(arrivals.order)
-        return Commit(
-            records,
-            position,
-            pipeline.n_results + made.inserted,
-            pipeline.n_deleted + made.deleted,
-            pipeline.pushes + (not loading),
-            pipeline.late.rows.with_added(arrivals.late),
-            pipeline.failed.rows.with_added(new_failed),
-            None if loading else LastPush(position, made.table),
-            new_failed,
-            _clock_after(pipeline, arrivals),
-            arrivals.ends,
-        )
+            table, commit = groups.follow(made.table, arrivals.watermark, arrivals.ends)
+            made = made._replace(table=table)
+    if rings is not None:
+        rings.choice.note(taken, found, thread_time() - began)
+    return (_join_commit(join, pipeline.position, changes, taken, made),), made, commit
 
-    def _in_one_join(self) -> tuple[tuple[Any, ...], PushResults, GroupsCommit | None]:
-        """Return the record of the only join, its results, and the record of its groups."""
-        join, arrivals, groups = self.join, self._arrivals, self._pipeline.groups
-        rings, taken, commit = join.rings, len(arrivals.order), None
-        make_room(join, arrivals.rows)
-        self._changes = join.strategy.history.count
-        began = 0.0 if rings is None else thread_time()
-        if rings is not None and groups is not None and rings.choice.on and taken:
-            changes, found, table, commit = by_rings(join, groups, arrivals, self._only_kept)
-            made = PushResults(0, 0, table)
-        else:
-            changes, made = take(join, arrivals, self._only_kept)
-            found = made.inserted + made.deleted
-            if groups is not None:
-                table, commit = groups.follow(made.table, arrivals.watermark, arrivals.ends)
-                made = made._replace(table=table)
-        if rings is not None:
-            rings.choice.note(taken, found, thread_time() - began)
-        return (_join_commit(join, self._pipeline.position, changes, taken, made),), made, commit
 
-    def _with_partners(self, partners: Partners, loading: bool) -> tuple[tuple[Any, ...], PushResults]:
-        """Return the records of the joins and of the partners, and the results of the partners."""
-        pipeline, arrivals = self._pipeline, self._arrivals
-        width = len(arrivals.rows)
-        records: list[Any] = []
-        found, failed = dict[Path, Found](), list[pa.RecordBatch]()
-        for path, join in pipeline.joins.items():
-            self.join, self._changes = join, None
-            _share_bound(pipeline, join)
-            mine = _part(arrivals, path, join.query.graph.timed)
-            make_room(join, mine.rows)
-            self._changes = join.strategy.history.count
-            changes, given = take(join, mine, self._only_kept)
-            records.append(_join_commit(join, join.position, changes, len(mine.order), given))
-            found[path] = rows_of(given.table, path, width)
-            failed += given.failed
-        rows, live = partners.follow(arrivals, found)
-        made = pipeline.output.make(partners.combinations(Found.none(width) if loading else rows))
-        return (*records, live), made._replace(failed=(*failed, *made.failed))
+def _with_partners(
+    pipeline: Pipeline, partners: Partners, arrivals: Arrivals, only_kept: bool, loading: bool
+) -> tuple[tuple[Any, ...], PushResults]:
+    """Return the records of the joins and of the partners, and the results of the partners."""
+    width = len(arrivals.rows)
+    records: list[Any] = []
+    found, failed = dict[Path, Found](), list[pa.RecordBatch]()
+    for path, join in pipeline.joins.items():
+        pipeline.at_work = join
+        _share_bound(pipeline, join)
+        mine = _part(arrivals, path, join.query.graph.timed)
+        make_room(join, mine.rows)
+        changes, given = take(join, mine, only_kept)
+        records.append(_join_commit(join, join.position, changes, len(mine.order), given))
+        found[path] = rows_of(given.table, path, width)
+        failed += given.failed
+    rows, live = partners.follow(arrivals, found)
+    made = pipeline.output.make(partners.combinations(Found.none(width) if loading else rows))
+    return (*records, live), made._replace(failed=(*failed, *made.failed))
 
 
 def _join_commit(join: Join, position: int, changes: int, taken: int, made: PushResults) -> JoinCommit:

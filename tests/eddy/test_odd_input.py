@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import eddy
 from eddy.streams.numbers import whole
@@ -157,6 +159,26 @@ def test_a_null_time_behind_an_encoding_is_seen(times: pa.Array) -> None:
     with pytest.raises(eddy.InputError, match="row 1 of the push is null"):
         runtime.push({"R": pa.record_batch([pa.array([1, 1]), times], schema=schema)})
     assert runtime.position == 0
+
+
+@given(st.lists(st.integers(-2, 3) | st.sampled_from([-(2**63), 2**31, 255, 256, 257, 512]), max_size=4))
+def test_an_order_means_the_same_as_a_list_and_in_every_type_of_integers(order: list[int]) -> None:
+    rows = pa.schema([("a", pa.int64())])
+    query = eddy.Query([eddy.Stream(name, rows, window=eddy.Rows(9)) for name in "RS"], ["R.a = S.a"])
+    pushed = {name: [{"a": 1}] * order.count(i) for i, name in enumerate("RS")}
+
+    def said(given: Any) -> Any:
+        try:
+            return eddy.Runtime(query).push(pushed, given).to_pylist()
+        except eddy.InputError as error:
+            return str(error)
+
+    wanted = said(np.array(order, np.int64))
+    assert said(order) == wanted
+    for kind in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint64, ">i4", ">i8"):
+        if all(np.iinfo(kind).min <= one <= np.iinfo(kind).max for one in order):
+            assert said(np.array(order, kind)) == wanted
+    assert isinstance(wanted, str) == (not all(0 <= one < 2 for one in order))
 
 
 @pytest.mark.parametrize("order", [[[0], [0, 1]], "RR", [None, 0], pa.array([0, None]), iter([0, 0]), [True, False]])
