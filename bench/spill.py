@@ -145,7 +145,7 @@ def _fed(folder: Path, point: Point) -> Feed:
     order, position = chance.permutation(GROUPS), 0
     for batch in range(FILL + point["warm"] + point["batches"]):
         n = live // FILL if batch < FILL else rows
-        touched = order if batch < FILL else chance.choice(order, point["touched"], False, chances / chances.sum())
+        touched = order if batch < FILL else chance.choice(order, (point["touched"],), False, chances / chances.sum())
         own, stream = np.concatenate([groups[group] for group in touched]), chance.integers(0, len(STREAMS), n)
         key = chance.choice(own, n)
         columns = key, np.arange(position, position + n), key

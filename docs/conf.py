@@ -72,10 +72,5 @@ def _docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: li
     lines[:] = [line for paragraph in _paragraphs(lines) for line in (*_as_rst(paragraph), "")]
 
 
-# The site shows the constructors. Sphinx would read defaults from `__new__`, which only chooses a class.
-for made in (eddy.Query, eddy.Runtime):
-    del made.__new__
-
-
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _docstring)

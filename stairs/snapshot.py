@@ -147,7 +147,7 @@ def _checked(modules: Modules, windows: Windows) -> list[int]:
     for (i, _), x in modules.attribute_rows.items():
         kids, name = windows.numbers[x], graph.names[i]
         _require(len(kids) == windows.rows[i], f"stream {name} has {windows.rows[i]} tuples with {len(kids)} keys")
-        _require(not len(kids) or kids.min() >= -1, f"stream {name} has tuples with keys that do not exist")
+        _require(not len(kids) or bool(kids.min() >= -1), f"stream {name} has tuples with keys that do not exist")
         # A tuple that cannot join is in no index; the kernels read that from its first key.
         first = windows.numbers[modules.attribute_rows[i, graph.attributes[i][0]]]
         _require(np.array_equal(kids < 0, first < 0), f"stream {name} has a tuple with only some of its keys")
@@ -165,7 +165,7 @@ def _checked(modules: Modules, windows: Windows) -> list[int]:
             _require(bool(whole), f"class {c} has strings outside of its text")
             ids = words.reshape(-1, width)[:, word]
             known = (not len(ids) or ids.min() >= 0) and _in_order(ids, len(sizes))
-            _require(known, f"class {c} has {len(sizes)} strings, or a key with another string")
+            _require(bool(known), f"class {c} has {len(sizes)} strings, or a key with another string")
     for i, rings in enumerate(windows.values):
         for k, (values, floats) in enumerate(zip(rings, graph.float_rings[i], strict=True)):
             name, rows = graph.names[i], windows.rows[i]
@@ -175,7 +175,7 @@ def _checked(modules: Modules, windows: Windows) -> list[int]:
             elif len(values):
                 within = values.min() >= -FOREVER and values.max() <= FOREVER
                 what = "event times" if graph.timed and k == 0 else "values"
-                _require(within, f"stream {name} has {what} beyond ±2^61, in ring {k}")
+                _require(bool(within), f"stream {name} has {what} beyond ±2^61, in ring {k}")
     return keys
 
 
