@@ -17,7 +17,7 @@ PUBLIC = {
     "eddy/runtime.py: Runtime.__init__",
     "eddy/spark/kafka/source.py: stream_topic",
 }
-"""What users call by name, with options as keyword arguments. This list may only get shorter."""
+"""The functions that users call with options as keyword arguments. This list may only get shorter."""
 COMPILED = {"inlined", "jit", "step"}
 """Decorators of kernels, and of functions that kernels inline: numba has no cheap objects to pass."""
 

@@ -15,7 +15,7 @@ Parts = Sequence[exp.Expression]
 
 
 class Operands(Protocol):
-    """What makes values of the operands of a function or an operator: `eddy.expressions.operands.Scalars`."""
+    """The maker of values of the operands of a function or an operator: `eddy.expressions.scalars.Scalars`."""
 
     def error(self, node: exp.Expression, message: str) -> Exception:
         """Return an error with the place of a node."""

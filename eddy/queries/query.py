@@ -30,7 +30,7 @@ from stairs.errors import InputError
 
 
 class QueryHost(Host, Protocol):
-    """What a query, a description and a snapshot need of an `Engine`, which documents all of this."""
+    """The part of an `Engine` that a query, a description and a snapshot need; the engine documents all of it."""
 
     sources: Sources
     clock: Clock | None

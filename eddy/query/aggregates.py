@@ -36,7 +36,7 @@ MOST_WINDOWS = 10_000
 
 
 class Joined(Columns, Protocol):
-    """What aggregates read of the join of a query, which is made before them (`eddy.query.query.Query`)."""
+    """The part of a query (`eddy.query.query.Query`) that is made before its aggregates, and that they read."""
 
     streams: tuple[Stream, ...]
     graph: JoinGraph

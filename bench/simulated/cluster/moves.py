@@ -72,7 +72,7 @@ class Variants:
 
 
 class Options(NamedTuple):
-    """What the manager knows about the protocols.
+    """The protocols as the manager knows them.
 
     variants
     spans    per stream the size of its window in ticks, None = unbounded
