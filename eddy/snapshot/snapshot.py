@@ -296,7 +296,7 @@ class Snapshot:
 
 
 TEXT = ("offsets", "text")
-"""What a key of words has: where each begins, and their bytes."""
+"""The sections of the strings behind a word of keys: where each string begins, and their bytes."""
 
 
 def _check_columns(join: Join, kept: list[list[str]]) -> None:
