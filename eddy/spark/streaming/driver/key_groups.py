@@ -1,8 +1,8 @@
 """The key groups of a job: their splits and fragments, their partitions and their load, and the changes that are due.
 
-A change takes effect with a micro-batch, whose manifest names the splits and the partition of each group. It is decided
-before any row of the batch is logged, so the rows of a batch follow its splits. A change that no manifest names is lost
-with the driver, and the next start decides anew.
+A change takes effect with a micro-batch, whose manifest names the splits and the partition of each group. The driver
+decides on a change before any row of the batch is logged, so the segments of a batch have the key groups after its
+splits. A change that no manifest names is lost with the driver, and the next start decides anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from stairs.nearest import no_stream
 
 @dataclass(frozen=True)
 class _Request:
-    """A move that a user asked for. Requests are told apart by identity."""
+    """A move that a user requested. Requests are distinguished by identity."""
 
     to: int
     how: How
@@ -48,7 +48,7 @@ class Layout:
 
     tree           the splits and fragments
     partition_map  the partition of each group
-    load           before the batch; groups that a change makes share the load of those before it evenly
+        load           before the batch; groups that a change makes share the load of their group evenly
     changes        moves and other changes that take effect with the batch
     by_log         groups that are loaded from the log: the halves of those that are split, fragments, groups that are
                    gathered, and those that move without their engines
@@ -64,7 +64,7 @@ class Layout:
 
 
 def _number(value: object, what: str) -> int:
-    """Return a whole number. Raises SparkJoinError for anything else: a manifest with it could not be read."""
+    """Return a whole number. Raises SparkJoinError for any other value, which no manifest may contain."""
     number = whole(value)
     if number is None:
         raise SparkJoinError(f"{what} {value!r}: pass its number")
@@ -97,15 +97,15 @@ class KeyGroups:
         self._moves: dict[int, _Request] = {}
         self._wishes: list[Wish] = []
         self._planned: tuple[dict[int, _Request], int] = {}, 0
-        """The requests in the newest layout: moves, and how many of the other ones."""
+        """The requests in the newest layout: moves, and the number of other requests."""
         self._by_log: frozenset[int] = frozenset()
-        """Groups that were changed or moved without their engines, and have not run since."""
+        """Groups that were changed, or moved without their engines, and have not run after that."""
         self.records = MoveRecords()
         self.tree = tree
         self.partition_map = partition_map
         self.load = load
         self.hot: list[HotGroup] = []
-        """Groups whose load is that of one key."""
+        """Groups with most of their load from one key."""
 
     # Requests
 
@@ -150,14 +150,15 @@ class KeyGroups:
         self._ask(GatherGroup(_number(group, "key group")))
 
     def _ask(self, wish: Wish) -> None:
-        """Take a request. Raises SparkJoinError if it does not fit those before it."""
+        """Take a request. Raises SparkJoinError if the request does not fit the earlier requests."""
         with self._lock:
             self._changed(self._as_asked(), wish, "request")
             self._wishes.append(wish)
 
     def _as_asked(self) -> Layout:
-        """Return the groups of the newest batch with the requested changes. The rule may have changed a group since a
-        request came, so that it does not fit any more: then it has no effect."""
+        """Return the groups of the newest batch with the requested changes.
+
+        The rule may have changed a group after a request came. A request that no longer fits has no effect."""
         now = Layout(self.tree, self.partition_map, self.load)
         for wish in self._wishes:
             try:
@@ -173,12 +174,12 @@ class KeyGroups:
                 f"key group {group} cannot be split: the query has no equality, so its rows have no key to split by"
             )
         found = directions(tree, self.shares, group) if 0 <= group < tree.groups else []
-        return found[0] if found else 0  # the tree refuses the split, and says why
+        return found[0] if found else 0  # the tree refuses the split with the reason
 
     # A batch
 
     def layout(self, batch: int) -> Layout:
-        """Return the groups in a batch: those of the last one with all changes that are due."""
+        """Return the groups in a batch: those of the last batch with all changes that are due."""
         with self._lock:
             now = self._as_asked()
             self._planned = dict(self._moves), len(self._wishes)
@@ -198,8 +199,10 @@ class KeyGroups:
             return Layout(now.tree, wanted, now.load, changes, self._by_log | by_log, self._rule.watched)
 
     def _changed(self, now: Layout, wish: Wish, by: str) -> Layout:
-        """Return the groups after a split, fragmenting or gathering. The groups that it makes are loaded from the log,
-        so they may go anywhere: the further ones go to the emptiest partitions."""
+        """Return the groups after a split, fragmenting or gathering.
+
+        The new groups are loaded from the log, so they may go to any partition: all new groups except the first go to
+        the emptiest partitions."""
         kind: Kind
         group, tree, kind, to = wish.group, now.tree, "split", None
         if isinstance(wish, GatherGroup):
@@ -225,7 +228,7 @@ class KeyGroups:
         return Layout(tree, mapped, load, (*now.changes, *changes))
 
     def _emptiest(self, mapped: PartitionMap, load: Load, children: Sequence[int]) -> tuple[int, ...]:
-        """Return a partition for each of some groups, one after the other the emptiest without those that follow."""
+        """Return a partition for each group: in turn, the emptiest one without the groups that follow."""
         loads, found = load.of_partitions(mapped), []
         sizes = [mapped.partitions.count(partition) for partition in range(mapped.n)]
         for child in children:

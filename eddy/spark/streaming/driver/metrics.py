@@ -1,7 +1,7 @@
 """Metrics of a job: a row for each key group of each micro-batch, and a row for each micro-batch.
 
-Both stay in memory for the newest batches. The rows of key groups also go to `metrics/` in the checkpoint, one Parquet
-file per batch. Metrics are no part of the state: they are not synced, and missing files have no effect.
+Both stay in memory for the newest batches. The rows of key groups are also written to `metrics/` in the checkpoint, one
+Parquet file per batch. Metrics are not part of the state: their files are not synced, and missing files have no effect.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ source         origin of its engine: "live", in the memory of a worker; "mapped"
 rows           rows that arrived, without late rows
 transitions    changes of the plan and of the stored states; `reason` explains the last one, null without any
 ready_seconds  time to get the engine;  join_seconds  time to join
-received_bytes of the file in which another worker handed the engine over, or of the log that was read; 0 if it was here
+received_bytes of the file in which another worker passed the engine on, or of the log that was read; 0 if it was live
 key_share      rows of the most frequent key over all rows, from a sample; null unless the group has too much load
 """
 
@@ -117,7 +117,7 @@ groups         key groups with rows, or with rows that had waited, or the nodes 
                others are new
 moved          key groups that changed partitions, with or without rows;  split  key groups that were split
 fragments      into which key groups with a hot key are divided
-hot_keys       key groups whose load is that of one key, so that neither moves nor splits can divide it, and which are
+hot_keys       key groups with most of their load from one key, which neither moves nor splits can divide, and which are
                not in fragments
 state_rows     rows that the log keeps for the state of all key groups; both halves of a split group count the rows that
                were written before
@@ -139,7 +139,7 @@ class Metrics:
         self._groups: deque[pa.Table] = deque(maxlen=BATCHES_KEPT // BLOCK)
         """Rows of key groups, a table for each BLOCK batches: a table of one batch takes twenty times its own bytes."""
         self._fresh: list[pa.Table] = []
-        """Those of the batches after the newest block."""
+        """Rows of key groups of the batches after the newest block."""
         self._batches: deque[dict[str, Any]] = deque(maxlen=BATCHES_KEPT)
         self._logged: dict[int, LogReport] = {}
         self._totals: Counter[str] = Counter()
@@ -150,7 +150,7 @@ class Metrics:
         self.memory: list[MemoryReport] = []
         """The engines of each worker after the newest micro-batch that ran."""
         self.published_at: float | None = None
-        """When the newest batch was published, in seconds since the epoch; None before the first."""
+        """Time of the newest publication, in seconds since the epoch; None before the first."""
 
     def add(
         self,
@@ -203,7 +203,7 @@ class Metrics:
             self.published_at = time.time()
             self._logged[manifest.batch] = replace(logged, segments=())  # a thousand batches have many segments
             self._logged.pop(manifest.batch - BATCHES_KEPT, None)
-        # A full disk must not fail the job because of metrics.
+        # A full disk must not make the job fail because of metrics.
         with contextlib.suppress(OSError):
             name = f"{batch_name(manifest.batch)}.parquet"
             with open(self._directory / name, "wb", opener=private_opener) as file:
@@ -243,7 +243,7 @@ class Metrics:
             return list(self._batches)[-count:]
 
     def row(self, batch: int | None = None) -> dict[str, Any] | None:
-        """Return the row of a batch, or of the newest one; None if it is not in memory."""
+        """Return the row of a batch, or of the newest batch; None if the row is not in memory."""
         with self._lock:
             found = (one for one in reversed(self._batches) if batch is None or one["batch"] == batch)
             return next((dict(one) for one in found), None)
@@ -254,11 +254,11 @@ class Metrics:
             return dict(self._totals)
 
     def hits(self) -> list[tuple[str, float]]:
-        """Return how many joins of a key group found its engine where, since the start."""
+        """Return the number of joins of a key group since the start by the origin of its engine."""
         totals = self.totals()
         return [(source, totals.get(source, 0)) for source in SOURCES]
 
     def logged(self, batch: int) -> LogReport | None:
-        """Return what a batch logged, without its segments; None if it is not in memory."""
+        """Return the report on a batch's logged rows, without its segments; None if it is not in memory."""
         with self._lock:
             return self._logged.get(batch)

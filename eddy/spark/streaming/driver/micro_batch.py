@@ -1,13 +1,13 @@
 """The driver's part of a micro-batch: log, join, commit, publish. Spark calls it once per batch, or again on a replay.
 
-    batch <= the newest manifest   committed before a stop; at most its results remain to be published
+        batch <= the newest manifest   the batch was committed before a stop; at most its results remain to be published
     else                           log and join, commit the manifest, publish
 
-Rows that Spark carries are logged in one Spark job and joined in another. What the workers read themselves is read,
-logged and joined in one.
+Rows that Spark carries are logged in one Spark job and joined in another. Rows that the workers read themselves are
+read, logged and joined in one Spark job.
 
 The manifest is the single point of commitment. All earlier steps can be repeated: another attempt writes other files,
-and a state that no manifest names has a token that nothing refers to.
+and the token of a state that no manifest names is never used.
 """
 
 from __future__ import annotations
@@ -140,10 +140,10 @@ class MicroBatches:
         return [why_undealt(query, stream) for stream in range(len(query.streams))]
 
     def _changed(self) -> Change | None:
-        """Return the change that takes effect with the next batch; the state before it is what the new query has.
+        """Return the change that takes effect with the next batch, and turn the manifest into a state of the new query.
 
-        The plans in it are of the old query, so they are left out. After an immediate change all key groups are new.
-        Each start does so until the manifest of that batch is there.
+        The plans in the manifest are those of the old query, so they are left out. After an immediate change all key
+        groups are new. Each start repeats this until the manifest of the next batch exists.
         """
         manifest = self.manifest
         if manifest is None:
@@ -153,7 +153,7 @@ class MicroBatches:
             return None
         fresh = any(one.how == "immediate" for one in due)
         groups = {} if fresh else {group: replace(one, plan=None) for group, one in manifest.groups.items()}
-        # The rows of another query may not be dealt in the same way, and its steps have other places.
+        # Rows of the new query may not be dealt in the same way, and the steps of its join have other places.
         extra = {**manifest.extra, "placement": UNPLACED}
         self.manifest = replace(manifest, groups=groups, dealt=() if fresh else manifest.dealt, extra=extra)
         return Change("immediate" if fresh else "handover", manifest.batch + 1)
@@ -170,7 +170,7 @@ class MicroBatches:
 
     @property
     def query(self) -> Query:
-        """The query as the workers run it."""
+        """The query that the workers run."""
         return self._context.job.query
 
     def late_files(self, stream: int) -> list[str]:
@@ -184,7 +184,7 @@ class MicroBatches:
         return [str(path) for path in found]
 
     def failed_files(self) -> list[str]:
-        """Return the files of failed rows of all committed batches, checked as `late_files` are."""
+        """Return the files of failed rows of all committed batches; the files are checked as in `late_files`."""
         found = self._context.checkpoint.late_files(None)
         found += sorted((self._context.checkpoint.root / "groups").glob(f"*{FAILED_GROUPS}"))
         for path in found:
@@ -193,12 +193,12 @@ class MicroBatches:
 
     @property
     def failed_count(self) -> int:
-        """Kept failed rows since the start, without those of groups."""
+        """Number of failed rows since the start that were kept, without failed groups."""
         return self._late.failed_count
 
     @property
     def late_counts(self) -> dict[str, int]:
-        """Late rows of each stream since the start."""
+        """Number of late rows of each stream since the start."""
         return self._late.counts
 
     @property
@@ -246,7 +246,7 @@ class MicroBatches:
         self._forget = True
 
     def at_end(self, act: Callable[[], None]) -> bool:
-        """Have `close` call a function; return False, and call it now, if that has happened."""
+        """Have `close` call a function. If `close` was called before, call the function now and return False."""
         with self._closing:
             if not self._closed:
                 self._at_end.callback(act)
@@ -278,7 +278,7 @@ class MicroBatches:
                 self.problem = error_of_worker(problem)
                 if self.problem is None or self.stopping.stopped():
                     raise
-                # First the line that matters: Spark then logs its trace, with the trace of this error in it.
+                # This record precedes Spark's own, which contains the whole trace and the trace of this error.
                 LOG.error("%s has failed in batch %d: %s", self.title, batch, self.problem)
                 raise copy(self.problem).with_traceback(None) from None
 
@@ -299,7 +299,7 @@ class MicroBatches:
         self._begin(batch)
         layout = self.key_groups.layout(batch)
         if self.placing.next() is None and self._held is not None:
-            # The engines of the key groups come from the log, as is to be expected after hops.
+            # After hops the engines of the key groups are always loaded from the log, so no recovery is reported.
             layout = replace(layout, by_log=frozenset(range(layout.tree.groups)))
         if self._context.carried.inputs:
             plan, reports = self._join_inputs(batch, layout)
@@ -313,7 +313,7 @@ class MicroBatches:
         self._context.checkpoint.commit(manifest)
         committed_at = time.perf_counter()
         self.manifest, self._watermarks = manifest, plan.watermarks
-        if reports:  # else no row came, and all engines and copies are as they were
+        if reports:  # else no row came, and all engines and copies are unchanged
             self._held = None if plan.hops is None else plan.token
         self.key_groups.committed(batch, layout, load, {one["group"]: one for one in groups}, committed_at - joined_at)
         self._measured(plan, reports)
@@ -335,14 +335,14 @@ class MicroBatches:
             LOG.warning("%s: batch %d: loaded the windows of nodes %s from the log", self.title, batch, lost)
 
     def _groups_begin(self, batch: int) -> int | None:
-        """Return the first batch whose results are aggregated, None without aggregates; `batch` is the next one."""
+        """Return the first batch whose results are aggregated, None without aggregates; `batch` is the next batch."""
         if not isinstance(self._context.sink, GroupsSink):
             return None
         begun: int | None = None if self.manifest is None else self.manifest.extra[GROUPS_BEGIN]
         return batch if begun is None else begun
 
     def _check_groups(self) -> None:
-        """Raise StreamingStateError if groups of aggregates are lost that the next batch follows from."""
+        """Raise StreamingStateError if groups of aggregates are lost that the next batch needs."""
         sink, manifest = self._context.sink, self.manifest
         if manifest is None:
             return
@@ -357,12 +357,12 @@ class MicroBatches:
             )
 
     def _measured(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> None:
-        """Let a placement that follows figures have those of a batch."""
+        """Pass the figures of a batch to a placement that decides by figures."""
         if not reports or not self.placing.measures:
             return
         live = plan.live_rows(self._context.job.shares)
         ran = [one for report in reports for one in report.groups]
-        # What is loaded or new takes time that is no sign of the placement.
+        # The time to load or make an engine or a copy does not depend on the placement.
         usual = ran and all(one["source"] in (LIVE, MAPPED) for one in ran)
         seconds = sum(one.cpu_s for one in reports) if usual else None
         self.placing.saw(plan.logged.rows, live, [one.samples for one in reports], seconds)
@@ -470,14 +470,15 @@ class MicroBatches:
     def _owned(
         self, batch: int, plan: BatchPlan, reports: Sequence[PartitionReport]
     ) -> tuple[tuple[OutputFile, ...], dict[str, Any]]:
-        """Return the result files that count, and the further state in the manifest; a hub also settles here which rows
-        the log keeps."""
+        """Return the result files that count, and the further state in the manifest.
+
+        A hub also determines here which rows the log keeps."""
         return tuple(file for report in reports for file in report.results), {}
 
     def _plan(
         self, batch: int, layout: Layout, logged: LogReport, taken: Taken | None, ends: bool = False
     ) -> BatchPlan:
-        """Return the work on the rows of a batch; `ends`: it has none, and the input ends with it."""
+        """Return the work on the rows of a batch; `ends` states that the batch has no rows and that the input ends."""
         logged_at, marks = time.perf_counter(), self._watermarks
         greatest = logged.greatest if self._timed else (None,) * len(logged.greatest)
         watermarks = marks.after(greatest, time.time(), self._settings.rules)
@@ -511,7 +512,7 @@ class MicroBatches:
         """Return the manifest to commit."""
         watermarks, layout = plan.watermarks, plan.layout
         results, extra = self._owned(batch, plan, reports)
-        # After it, because the log keeps the rows that a version of this batch needs.
+        # After `_owned`, because the log keeps the rows that a version of this batch needs.
         groups = plan.groups_after(batch, reports, self._maintenance.spans, self.KEEPS_PLANS)
         return Manifest(
             batch=batch,

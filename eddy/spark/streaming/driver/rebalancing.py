@@ -2,11 +2,11 @@
 
 The choice of groups follows Zhu and Rundensteiner, "Adapting Partitioned Continuous Query Processing in Distributed
 Systems", sec. 3.2, steps 1 and 2: the fullest partition sends, the emptiest receives, and the groups that move are
-those whose load comes close to the excess. This module does not decide how a group moves (their PTLB, with two parallel
-tracks, or MSLB, with its state).
+those whose load is close to the excess. This module does not decide how a group moves (the PTLB of the paper, with two
+parallel tracks, or its MSLB, with the state).
 
 A move costs the receiver a rebuild of the group's windows. So a move needs a minimal gain, and loads are smoothed over
-several batches; otherwise groups would follow every swing of the load.
+several batches; otherwise groups would move with every change of the load.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Load:
         return cls((0.0,) * groups, weight)
 
     def after(self, measured: Mapping[int, float]) -> Load:
-        """Return the load after a batch with these costs by group; groups left out cost 0.
+        """Return the load after a batch with these costs by group; a group that is left out has cost 0.
 
         A batch without any cost is not counted.
         """
@@ -62,9 +62,9 @@ class Load:
         return Load(smoothed, self.weight, self.batches + 1)
 
     def regrouped(self, old: Sequence[int], new: Sequence[int]) -> Load:
-        """Return the load after groups were split, fragmented or gathered: they are taken to share it evenly.
+        """Return the load after groups were split, fragmented or gathered; the groups share the load evenly.
 
-        old, new  the groups before and after; of these, numbers beyond the groups so far are further groups
+        old, new  the groups before and after; numbers in `new` above the existing groups are further groups
         """
         loads = [*self.per_group, *[0.0] * (max(new) + 1 - len(self.per_group))]
         total = sum(loads[group] for group in old)
@@ -96,7 +96,7 @@ class Load:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Load:
-        """Return the load that `to_json` returned. Raises SparkJoinError for anything else."""
+        """Return the load that `to_json` returned. Raises SparkJoinError for any other value."""
         try:
             _FORM(data, "load")
         except FormError as problem:
@@ -169,8 +169,8 @@ class Automatic:
     least_gain  a move must remove at least this share of its sender's load above the mean
     rest        number of batches for which a group stays after a move; doubles with each further move soon after
 
-    `rest` bounds the moves under a load that swings, or that follows the moves: a group moves at most once in `rest`
-    batches, and a group that always moves as soon as it may does so at most log2(batches / rest) + 2 times.
+    `rest` bounds the number of moves if the load oscillates or changes with the moves: a group moves at most once in
+    `rest` batches, and a group that always moves as soon as it may moves at most log2(batches / rest) + 2 times.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ def balanced(partition_map: PartitionMap, load: Load) -> PartitionMap:
     """Return a map with balanced loads by a greedy choice: largest group first, to the emptiest partition.
 
     The fullest partition has at most 4/3 - 1/(3n) times its load in the best map (Graham, "Bounds on multiprocessing
-    timing anomalies", 1969). The numbering of the partitions then keeps groups where they are if possible; groups
+    timing anomalies", 1969). The numbering of the partitions then keeps groups in their partitions if possible; groups
     without load always stay. Returns `partition_map` itself if its fullest partition would not get emptier.
     O(groups * n).
     """
@@ -285,7 +285,7 @@ def balanced(partition_map: PartitionMap, load: Load) -> PartitionMap:
             emptiest = loads.index(min(loads))
             bins[emptiest].append(group)
             loads[emptiest] += load.per_group[group]
-    if max(loads) >= max(now) * (1 - 1e-9):  # sums of equal loads differ by their order
+    if max(loads) >= max(now) * (1 - 1e-9):  # sums of the same loads in different orders differ by rounding
         return partition_map
     return partition_map.with_moves(
         {group: name for name, groups in zip(_names(bins, partition_map, load), bins, strict=True) for group in groups}
@@ -293,7 +293,7 @@ def balanced(partition_map: PartitionMap, load: Load) -> PartitionMap:
 
 
 def _names(bins: Sequence[Sequence[int]], partition_map: PartitionMap, load: Load) -> list[int]:
-    """Return a partition for each bin; bins that share most load with a partition choose first."""
+    """Return a partition for each bin; the bins that share the most load with a partition choose first."""
     shared: dict[tuple[int, int], float] = {}
     for number, groups in enumerate(bins):
         for group in groups:

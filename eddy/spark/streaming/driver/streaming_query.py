@@ -39,8 +39,8 @@ class StreamingJoinQuery(Uncopied):
         print(running.batches().to_pandas())
 
     `batches()` and `groups()` return all metrics. The progress that Spark gives to a `StreamingQueryListener` describes
-    the rows that Spark carries (`observedMetrics["eddy"]`), and knows nothing of the join or of files that the workers
-    read. `lastProgress` and `recentProgress` of this class are complete.
+    the rows that Spark carries (`observedMetrics["eddy"]`), and has no figures of the join and of files that the
+    workers read. `lastProgress` and `recentProgress` of this class are complete.
     """
 
     _no_copy = "a StreamingJoinQuery: it belongs to the driver; another start from its checkpoint resumes it"
@@ -50,19 +50,19 @@ class StreamingJoinQuery(Uncopied):
         self._inner = inner
         self._batches = batches
         batches.stopping.watch(inner)
-        # A query may also end on its own or through Spark (`spark.streams`), without a call of a method here.
+        # A query may also end by itself or through Spark (`spark.streams`), without a call of a method of this class.
         threading.Thread(target=self._close_at_end, name="eddy end of query", daemon=True).start()
 
     def _close_at_end(self) -> None:
         try:
             self._inner.awaitTermination()
             LOG.info("%s has ended", self._batches.title)
-        except Exception as problem:  # also returned by exception(); the session may be gone
-            if self._batches.problem is None:  # else the micro-batch has logged it
+        except Exception as problem:  # `exception()` also returns this error; the session may have ended
+            if self._batches.problem is None:  # else the micro-batch has logged the error
                 LOG.error("%s has failed: %s", self._batches.title, problem)
         self._batches.close()
 
-    # As in Spark
+    # Methods of Spark's StreamingQuery
 
     @property
     def inner(self) -> StreamingQuery:
@@ -98,9 +98,9 @@ class StreamingJoinQuery(Uncopied):
         return dict(self._inner.status)
 
     def exception(self) -> Exception | None:
-        """Return the error that ended the query, None if it runs or was stopped.
+        """Return the error that ended the query, None if the query runs or was stopped.
 
-        Returns an error of this library as such; `inner.exception()` is Spark's error with its whole trace.
+        Returns an error of this library unwrapped; `inner.exception()` is Spark's error with its whole trace.
         """
         problem = self._inner.exception()
         if problem is None:
@@ -176,16 +176,17 @@ class StreamingJoinQuery(Uncopied):
     def explain(self) -> str:
         """Return a text on how the join runs: key groups, tasks, transport, watermark, plans and memory of key groups.
 
-        It describes the state after the newest batch. `inner.explain()` prints Spark's plan, which knows nothing of it.
+        The text describes the state after the newest batch. `inner.explain()` prints Spark's plan, which does not
+        contain the join.
         """
         return self._batches.explain()
 
     def operators(self) -> dict[int, dict[str, list[str]]]:
-        """Return the operator set of each task that has key groups, as text, by the place of which these are a part.
+        """Return the operator set of each task that has key groups, as text, by place.
 
-        In one round the place is the grid of key groups; in hops there is a place for each class by whose keys rows are
-        dealt to the nodes. All tasks, or nodes, have the same operators on their parts of the windows. Raises
-        SparkJoinError for a query whose steps have no places: one with branches or comparisons.
+        In one round the only place is the grid of key groups. In hops there is a place for each attribute class by
+        whose keys rows are distributed over the nodes. All tasks, or nodes, have the same operators on their parts of
+        the windows. Raises SparkJoinError for a query with branches or comparisons, whose steps have no places.
         """
         return self._batches.operators()
 
@@ -196,8 +197,8 @@ class StreamingJoinQuery(Uncopied):
         intermediate tuples that tasks sent to each other); groups (key groups or nodes that ran), live, mapped and
         loaded (those of them whose engine or windows were in memory, in a file of the host, or loaded from the log),
         moved (to another partition), split (key groups that were split), fragments (into which key groups with a hot
-        key are divided), hot_keys (key groups whose load is that of one key, and which are not in fragments),
-        transitions (changes of plans and stored states), state_rows (that the log keeps for all groups),
+                key are divided), hot_keys (key groups with most of their load from one key, which are not in
+        fragments), transitions (changes of plans and stored states), state_rows (that the log keeps for all groups),
         state_bytes (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after
         the batch), memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops
         (evictions by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines,
@@ -209,8 +210,8 @@ class StreamingJoinQuery(Uncopied):
     def groups(self) -> pa.Table:
         """Return the metrics of each key group that ran in the newest 1000 micro-batches, oldest first.
 
-        A micro-batch in hops has a row for each node instead: its number is in partition. Its group, late, plan,
-        reason and key_share are null: late rows come to no node.
+        A micro-batch in hops has a row for each node instead. The column partition has the number of the node; group,
+        late, plan, reason and key_share are null, because no node gets late rows.
 
         Columns: batch, group, partition; source of its engine ("live", kept by a worker; "mapped", from a file of the
         host to which it was spilled; "loaded", from the log; "new"); rows (without late rows), late, results,
@@ -233,19 +234,19 @@ class StreamingJoinQuery(Uncopied):
         return self._served(port, address, hosts, every, PATHS, "serve")
 
     def serve_metrics(self, port: int = PORT, address: str = "127.0.0.1") -> int:
-        """Serve the figures of this join for Prometheus at http://address:port/metrics, and no page; return the port.
+        """Serve the figures of this join for Prometheus at http://address:port/metrics; return the port.
 
         The server ends with the join. Counters count from this start. Figures: the sums of `batches()` as counters
         (`eddy_rows_total`, …; `eddy_seconds_total` by step), the state of the newest micro-batch as gauges, and
         `eddy_published_timestamp_seconds`; docs/guide/production.md lists them. The label `query` is the name of the
         query, or the directory of the checkpoint.
 
-        port     0: a free one
-        address  of the interface to listen on; "0.0.0.0": all interfaces. There is no authentication
+        port     number of the port; 0 = a free port
+        address  of the interface to listen on; "0.0.0.0" = all interfaces. There is no authentication
 
         Raises SparkJoinError if it cannot listen there, or if the join has ended.
         """
-        # Another host knows this one by any name. It gets numbers and names of streams, which is all there is.
+        # Another host may address this host by any name. The answer has only numbers and names, so any name is allowed.
         hosts = () if address in ("127.0.0.1", "::1", "localhost") else ("*",)
         return self._served(port, address, hosts, 1.0, ("/metrics",), "serve_metrics").port
 
@@ -276,10 +277,10 @@ class StreamingJoinQuery(Uncopied):
     def late(self, stream: str) -> DataFrame:
         """Return the late rows of a stream, of all committed batches, as a batch DataFrame.
 
-        Includes late rows of earlier starts; they are never deleted. Excludes rows with a null key, which match
-        nothing, and rows that arrived while the query had late="count" for the stream. Columns: those that the query
-        needs. Raises SparkJoinError for an unknown stream, and StreamingStateError for a file of late rows that is
-        missing or damaged.
+        Includes late rows of earlier starts; late rows are never deleted. Excludes rows with a null key, which match no
+        row, and rows that arrived while the query had late="count" for the stream. Columns: those that the query needs.
+        Raises SparkJoinError for an unknown stream, and StreamingStateError for a file of late rows that is missing or
+        damaged.
         """
         names = [own.name for own in self._batches.query.streams]
         if stream not in names:
@@ -292,8 +293,9 @@ class StreamingJoinQuery(Uncopied):
         """Return the rows and groups of all committed batches that failed, as a batch DataFrame.
 
         Columns: query (in a hub), kind, expression, reason, and row, a map from the names of columns to their values as
-        text (docs/guide/semantics.md). Includes those of earlier starts; they are never deleted. Excludes those that
-        came while the query had failed="count". Raises StreamingStateError for a file that is missing or damaged.
+        text (docs/guide/semantics.md). Includes failed rows of earlier starts; failed rows are never deleted. Excludes
+        rows that failed while the query had failed="count". Raises StreamingStateError for a file that is missing or
+        damaged.
         """
         schema, files = struct_type(FAILED_OF_QUERY), self._batches.failed_files()
         return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
@@ -311,7 +313,7 @@ class StreamingJoinQuery(Uncopied):
     def forget_engines(self) -> None:
         """Let the workers drop their engines, so that the next micro-batch loads them from the log.
 
-        For tests and measurements: it costs only time.
+        For tests and measurements: the call costs only time.
         """
         self._batches.forget_engines()
 
@@ -337,15 +339,15 @@ class StreamingJoinQuery(Uncopied):
         return self._batches.key_groups.partition_map
 
     def move(self, groups: int | Iterable[int], to: int, how: How = "state") -> None:
-        """Move one or several key groups to a partition, from the next micro-batch on. No other group waits.
+        """Move one or several key groups to a partition, from the next micro-batch on. Other groups do not wait.
 
-        how  "state", the engine moves with its plan and its stored states, through a file on the host (the protocol
-             MSLB of Zhu and Rundensteiner); as "jit" if no worker of the host has the engine. "jit", the receiver
-             loads the rows from the log: the group keeps its plan, and its states are completed just in time.
-             "parallel", two tracks until the old rows are purged (PTLB), is refused: between two micro-batches no row
-             is on its way
+        how  "state": the engine moves with its plan and its stored states, through a file on the host (the protocol
+             MSLB of Zhu and Rundensteiner); if no worker of the host has the engine, the move is as with "jit".
+             "jit": the receiver loads the rows from the log; the group keeps its plan, and its states are completed
+             just in time. "parallel", two tracks until the old rows are purged (PTLB), is refused, because no row is
+             in transit between two micro-batches
 
-        If one worker serves both partitions, the engine stays where it is. Raises SparkJoinError for a group or
+        If one worker serves both partitions, the engine stays in this worker. Raises SparkJoinError for a group or
         partition that does not exist, and for another `how`.
         """
         self._batches.key_groups.move(groups, to, how)
@@ -354,41 +356,42 @@ class StreamingJoinQuery(Uncopied):
         """Split a key group in two by the next bit of the hash of its keys, from the next micro-batch on.
 
         The half with bit 0 keeps the number of the group, the other half gets the next free number and the partition
-        with the least load. Both are loaded from the log. In a query whose streams do not all share a key, streams
-        without the key are copied to both halves; the key that copies least is chosen. A split is final. Raises
-        SparkJoinError for a group that does not exist, a query without equalities, and a group that was split too
-        often.
+        with the least load. Both halves are loaded from the log. In a query whose streams do not all share a key, rows
+        of streams without the key are copied to both halves; the split uses the key that causes the fewest copies. A
+        split is final. Raises SparkJoinError for a group that does not exist, a query without equalities, and a group
+        that was split too often.
         """
         self._batches.key_groups.split(group)
 
     def fragment(self, group: int, deal: str | None = None, to: Iterable[int] | None = None) -> None:
-        """Divide a key group into fragments, from the next micro-batch on: for a group in which one key has most rows.
+        """Divide a key group in which one key has most of the rows into fragments, from the next micro-batch on.
 
         group  `explain()` names the groups with a hot key
-        deal   the stream whose rows are dealt to the fragments, by a hash of the whole row; rows of the others go to
-               each. None: the one that had most rows of the group in the last micro-batch
-        to     a partition for each fragment beside the first, which stays where the group is. None: one further
-               fragment, in the emptiest partition
+        deal   the stream whose rows are dealt to the fragments, by a hash of the whole row; rows of the other streams
+               go to each fragment. None = the stream that had most rows of the group in the last micro-batch
+        to     a partition for each fragment after the first, which stays in the partition of the group. None = one
+               further fragment, in the emptiest partition
 
-        A fragment is a key group of its own: it moves as any other. All fragments are loaded from the log, which keeps
-        each row once. `gather` ends them. Raises SparkJoinError for a group that does not exist or is in fragments, a
-        stream in a branch, a full outer join, and a hub: there a result need not have one row of the stream.
+        A fragment is a key group with its own number, and moves like any other group. All fragments are loaded from
+        the log, which keeps each row once. `gather` ends the fragments. Raises SparkJoinError for a group that does not
+        exist or is in fragments, and for a stream in a branch, a full outer join, and a hub, because their results need
+        not have one row of the stream.
         """
         self._batches.key_groups.fragment(group, deal, to)
 
     def gather(self, group: int) -> None:
-        """Gather the fragments of a key group where its first one is, from the next micro-batch on.
+        """Gather the fragments of a key group in the partition of its first fragment, from the next micro-batch on.
 
         The group is loaded from the log. Raises SparkJoinError for a group that is not in fragments.
         """
         self._batches.key_groups.gather(group)
 
     def place(self, placement: Placement) -> None:
-        """Place the join steps in another way from the next micro-batch on; see `placement` of `eddy.spark.join`.
+        """Change the placement of the join from the next micro-batch on; see `placement` of `eddy.spark.join`.
 
-        The engines of key groups, or the copies of windows, are made of the log in that micro-batch. The placement is
-        stored: a start of `join` without `placement` goes on with it. Raises SparkJoinError for a placement that does
-        not fit the join, PlanError for such a plan.
+        That micro-batch makes the engines of key groups, or the copies of windows, from the log. The manifest stores
+        the placement: a start of `join` without `placement` continues with it. Raises SparkJoinError for a placement
+        that does not fit the join, PlanError for such a plan.
         """
         self._batches.place(placement)
 
@@ -398,19 +401,19 @@ class StreamingJoinQuery(Uncopied):
         Columns: move (its number), batch, group; step and kind, the number and the name of the message in the protocol
         MSLB of Zhu and Rundensteiner (PartitionsToMove, SendPartitions, ReceivePartitions, Received,
         ReactivatePartitions), or SplitGroup, FragmentGroup, GatherFragments; from, to; bytes, and seconds where they
-        are known. The boundary of a micro-batch stands for DeactivatePartitions. A group without rows is received when
-        it next has some. The newest 10,000 are kept.
+        are known. The boundary of a micro-batch replaces DeactivatePartitions. The receiver takes over a group without
+        rows in the next micro-batch with rows of the group. The newest 10,000 messages are kept.
         """
         return self._batches.key_groups.records.messages()
 
     def history(self) -> pa.Table:
         """Return the moves, splits and fragments since the start, oldest first, with their gains.
 
-        Columns: move, batch, kind ("move", "split", "fragment" or "gather"; a row for each fragment beside the first),
+        Columns: move, batch, kind ("move", "split", "fragment" or "gather"; a row for each fragment after the first),
         group, from and to (partitions), child (the new group of a split, or the fragment), how, by ("request" or
         "rule"), refused (why a group with a hot key is not divided into fragments, null for a change); the load of the
         fullest partition over the mean load: fullness_before, fullness_predicted for all changes of the batch together,
-        and fullness_measured four batches later, null until then. The newest 10,000 are kept.
+        and fullness_measured four batches later, null until then. The newest 10,000 rows are kept.
         """
         return self._batches.key_groups.records.history()
 

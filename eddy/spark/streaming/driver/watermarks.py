@@ -12,8 +12,9 @@ is late does not depend on the number of partitions, and a replayed batch decide
 finds late rows of a fast stream earlier. The engines still wait for the slowest stream, because its rows may match old
 rows of the others.
 
-A silent source holds the watermark back. With `idle_after_s` it does so only for that long. Then the watermark advances
-without it, and later rows of the source that are older than the watermark of the engines are late.
+A silent source holds the watermark back. With `idle_after_s` a silent source does so only for that many seconds. Then
+the watermark advances without the source, and later rows of the source that are older than the watermark of the engines
+are late.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class WatermarkRules:
 
     policy        "slowest": one watermark for all streams; "per-source": each stream has its own mark
     lateness      per stream, ticks by which a row may be older than the greatest event time of earlier batches
-    idle_after_s  seconds of processing time without rows after which a source no longer holds the watermark back; None:
-                  it always does
+    idle_after_s  seconds of processing time without rows after which a source no longer holds the watermark back; None
+                  = a source always holds the watermark back
     """
 
     policy: WatermarkOf
@@ -127,7 +128,7 @@ class Watermarks:
             return now_s - (begun if last is None else last) < rules.idle_after_s
 
         if rules.policy == "per-source":
-            # A mark never goes back, even if it advanced while its source was idle, or under other rules.
+            # A mark never decreases, even if it advanced while its source was idle, or under other rules.
             own = [_later(old, new) for old, new in zip(self.marks, own, strict=True)]
         held = [own[stream] for stream in range(streams) if waited_for(stream)]
         known = [mark for mark in held if mark is not None]
@@ -139,7 +140,7 @@ class Watermarks:
         return Watermarks(greatest, rows_at, tuple(_later(mark, engine) for mark in marks), engine, begun, now_s)
 
     def ended(self) -> Watermarks:
-        """Return the state after the end of the input: event time has passed everything."""
+        """Return the state after the end of the input: event time has passed all rows."""
         return replace(self, engine=FOREVER, marks=(FOREVER,) * len(self.marks))
 
     @property
@@ -175,7 +176,7 @@ class Watermarks:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Watermarks:
-        """Return the state that `to_json` returned. Raises SparkJoinError that names a part of another form."""
+        """Return the state that `to_json` returned. Raises a SparkJoinError that names a part of another form."""
         try:
             _FORM(data, "watermarks")
             lengths = {name: len(data[name]) for name in ("greatest", "rows_at", "marks")}
@@ -206,11 +207,11 @@ def make_rules(
 
     declared    stream -> delay that `withWatermark` set on its time column
 
-    A stream without a span in `options.lateness` has the one of its own or of the query if that is not 0, else the
-    delay declared for it, else 0. A warning names a stream whose lateness is not the delay that was declared.
+    A stream without a span in `options.lateness` has its own lateness, or that of the query, if this is not 0; else the
+    delay declared for the stream; else 0. A warning names a stream whose lateness is not the declared delay.
 
-    Raises SparkJoinError that names the stream and the value, and QueryError for a span that is not a whole number of
-    ticks, and for a query that does not wait for its slowest stream.
+        Raises a SparkJoinError that names the stream and the value, and QueryError for a span that is not a whole
+    number of ticks, and for a query that does not wait for its slowest stream.
     """
     check_waits(
         query,

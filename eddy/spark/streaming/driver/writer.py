@@ -54,7 +54,8 @@ class StreamingJoin:
     checkpoint  absolute path of the state's directory
     grouped     the query with aggregates, of which `job` has the join; None without aggregates
 
-    It has no other methods of a DataFrame: process results in `foreachBatch`, or read what the sink has written.
+    A StreamingJoin has no other methods of a DataFrame: process results in `foreachBatch`, or read the output of the
+    sink.
     """
 
     spark: SparkSession
@@ -117,7 +118,7 @@ class StreamingJoin:
             batches = make_batches(context, self.settings)
             undo.callback(batches.close)
             if not begun or changed:
-                # After the check of the sink: a start that fails must not fix the identity.
+                # The check of the sink comes first, because a start that fails must not fix the identity.
                 write_identity(self.checkpoint, self.job, groups, transport, change=batches.change)
             calls = Calls(batches)
             batches.at_end(calls.end)
@@ -132,7 +133,7 @@ class StreamingJoin:
         return running
 
     def _finishing(self) -> DataFrame:
-        """Return the frame of a run that ends the input. Raises SparkJoinError if that is not possible."""
+        """Return the frame of a run that ends the input. Raises SparkJoinError if the input cannot end."""
         from eddy.spark.streaming.inputs.source import inputs_frame
 
         if not self.carried.inputs:
@@ -148,7 +149,7 @@ class StreamingJoin:
         return inputs_frame(self.spark, self.checkpoint / "files", places, finish=True)
 
     def _warn_of_settings(self) -> None:
-        """Log a warning, once for each Spark application, of settings that a session of the user's own lacks."""
+        """Log a warning, once for each Spark application, with the settings that the user's own session lacks."""
         application = str(self.spark.sparkContext.applicationId)
         missing = missing_settings(self.spark)
         if missing and application not in _warned:
@@ -179,7 +180,7 @@ class StreamingJoin:
 
 
 def checked_trigger(trigger: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a trigger. Raises SparkJoinError for one without micro-batches."""
+    """Return the arguments of a trigger. Raises SparkJoinError for a trigger without micro-batches."""
     if "continuous" in trigger or "realTime" in trigger:
         raise SparkJoinError("trigger: a join runs in micro-batches; pass processingTime=… or availableNow=True")
     if "finish" in trigger:
@@ -253,9 +254,9 @@ class JoinWriter:
     def trigger(self, *, finish: bool = False, **trigger: Any) -> JoinWriter:
         """Set when micro-batches run, as in Spark: processingTime="5 seconds", or availableNow=True.
 
-        finish   with availableNow=True: the input ends with what is there now. A last micro-batch gives what waits for
-                 the end: rows of left, anti and full joins, and windows of aggregates. Later rows are refused. Input
-                 that the workers read only (transport "packed")
+        finish   with availableNow=True: the input ends with the rows that exist now. A last micro-batch emits the
+                 results that wait for the end: rows of left, anti and full joins, and windows of aggregates. Later rows
+                 are refused. Only for input that the workers read (transport "packed")
 
         Without a trigger each micro-batch begins when the last one ends. Raises SparkJoinError for continuous and
         real-time triggers.
@@ -271,8 +272,8 @@ class JoinWriter:
         """Call func(results, batch) on the driver after the commit of each micro-batch, with or without results.
 
         `results` is a batch DataFrame over files of the job, valid until the call returns. If the call raises, or the
-        driver dies before it records the return, the next start calls again with the same number and the same rows. So
-        make the effect of the function depend on the number.
+        driver dies before it records the return, the next start calls `func` again with the same number and the same
+        rows. So make the effect of the function depend on the number.
         """
         if not callable(func):
             raise SparkJoinError(f"foreachBatch takes a function of a DataFrame and a batch number, not {func!r}")
