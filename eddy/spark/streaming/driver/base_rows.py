@@ -1,4 +1,4 @@
-"""The rows of the state of a streaming join, each once: key groups share rows that were copied along a class."""
+"""The distinct rows of the state of a streaming join: key groups share rows that were copied along a class."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from eddy.spark.streaming.worker.tasks import LoggedRows
 
 
 def once(segments: Iterable[Segment]) -> list[Segment]:
-    """Return the segments without those that are another name for the same bytes, for a copy in another key group."""
+    """Return the segments without those that name the same bytes again, for a copy in another key group."""
     return list({(one.file, one.offset): one for one in segments}.values())
 
 
 def base_rows(groups: Mapping[int, GroupState], tree: SplitTree, shares: Shares, streams: set[int]) -> list[LoggedRows]:
-    """Return all rows of some streams in the state, each once: of its copies in key groups, the first one."""
+    """Return all rows of some streams in the state, each row once, from the first of its copies in key groups."""
     found = []
     for group, state in sorted(groups.items()):
         first = {stream for stream in streams if tree.is_first(shares, stream, group)}

@@ -91,5 +91,5 @@ class BatchPlan:
 
 
 def cost_of(metrics: Mapping[str, Any]) -> float:
-    """Return the cost of a key group in a batch, in seconds: those of its engine to load and to join."""
+    """Return the cost of a key group in a batch: the seconds to load its engine and to join."""
     return float(metrics["ready_seconds"] + metrics["join_seconds"])

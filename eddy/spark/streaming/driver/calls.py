@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """A function that Spark calls for each micro-batch. Spark keeps it after the end of a query, so it lets go then."""
+    """A function that Spark calls for each micro-batch.
+
+    Spark keeps the function after the end of a query, so `end` releases the micro-batches."""
 
     def __init__(self, batches: MicroBatches) -> None:
         self._batches: MicroBatches | None = batches
@@ -25,5 +27,5 @@ class Calls:
         batches(frame, batch)
 
     def end(self) -> None:
-        """Let the micro-batches go."""
+        """Release the micro-batches."""
         self._batches = None

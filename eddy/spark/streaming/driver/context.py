@@ -25,7 +25,7 @@ class JobContext:
     locations   directories of the tasks
     checkpoint  locked by this driver
     sink        destination of the results
-    carried     the way of the rows to the workers, with the input of each stream if the workers read it
+        carried     the path of the rows to the workers, with the input of each stream that the workers read
     name        of the query, for Spark's UI and log records
     changes     changes of the query that may not have taken effect yet
     key         secret of the live engines; a new one per start, so that engines of earlier starts are not used

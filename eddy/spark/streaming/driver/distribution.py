@@ -1,7 +1,7 @@
 """Gives the work of a micro-batch to Spark's tasks: each partition to the worker that has its engines.
 
-Spark runs a task in any of its Python workers. So a partition is no fixed task: the partition map says which key groups
-are joined together, and the tasks say which partitions their workers joined last.
+Spark runs a task in any of its Python workers. So a partition does not belong to a fixed task: the partition map states
+which key groups are joined together, and the tasks report which partitions their workers joined last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask, Work
 
 
 def places(partitions: int, holdings: Sequence[Holding]) -> list[int]:
-    """Return the task of each partition: the one whose worker had it last, and for the others the least busy one.
+    """Return the task of each partition: the task whose worker had it last, otherwise the least busy task.
 
     No task gets more than its even share, rounded up. O(partitions × tasks).
     """
@@ -44,13 +44,13 @@ def distribute(
 ) -> list[Work]:
     """Return the work of each Spark task.
 
-    tasks     the work on the partitions that have any
+        tasks     the work on the partitions with work
     holdings  the engines of the worker of each Spark task
     groups    key group -> its state before the batch
     movable   whether engines can move through files
 
-    An engine moves through a file only between workers of a host, unless its task says `by_log`; else its new worker
-    loads the log.
+    An engine moves through a file only between workers of one host, and only if its task does not demand `by_log`;
+    otherwise its new worker loads the rows from the log.
     """
     placed = places(partitions, holdings)
     own: list[list[PartitionTask]] = [[] for _ in holdings]
@@ -63,7 +63,7 @@ def distribute(
         for one in task.groups:
             holder = None if one.before is None or here.engines.get(one.group) == one.before else _holder(one, holdings)
             if one.by_log and holder is not None:
-                # Its file, if it lies in one, must be free when the group moves on.
+                # If the engine is in a file, no process may use the file when the group moves on.
                 left[holder].append(one.group)
                 joined.append(one)
             elif movable and holder is not None and holdings[holder].host == here.host:
@@ -71,7 +71,7 @@ def distribute(
                 joined.append(replace(one, handed=True))
             else:
                 joined.append(one)
-        # While the engines that are already here join, the others come.
+        # Engines that are already in the worker join first, while the other engines are in transfer.
         own[place].append(replace(task, groups=tuple(sorted(joined, key=lambda one: one.handed))))
     return [
         Work(

@@ -23,10 +23,10 @@ class Events:
         self._title, self._memory, self._metrics = title, memory, metrics
         self._logged = 0
         self._warned_bytes = 0
-        """The bytes of the largest engine of which a warning has told that it exceeds its share."""
+        """The bytes of the largest engine for which a warning was logged that it exceeds its share."""
 
     def recoveries(self, found: Sequence[str]) -> None:
-        """Log what was recovered, each text once; `found` has all so far."""
+        """Log recoveries, each text once; `found` has all texts since the start."""
         for text in found[self._logged :]:
             LOG.warning("%s: %s", self._title, text)
         self._logged = len(found)
@@ -45,7 +45,7 @@ class Events:
                 LOG.debug("%s: batch %d: key group %d changed to plan %s; reason: %s", self._title, batch, *decided)
 
     def _warn_of_memory(self, groups: list[dict[str, Any]]) -> None:
-        """Warn if an engine exceeds the share of its worker, and again when one is twice as large."""
+        """Warn if an engine exceeds the share of its worker, and again if an engine is twice as large."""
         largest = max(((one["state_bytes"], one["group"]) for one in groups), default=(0, 0))
         if self._memory is None or largest[0] < 2 * self._warned_bytes:
             return

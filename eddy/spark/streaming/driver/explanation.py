@@ -1,4 +1,4 @@
-"""Texts on a streaming join: how it will run, and how it runs."""
+"""Texts that explain a streaming join, before its start and while it runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _POLICIES = {
 
 
 def explain_job(job: Job, settings: Settings, transport: str, progress: str) -> str:
-    """Return a text on how a job runs: key groups, tasks, transport, watermarks, and the plan of a new engine.
+    """Return a text on a job: key groups, tasks, transport, watermarks, and the plan of a new engine.
 
-    transport  the way of the rows, and why it was chosen
+    transport  the path of the rows, and the reason of the choice
     progress   the state of the checkpoint
     """
     return "\n".join(

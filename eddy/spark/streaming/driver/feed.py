@@ -20,9 +20,9 @@ from eddy.storage.json_form import FormError, fields, parse
 SPLIT_BYTES = 4 << 20
 """A larger file may be read by several tasks."""
 MESSAGE_BYTES = 200
-"""The size of a message, as far as the share of a task depends on it."""
+"""The assumed size of a message, by which tasks get their shares."""
 Taken = tuple[Position, ...]
-"""Per stream, how far it was read."""
+"""The position up to which each stream was read."""
 
 
 class Feed:
@@ -41,12 +41,12 @@ class Feed:
         self._form = fields(dict.fromkeys(names, position), others=(END,))
 
     def begin(self) -> Taken:
-        """Return how far each stream was read when the job began."""
+        """Return the position up to which each stream was read when the job began."""
         starts = read_starts(self._directory)
         return tuple(starts.get(name, 0) for name in self._names)
 
     def end(self, batch: int) -> tuple[Taken, bool]:
-        """Return how far each stream is read once a batch is over, as Spark planned it, and whether the input ends."""
+        """Return the position of each stream after a batch, as Spark planned it, and whether the input ends."""
         path = self._offsets / str(batch)
         try:
             offset = parse(path.read_bytes().splitlines()[-1])
@@ -83,7 +83,7 @@ class Feed:
         return [sorted(own) for own in dealt]
 
     def _parts(self, stream: int, file: File, tasks: int) -> int:
-        """Return how many tasks read a file: no more than it has row groups."""
+        """Return the number of tasks that read a file: at most the number of its row groups."""
         wanted = min(tasks, 1 + file.bytes // SPLIT_BYTES)
         if wanted == 1:
             return 1
@@ -91,4 +91,4 @@ class Feed:
             with open_in(self._inputs[stream].place.file_system(), file.path) as opened:
                 return max(1, min(wanted, opened.metadata.num_row_groups))
         except (OSError, pa.ArrowException):
-            return 1  # the task that reads it names the problem
+            return 1  # the task that reads the file names the problem

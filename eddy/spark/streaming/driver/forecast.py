@@ -1,10 +1,10 @@
 """Predicts from measured figures how many CPU seconds a micro-batch takes in each placement of a streaming join.
 
 The tasks sample the keys of the rows, and the log counts the live rows. As in a batch join, a forecast uses these
-figures to find the plan in hops that costs least. It predicts the seconds of this plan and of the grid, over all tasks:
-the work of a micro-batch, times the costs of its parts. The costs are those of the join itself: they are fitted to the
-CPU seconds that its tasks took in each placement (`eddy/spark/hops/measured.py`). A placement that never ran has the
-usual costs, times the factor by which those of the other one are off on this machine.
+figures to find the cheapest plan in hops. The forecast predicts the seconds of this plan and of the grid, over all
+tasks: the work of a micro-batch, times the costs of its parts. The costs are those of the join itself: they are fitted
+to the CPU seconds that its tasks took in each placement (`eddy/spark/hops/measured.py`). A placement that never ran has
+the default costs, times the ratio of fitted to default costs of the other placement.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from eddy.spark.streaming.worker.samples import Sample
 
 GRID = TaskCosts(0.0, 0.0022, 1.4e-8, 1.6e-8, 7e-10, 6e-8, 8.2e-8)
 HOPS = TaskCosts(0.0, 0.004, 1.5e-8, 1.7e-7, 7e-10, 1e-7, 3.8e-8)
-"""The usual costs; a task is a key group in the grid, and a node in a round of hops.
+"""The default costs; a task is a key group in the grid, and a node in a round of hops.
 
 Fitted by least squares of relative errors to the CPU seconds that the tasks of 126 micro-batches took: the points of
-`eddy bench placement-stream --full`, on two cores beside other work. The predictions are off by 11 % in the median.
-The fit leaves out micro-batches in which all engines took several times as long, probably because they grew."""
+`eddy bench placement-stream --full`, on two cores that also ran other work. The predictions are off by 11 % in the
+median. The fit leaves out micro-batches in which all engines took several times as long, probably because they grew."""
 SAMPLE_ROWS = 4096
-"""About so many rows of a stream are sampled in a micro-batch."""
+"""Approximate number of rows of a stream that are sampled in a micro-batch."""
 SAMPLES = 4
-"""The samples of so many micro-batches count, with all of their keys."""
+"""Number of micro-batches whose samples count, with all of their keys."""
 WEIGHT = 0.25
 """The weight of the newest micro-batch in the smoothed rates of the streams."""
 
@@ -45,10 +45,10 @@ WEIGHT = 0.25
 class Forecast:
     """CPU seconds of a micro-batch, over all tasks.
 
-    hops        the plan that costs least
-    grid_s, hops_s   of the grid, and of that plan
-    present_s   of the plan that runs, None if none does
-    rebuilt_s   to make copies or engines of the log
+    hops        the cheapest plan
+    grid_s, hops_s   seconds of the grid, and of the cheapest plan
+    present_s   seconds of the running plan, None if no plan runs
+    rebuilt_s   seconds to make copies or engines from the log
     """
 
     hops: Hops
@@ -61,7 +61,7 @@ class Forecast:
 class Forecasts:
     """The forecasts of one join, from the figures of its micro-batches.
 
-    measured   the costs of the join, to which its micro-batches are added
+    measured   the costs of the join, which each micro-batch updates
     """
 
     def __init__(self, job: Job, nodes: int, measured: Measured) -> None:
@@ -145,12 +145,12 @@ class Forecasts:
         return hops_work(self._planner, hops, streams, [dealt])
 
     def _synopses(self, rates: Sequence[float], live: Sequence[int]) -> list[Synopsis]:
-        """Return the synopses of the streams, with the same distributions until there are new samples.
+        """Return the synopses of the streams, with the same distributions until new samples come.
 
         rates   rows of each stream in a micro-batch
         """
         if self._keys is None:
-            # Each pair of distributions meets once.
+            # Each pair of distributions is compared once.
             self._keys = [
                 {c: distribution(np.concatenate([one[c] for one in kept]), SAMPLES * SAMPLE_ROWS) for c in own}
                 for own, kept in zip(classes_of(self._job.query), self._samples, strict=True)

@@ -1,7 +1,8 @@
-"""Gives the work of a micro-batch in hops to Spark's tasks: nodes, rows to deal, and copies to make of the log.
+"""Gives the work of a micro-batch in hops to Spark's tasks: nodes, rows to distribute, and copies to make from the log.
 
-A node is a partition, and goes to the worker that had it last. Each task deals the rows that it logged. The driver
-spreads rows that Spark carried, and rows of the log for copies that no worker has, over the tasks by their bytes.
+A node is a partition, and goes to the worker that had the node last. Each task deals the rows that it logged. The
+driver spreads rows that Spark carried, and rows of the log for copies that no worker has, over the tasks by their
+bytes.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def missing_copies(hops: Hops, tasks: Sequence[int], holdings: Sequence[Holding]
 def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, shares: Shares) -> list[Work]:
     """Return the work of each Spark task.
 
-    said    what the tasks said when they met
-    forget  whether no copy in a worker counts
+    said    reports of the tasks in the meeting
+    forget  whether the copies in the workers are ignored
     """
     hops, holdings = plan.hops, [one.holding for one in said]
     assert hops is not None
@@ -73,7 +74,7 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
                 forgotten=plan.forgotten,
                 watermark=plan.watermarks.engine,
                 staging=plan.staging,
-                tree=replace(plan.layout.tree, dealt=()),  # hops know no fragments
+                tree=replace(plan.layout.tree, dealt=()),  # hops have no fragments
                 steps=plan.steps,
             ),
         )
@@ -82,7 +83,7 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
 
 
 def _dealt(plan: BatchPlan, said: Sequence[Said]) -> list[list[Segment]]:
-    """Return the segments of the batch that each task deals: its own, or a share of those that Spark carried."""
+    """Return the segments of the batch that each task distributes: its own, or a share of those that Spark carried."""
     own = [once(segment for report in one.logged for segment in report.segments) for one in said]
     if any(own):
         return own

@@ -36,7 +36,7 @@ def regrouped_states(groups: Mapping[int, GroupState], before: SplitTree, tree: 
     new tokens. No engine in memory has such a token, so a task loads the group from the log.
     """
     found = dict(groups)
-    # One batch may gather a group, split it, and divide it in the same way as before.
+    # One batch may gather a group, split the group, and divide the group in the same way as before.
     stay = {one for one in before.dealt if one in tree.dealt and not tree.branches(one.group, len(before.splits))}
     for dealt in set(before.dealt) - stay:
         own = [found.pop(group) for group in before.fragments(dealt.group) if group in found]
@@ -75,7 +75,8 @@ def rows_by_group(segments: Iterable[Segment], tree: SplitTree) -> dict[int, lis
 def partition_tasks(
     context: JobContext, batch: int, newest: Manifest | None, plan: BatchPlan, versions: tuple[VersionTask, ...] | None
 ) -> list[PartitionTask]:
-    """Return a task for each partition with new rows, or with rows that the watermark after the batch decides.
+    """Return a task for each partition with new rows, or with waiting rows that the watermark after the batch makes
+    certain.
 
     newest    manifest before the batch; None for the first batch
     plan      plan of the batch, without tasks

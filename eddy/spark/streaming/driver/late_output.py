@@ -1,7 +1,8 @@
-"""Late rows on the driver: counts and logs them, and passes them to the user's functions.
+"""Counts and logs late rows on the driver, and passes them to the user's functions.
 
-A function is called like one given to `foreachBatch`: after the commit of a batch, before the batch is marked as
-published. If the driver dies in between, or the function raises, the next start calls it again with the same rows.
+The driver calls a function after the commit of a batch and before it marks the batch as published, as with
+`foreachBatch`. If the driver dies in between, or the function raises, the next start calls the function again with the
+same rows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LOG = logging.getLogger(__name__)
 class LateOutput:
     """Late rows of a job.
 
-    query      as the workers run it
+        query      the query that the workers run
     choices    per stream, what happens to its late rows
     failed     what happens to failed rows
     directory  directory of the files of late rows
@@ -42,11 +43,12 @@ class LateOutput:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Late rows of each stream since the start."""
+        """Number of late rows of each stream since the start."""
         return {stream.name: count for stream, count in zip(self._query.streams, self._counts, strict=True)}
 
     def count(self, batch: int, found: Iterable[Mapping[int, LateCount]]) -> None:
-        """Count the late rows of a committed batch, given the counts of its tasks; log the first of each stream."""
+        """Add the late rows of a committed batch, given the counts of its tasks; log the first late row of each
+        stream."""
         sums: dict[int, LateCount] = {}
         for part in found:
             for i, count in part.items():
@@ -66,7 +68,7 @@ class LateOutput:
 
     @property
     def failed_count(self) -> int:
-        """Failed rows since the start that were kept."""
+        """Number of failed rows since the start that were kept."""
         return self._failed
 
     def count_failed(self, batch: int, rows: int) -> None:
@@ -79,7 +81,7 @@ class LateOutput:
         self._failed += rows
 
     def _hand_over_failed(self, batch: int, file: str) -> None:
-        """Pass failed rows to the function that takes them. Raises SparkJoinError if it raises."""
+        """Pass failed rows to the function that takes them. Raises SparkJoinError if the function raises."""
         if not callable(self._on_failed):
             return
         check_late_file(self._directory / file)
@@ -95,7 +97,7 @@ class LateOutput:
             ) from problem
 
     def hand_over(self, manifest: Manifest) -> None:
-        """Pass the late rows of a batch to functions, one file per call. Raises SparkJoinError if one raises."""
+        """Pass the late rows of a batch to functions, one file per call. Raises SparkJoinError if a function raises."""
         for file in manifest.late:
             if file.stream is None:
                 self._hand_over_failed(manifest.batch, file.file)

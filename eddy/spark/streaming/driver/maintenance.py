@@ -1,8 +1,8 @@
 """Maintenance of the log: compaction of long chains, and retention of the files that manifests name.
 
-A thread of the driver runs compaction next to the micro-batches. It reads links of the log and writes one link that
-replaces them; the next manifest names it in their place. It is no Spark job: the tasks of a micro-batch all start at
-once, so they would wait for the slot of any other task.
+A thread of the driver runs compaction in parallel with the micro-batches. Compaction reads links of the log and writes
+one link that replaces them; the next manifest names the new link in their place. Compaction is not a Spark job: the
+tasks of a micro-batch all start at once, so they would wait for the slot of any other task.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Maintenance:
         self.spans: Sequence[int | None] = context.job.query.spans
         """Per stream, the ticks for which a row matters to later results; None: without limit."""
         self.bounds: frozenset[int] = frozenset()
-        """Batches before and after which rows must not be in one link: a version of a query tells them apart."""
+        """Batches before and after which rows must not be in one link, because a version of a query distinguishes
+        them."""
         self._pool = ThreadPoolExecutor(1, "eddy maintenance")
         self._after_commit: Future[None] | None = None
         self._thread: threading.Thread | None = None
@@ -63,7 +64,7 @@ class Maintenance:
     def begin(self, manifest: Manifest, frontier: int | None) -> None:
         """Begin the work after a commit, which runs while Spark plans the next micro-batch.
 
-        It deletes files that are no longer needed, and starts a compaction if a chain is long enough.
+        The work deletes files that are no longer needed, and starts a compaction if a chain is long enough.
         """
         self._after_commit = self._pool.submit(self._work, manifest, Horizon(frontier, self.spans), self.bounds)
 
@@ -128,7 +129,7 @@ class Maintenance:
 
 
 def mergeable(chain: tuple[Link, ...], horizon: Horizon, bounds: frozenset[int]) -> tuple[Link, ...]:
-    """Return adjacent links to merge now, none if there are none; all are on one side of each bound."""
+    """Return adjacent links to merge now, or no links; all links are on one side of each bound."""
     runs: dict[int, list[Link]] = {}
     for link in chain:
         runs.setdefault(sum(bound <= link.batch for bound in bounds), []).append(link)

@@ -1,15 +1,16 @@
-"""The driver's side of a meeting: the tasks of a micro-batch get orders, report what they have, and get their work.
+"""The driver's side of a meeting: the tasks of a micro-batch get orders, report their engines and their logged rows,
+and get their work.
 
-The driver decides about the work when all tasks have reported. Spark's `BarrierTaskContext.allGather` takes about a
+The driver distributes the work when all tasks have reported. Spark's `BarrierTaskContext.allGather` takes about a
 second for this, because it polls. Here each task connects to the driver, and the exchange takes about a millisecond.
 Both sides prove that they know the secret of the join before either side reads a message of the other
 (`multiprocessing.connection`).
 
-If a task ends before the decision, the meeting is over, and the driver turns the other tasks away, which would wait in
-vain. A task keeps its seat until its work is done; it is turned away if the driver no longer waits for it. Each meeting
-has its own name, so a task of an earlier meeting, which Spark has given up, is turned away as well.
+If a task ends before the decision, the meeting is over, and the driver refuses the other tasks, which would otherwise
+wait for ever. A task stays connected until its work is done; the driver refuses a task for which it no longer waits.
+Each meeting has its own name, so the driver also refuses a task of an earlier meeting, which Spark has given up.
 
-Tasks get the name of the meeting as a property of their Spark job, and everything else in the meeting. So Spark plans
+Tasks get the name of the meeting as a property of their Spark job, and all other orders in the meeting. So Spark plans
 and pickles the job only once, which takes 15 ms.
 """
 
@@ -41,7 +42,7 @@ class _Round:
     said      number of a task -> its report
     sockets   number of a task -> its socket and its connection
     problem   the error that `decide` raised, if any
-    over      whether the decision was made, or cannot be made any more
+        over      whether the decision was made, or can no longer be made
     """
 
     name: str
@@ -58,7 +59,7 @@ class Meetings:
 
     host  address at which the workers reach the driver
     key   secret of the join
-    bind  address of this host to listen on; None stands for `host`
+        bind  address of this host to listen on; None = `host`
     """
 
     def __init__(self, host: str, key: bytes, bind: str | None = None) -> None:
@@ -66,7 +67,7 @@ class Meetings:
         self._closed = False
         self._server = socket.create_server((bind or host, 0), backlog=1024)
         self.place = Place((host, self._server.getsockname()[1]), key)
-        """Where the tasks meet."""
+        """The address at which the tasks meet."""
         self._lock = threading.Lock()
         self._rounds: dict[str, _Round] = {}
         threading.Thread(target=self._accept, name="eddy meetings", daemon=True).start()
@@ -75,7 +76,7 @@ class Meetings:
     def hold(self, orders: Sequence[Any], decide: Decide) -> Iterator[str]:
         """Hold a meeting of one task for each of `orders`, and yield its name; the body of the `with` runs the tasks.
 
-        If `decide` raises, the tasks are turned away, and its error is raised after the body.
+        If `decide` raises an error, the driver refuses the tasks and raises the error after the body.
         """
         current = _Round(uuid.uuid4().hex, orders, decide)
         with self._lock:
@@ -105,12 +106,12 @@ class Meetings:
             except OSError:
                 if self._closed:
                     return
-                time.sleep(_PAUSE_S)  # for example too many open files; Spark runs tasks that failed by it again
+                time.sleep(_PAUSE_S)  # for example too many open files; Spark repeats tasks that fail for this reason
                 continue
             threading.Thread(target=self._serve, args=(accepted,), name="eddy meeting", daemon=True).start()
 
     def _serve(self, accepted: socket.socket) -> None:
-        """Serve one task, from its first message until it hangs up."""
+        """Serve one task, from its first message until it disconnects."""
         current: _Round | None = None
         # Shutting the socket down wakes a thread that reads from the connection; closing the connection would not.
         with accepted, connection_of(accepted.dup()) as connection:
@@ -157,7 +158,8 @@ class Meetings:
                 current.sockets[task][1].send(answer)
 
     def _end(self, current: _Round) -> None:
-        """Turn away the tasks of a meeting in which no decision can be made any more; no effect after a decision."""
+        """Refuse the tasks of a meeting in which no decision can be made any longer; without effect after a
+        decision."""
         with self._lock:
             if current.over:
                 return

@@ -1,8 +1,8 @@
-"""The bound `memory=` on the bytes of engines on each host, and how its workers share it.
+"""The bound `memory=` on the bytes of engines on each host, and the shares of its workers.
 
-Each worker has a share, and keeps its live engines within it (`worker/engines.py`). Shares are max-min fair: no worker
-gets more than it needs while another one that needs more gets less; what nobody needs is dealt evenly, for engines that
-grow. A worker needs the bytes of all its engines, live or spilled.
+Each worker has a share, and keeps its live engines within the share (`worker/engines.py`). Shares are max-min fair: no
+worker gets more than it needs while another worker gets less than it needs. Bytes that no worker needs are divided
+evenly, for engines that grow. The need of a worker is the number of bytes of all its engines, live or spilled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eddy.spark.streaming.worker.tasks import MemoryReport
 
 
 def check_bound(memory: int | None, empty: int) -> None:
-    """Raise SparkJoinError for a bound that not even an empty engine, of `empty` bytes, fits."""
+    """Raise SparkJoinError for a bound that is smaller than an empty engine, of `empty` bytes."""
     if memory is not None and memory < empty:
         raise SparkJoinError(
             f"memory={memory:,}: an engine without rows takes {empty:,} bytes already; give the bytes that all engines"
@@ -41,7 +41,7 @@ def fair(bound: int, needs: Sequence[int]) -> list[int]:
 
 
 def shares(bound: int, holdings: Sequence[Holding]) -> list[int]:
-    """Return the share of the worker of each task: those of the workers of a host add up to the bound at most."""
+    """Return the share of the worker of each task; the shares on a host add up to the bound at most."""
     tasks: dict[str, list[int]] = defaultdict(list)
     for task, one in enumerate(holdings):
         tasks[one.host].append(task)
@@ -103,7 +103,7 @@ def memory_figures(reports: Sequence[MemoryReport]) -> dict[str, int]:
 def explain_memory(memory: int | None, reports: Sequence[MemoryReport], hits: Sequence[tuple[str, float]]) -> str:
     """Return a text on the memory of the engines.
 
-    hits   sources of engines, and how many joins of a key group found theirs there since the start
+    hits   source of an engine -> number of joins of a key group with an engine of this source since the start
     """
     bound = "no bound" if memory is None else f"{bytes_text(memory)} for the engines of each host"
     lines = [f"memory: {bound}"]
@@ -122,7 +122,7 @@ def explain_memory(memory: int | None, reports: Sequence[MemoryReport], hits: Se
 
 
 def too_small(memory: int, reports: Sequence[MemoryReport], largest: tuple[int, int]) -> str | None:
-    """Return a warning if the largest engine, (its key group, its bytes), does not fit a share; else None."""
+    """Return a warning if the largest engine (key group, bytes) does not fit into a share; else None."""
     group, nbytes = largest
     least = min((one.share for one in reports if one.share is not None), default=None)
     if least is None or nbytes <= least:

@@ -3,16 +3,16 @@
 The messages have the names and numbers of the protocol MSLB (Zhu, Rundensteiner, "Adapting Partitioned Continuous Query
 Processing in Distributed Systems", sec. 4.2), in which the driver is the distribution manager:
 
-    2  PartitionsToMove       the driver itself knows the loads; or a user asked
+        2  PartitionsToMove       a decision of the driver, which knows the loads, or a request of the user
     5  SendPartitions         to the worker that has the engine, to put it into a file
     6  ReceivePartitions      the engine in its file, or the rows of the log
     7  Received               the report of the receiver
     8  ReactivatePartitions   the manifest of the batch with the new assignment
 
-Step 1 needs no message, as the driver measures the loads. The boundary of a micro-batch stands for steps 3 and 4
-(DeactivatePartitions, Deactivated) and for the drain of the queues: between two batches no row is on its way. A split
-has the message SplitGroup in place of step 2; its children then receive their rows from the log. So do fragments of a
-group after FragmentGroup, and a group after GatherFragments.
+Step 1 needs no message, as the driver measures the loads. The boundary of a micro-batch replaces steps 3 and 4
+(DeactivatePartitions, Deactivated) and the drain of the queues, because no row is in transit between two batches. For a
+split, the message SplitGroup replaces step 2, and the children then receive their rows from the log. Fragments of a
+group after FragmentGroup, and a group after GatherFragments, also receive their rows from the log.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from eddy.spark.streaming.worker.tasks import LIVE, LOADED
 
 How = Literal["state", "jit", "parallel"]
 KEPT = 10_000
-"""Messages, and moves, that stay in memory."""
+"""Number of messages, and of moves, that stay in memory."""
 MEASURED_AFTER = 4
-"""Batches after which the gain of a move is measured: as many as the smoothed load needs to follow."""
+"""Number of batches after which the gain of a move is measured. The smoothed load needs this number to adapt."""
 
 MESSAGES = pa.schema(
     [
@@ -67,7 +67,7 @@ HISTORY = pa.schema(
 
 
 def check_how(how: str) -> None:
-    """Raise SparkJoinError unless `how` is a way in which key groups move."""
+    """Raise SparkJoinError unless `how` names a method of moving key groups."""
     if how == "parallel":
         raise SparkJoinError(
             "move: how='parallel' (two tracks until the old rows are purged) is not possible: a micro-batch commits one"
@@ -102,7 +102,7 @@ class Change:
 
     by        "request" or "rule"
     sender    partition that had the group; of a fragment that is gathered, its partition
-    receiver  partition that gets it, or gets the child
+        receiver  partition that gets the group or the child
     child     group that a split made, or a fragment that is made or gathered; None for a move
     """
 
@@ -138,7 +138,7 @@ class MoveRecords:
     ) -> None:
         """Record a committed batch.
 
-        changes   that took effect with it
+                changes   changes that took effect with the batch
         ran       key group that ran -> its row of metrics
         fullness  load of the fullest partition over the mean: before the changes, as predicted after them, and measured
                   after the batch
@@ -176,13 +176,13 @@ class MoveRecords:
                     move["fullness_measured"] = measured
 
     def refused(self, batch: int, group: int, partition: int, why: str, fullness: float) -> None:
-        """Record that a group with a hot key is not divided into fragments, and why."""
+        """Record that a group with a hot key is not divided into fragments, and the reason."""
         with self._lock:
             own = (None, batch, "fragment", group, partition, None, None, None, "rule", why, fullness, None, None)
             self._moves.append(dict(zip(HISTORY.names, own, strict=True)))
 
     def _receive(self, batch: int, group: int, metrics: Mapping[str, Any]) -> None:
-        """Record how a group arrived, when it runs for the first time after its move."""
+        """Record the origin of a group's engine when the group runs for the first time after its move."""
         number, sender = self._awaited.pop(group)
         receiver, size = f"partition {metrics['partition']}", metrics["received_bytes"]
         if metrics["source"] == LIVE and size:
@@ -213,7 +213,7 @@ class MoveRecords:
             return pa.Table.from_pylist(list(self._messages), schema=MESSAGES)
 
     def history(self) -> pa.Table:
-        """Return a row for each change, and for each hot key that got no fragments."""
+        """Return a row for each change, and for each hot key without fragments."""
         with self._lock:
             return pa.Table.from_pylist(list(self._moves), schema=HISTORY)
 

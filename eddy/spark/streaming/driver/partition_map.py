@@ -1,11 +1,10 @@
 """The partition of each key group.
 
-Rows belong to key groups: the cells of the grid in `eddy/placement/shares.py`, and what splits make of them
-(`split_tree.py`).
-Key groups belong to partitions; this assignment changes. A group moves as a whole, with its engine, windows and plan.
-There are many more groups than partitions, so that load moves in small pieces. Zhu and Rundensteiner ("Adapting
-Partitioned Continuous Query Processing in Distributed Systems", sec. 1.1), and Flux before them, split stateful
-operators in this way.
+Rows belong to key groups: the cells of the grid in `eddy/placement/shares.py`, and the groups that splits make of cells
+(`split_tree.py`). Key groups belong to partitions; this assignment changes. A group moves as a whole, with its engine,
+windows and plan. There are many more groups than partitions, so that load moves in small pieces. Zhu and Rundensteiner
+("Adapting Partitioned Continuous Query Processing in Distributed Systems", sec. 1.1), and Flux before them, split
+stateful operators in this way.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class PartitionMap:
     def with_partitions(self, n: int) -> PartitionMap:
         """Return a map with `n` partitions whose numbers of groups differ by at most 1, with the fewest moves.
 
-        Returns this map, even or not, if it has `n` partitions already. O(groups + n log n).
+        Returns this map, even or not, if this map has `n` partitions already. O(groups + n log n).
         """
         if n == self.n:
             return self

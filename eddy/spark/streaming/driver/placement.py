@@ -1,18 +1,19 @@
 """Where the join steps of a streaming join run: in one round over the grid of key groups, or in hops over nodes.
 
-The placement may be another one in each micro-batch. All rows are in the log, and key groups and copies of windows are
-used only in the state that the newest manifest stands for. So a change needs no protocol: the tasks make engines or
-copies that are missing from the rows of the log, and the commit of the manifest is the switch.
+The placement may change in each micro-batch. All rows are in the log, and tasks use an engine or a copy of a window
+only in the state that the newest manifest names. So a change needs no protocol: the tasks make missing engines or
+copies from the rows of the log, and the commit of the manifest completes the change.
 
-Each manifest stores the placement that was asked for, the hops that ran, and the figures to which the costs of this
-join are fitted. A start that asks for no placement goes on with all of them; "hops" and "auto" begin with the hops and
-the costs.
+Each manifest stores the requested placement, the hops that ran, and the figures to which the costs of this join are
+fitted. A start without a requested placement continues with all of them; "hops" and "auto" begin with the hops and the
+costs.
 
-"hops" and "auto" decide by forecasts, "auto" also between hops and the grid. A change must be predicted to be worth it
-in several forecasts in a row, and to pay for what it reads from the log; then the new placement rests for a while.
+"hops" and "auto" choose plans by forecasts; "auto" also chooses between hops and the grid. For a change, several
+successive forecasts must predict a sufficient gain that exceeds the cost of reading the log. After a change the new
+placement stays for a number of micro-batches.
 
-Samples and forecasts take time themselves. So every micro-batch is measured at the start, during that rest, and while
-a change is predicted to be worth it; otherwise one in several is.
+Samples and forecasts take time themselves. So every micro-batch is measured at the start, after a change, and while a
+change is predicted to be worthwhile; otherwise one in several micro-batches is measured.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from eddy.spark.streaming.worker.samples import Sample
 WORTH = 1.1
 """Least predicted gain, as a factor of speed, for which a job changes its placement."""
 PATIENCE, REST = 2, 6
-"""In so many micro-batches in a row another placement must be better; after a change none is made for so many."""
+"""Successive micro-batches in which another placement must be better; micro-batches without a change after a change."""
 EVERY = 4
-"""Without any sign that another placement is better, one in so many micro-batches is measured."""
+"""While no other placement is predicted to be better, one in EVERY micro-batches is measured."""
 HORIZON = 32
-"""Micro-batches within which a change must pay."""
+"""Number of micro-batches within which the gain of a change must exceed its cost."""
 
 
 def check_streaming(job: Job, placement: Placement, memory: int | None) -> None:
@@ -57,7 +58,8 @@ def check_streaming(job: Job, placement: Placement, memory: int | None) -> None:
 def _why_grid(job: Job, memory: int | None, chosen: bool) -> str | None:
     """Return why a streaming join can only run in one round; None if it can run in hops.
 
-    chosen   whether the placement is chosen by figures, which must not fail a join that the grid would not
+        chosen   whether the placement is chosen by figures; this choice must not make a join fail that succeeds in the
+    grid
     """
     why = why_unplaced(job.query)
     if why is None and memory is not None:
@@ -68,7 +70,7 @@ def _why_grid(job: Job, memory: int | None, chosen: bool) -> str | None:
 
 
 def nearest(query: Query) -> dict[str, list[tuple[str, str]]]:
-    """Return a plan for each head before anything is measured: it joins the next stream that is connected."""
+    """Return a plan for each head before the first measurement: each step joins the next stream that is connected."""
     names, classes, plan = query.graph.names, classes_of(query), {}
     for head in range(len(names)):
         bound, left, steps = set(classes[head]), set(range(len(names))) - {head}, []
@@ -84,8 +86,8 @@ def nearest(query: Query) -> dict[str, list[tuple[str, str]]]:
 class Placing:
     """The placement of a running join. Thread-safe.
 
-    nodes       how many there are in hops
-    placement   None: the one that `before` asked for, "grid" without it
+    nodes       number of nodes in hops
+    placement   None = the placement that `before` requested, "grid" without `before`
     before      the placement of the newest manifest
     """
 
@@ -105,7 +107,7 @@ class Placing:
         self._live: Sequence[int] = [0] * len(job.query.streams)
         self._better = self._rest = self._watched = self._unmeasured = 0
         self._measures = self._fresh = False
-        """Whether the newest micro-batch is measured, and whether there are figures that no forecast has used."""
+        """Whether the newest micro-batch is measured, and whether figures exist that no forecast has used."""
         self._forecast: Forecast | None = None
         self.hops: Hops | None = None
         """The hops of the newest planned micro-batch; None in one round."""
@@ -118,9 +120,9 @@ class Placing:
         return _why_grid(self._job, self._memory, placement == "auto")
 
     def ask(self, placement: Placement) -> None:
-        """Place the steps in another way from the next micro-batch on."""
+        """Request another placement from the next micro-batch on."""
         if isinstance(placement, Mapping):
-            # The caller may go on to change the plan; what is checked here must be what runs.
+            # The caller may change its plan object later, so the checked plan is copied and the copy runs.
             placement = {head: tuple(own) if isinstance(own, Iterable) else own for head, own in placement.items()}
         check_streaming(self._job, placement, self._memory)
         with self._lock:
@@ -176,7 +178,7 @@ class Placing:
         return best
 
     def saved(self, hops: Hops | None) -> dict[str, Any]:
-        """Return what a manifest stores: the placement that is asked for, the hops that ran, and the costs."""
+        """Return the entries of a manifest: the requested placement, the hops that ran, and the costs."""
         with self._lock:
             return saved(self._job.query, self._asked, hops, self._measured)
 
@@ -195,7 +197,7 @@ class Placing:
         """Take the figures of a committed micro-batch.
 
         rows, live   of each stream: in the batch, and in the log before it
-        seconds      CPU seconds of its tasks; None if they say nothing on the placement
+                seconds      CPU seconds of its tasks; None if they are not usable as a measurement of the placement
         """
         with self._lock:
             if self._forecasts is not None:

@@ -1,4 +1,4 @@
-"""Prepares a streaming join: checks the arguments, fixes the grid and the rules, and plans how its rows arrive."""
+"""Prepares a streaming join: checks the arguments, fixes the grid and the rules, and plans the path of its rows."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 KEY_GROUPS, GROUPS_PER_TASK = 8, 4
-"""The default: so many key groups at least, and so many for each task that runs at a time. A group costs a
-millisecond per micro-batch; fewer groups are coarser to rebalance."""
+"""The defaults: the least number of key groups, and the number for each task that runs at a time. A group costs a
+millisecond per micro-batch; with fewer groups, rebalancing is coarser."""
 COPIED_KEY_GROUPS = 8
-"""The default if streams lack key classes: they are copied along these, so more groups mean more copies."""
+"""The default if streams lack key classes: rows are copied along these classes, so more groups mean more copies."""
 
 
 def prepare(

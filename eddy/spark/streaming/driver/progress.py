@@ -1,7 +1,7 @@
-"""Spark's progress of a micro-batch, completed with what only the join knows.
+"""Spark's progress of a micro-batch, completed with the figures of the join.
 
-Spark sees the first part of a micro-batch: the rows that it carries, but not the rows of files that the workers read,
-and neither the state nor the event times of the join.
+Spark's progress covers the first part of a micro-batch: the rows that Spark carries. It does not cover the rows of
+files that the workers read, the state, and the event times of the join.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _observed(query: Query, logged: LogReport) -> dict[str, Any]:
 def completed(progress: Mapping[str, Any], query: Query, metrics: Metrics) -> dict[str, Any]:
     """Return Spark's progress as a dict, with the metrics of its micro-batch.
 
-    Fills in, where Spark has nothing: `observedMetrics["eddy"]`, `numInputRows` and the rates, `stateOperators` with
-    the one state of the join, and `eventTime`, in ticks of the query's common time type. "eddy" is the row of
+        Adds the figures that Spark lacks: `observedMetrics["eddy"]`, `numInputRows` and the rates, `stateOperators`
+    with the one state of the join, and `eventTime`, in ticks of the query's common time type. "eddy" is the row of
     `batches()`, None for a batch that is not in memory.
     """
     found = dict(progress)
@@ -57,7 +57,7 @@ def completed(progress: Mapping[str, Any], query: Query, metrics: Metrics) -> di
     found["eddy"] = row
     if row is None or logged is None:
         return found
-    # As plain dicts: Spark has rows.
+    # Spark has rows here; the progress has plain dicts.
     seen = {name: one.asDict() for name, one in (found.get("observedMetrics") or {}).items()}
     found["observedMetrics"] = {OBSERVED: _observed(query, logged), **seen}
     if not found.get("numInputRows"):

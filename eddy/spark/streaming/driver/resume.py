@@ -1,7 +1,8 @@
-"""Turns the newest manifest into the state that a job resumes from, and checks that it fits the join.
+"""Turns the newest manifest into the state from which a job resumes, and checks that the manifest fits the join.
 
-The digest of a manifest detects damage, but not a manifest that someone else wrote. So this module checks what the
-driver and the workers rely on: key groups, streams and partitions are in bounds, and plans are plans of the query.
+The digest of a manifest detects damage, but not a manifest that someone else wrote. So this module checks all
+properties on which the driver and the workers rely: key groups, streams and partitions are in bounds, and plans are
+plans of the query.
 """
 
 from __future__ import annotations

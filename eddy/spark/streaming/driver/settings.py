@@ -19,7 +19,7 @@ class Settings:
     rebalancer    decides which key groups change partitions
     late          per stream, what happens to its late rows
     failed        what happens to failed rows
-    partitioning  the options as they were given; the placement None goes on with that of the newest micro-batch
+        partitioning  the options as they were given; with placement None, that of the newest micro-batch continues
     streaming     the options as they were given
     """
 

@@ -1,7 +1,7 @@
-"""The sheet of a running streaming join: what its page and Prometheus show.
+"""The sheet of a running streaming join: the figures for its page and for Prometheus.
 
 All figures are those of micro-batches that were published. Any thread may make a sheet: the metrics have a lock, and
-the rest is replaced in whole when a micro-batch has been published.
+each publication of a micro-batch replaces the other figures as a whole.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _GAUGES = {
     "slowest_share": "Time of the slowest key group over the mean time of a group, in the newest micro-batch",
 }
 NEWEST = 20
-"""Micro-batches, changes and moves in a table."""
+"""Number of micro-batches, changes and moves in a table."""
 PLANS = 8
-"""Plans that are drawn: those of most key groups."""
+"""Number of plans that are drawn; the plans of the most key groups are chosen."""
 _BATCH = (
     "batch", "placement", "rows", "late", "results", "groups", "live", "mapped", "loaded", "moved", "split",
     "fragments", "hot_keys",
@@ -126,7 +126,7 @@ def _plans(query: Query, groups: list[dict[str, Any]]) -> Iterator[Drawn]:
 
 
 def _joins(query: Query, plan: str | None) -> list[JoinPlan]:
-    """Return the inner joins of a query with the plans in a text; none if they are plans of other joins (a hub)."""
+    """Return the inner joins of a query with the plans in a text; none if the plans belong to other joins (a hub)."""
     try:
         texts = plans_in(query, plan)
         return [

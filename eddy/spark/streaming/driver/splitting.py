@@ -1,11 +1,11 @@
-"""When a key group is split, and when it is divided into fragments because a split cannot help.
+"""The rule that splits key groups with too much load, and divides groups into fragments if a split cannot help.
 
-A group that alone has more load than a partition should have leaves its partition overloaded wherever it moves. It is
-split by the next bit of the hash of its keys (`eddy/spark/partitioning/split_tree.py`), unless a single key has that
+If a single group has more load than a partition should have, every partition with this group is overloaded. The group
+is split by the next bit of the hash of its keys (`eddy/spark/partitioning/split_tree.py`), unless a single key has that
 much load: rows with one key stay together under any hash. The group of such a hot key is divided into fragments
 (`eddy/spark/partitioning/fragments.py`), as many as bring each of them below the mean, and gathered when its load is
-below half of the bound. The share of a key is that of the rows in a sample of the batch, which stands for its share of
-the load.
+below half of the bound. The share of a key is its share of the rows in a sample of the batch, which is an estimate of
+its share of the load.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Rebalancer
 from eddy.spark.streaming.worker.hot_keys import HotKey
 
 GROUPS_FACTOR = 4
-"""The rule splits until there are so many times the groups of the grid."""
+"""The rule splits until the number of groups is this multiple of the number of groups of the grid."""
 LEAST_LOAD = 0.01
 """Load below which the rule splits no group: each group costs a millisecond or two per batch."""
 
 
 class SplitGroup(NamedTuple):
-    """A wish to split a group; along None, the class that copies the fewest tuples."""
+    """A request to split a group; along None, the class that copies the fewest tuples."""
 
     group: int
     along: int | None = None
 
 
 class FragmentGroup(NamedTuple):
-    """A wish to divide a group into fragments.
+    """A request to divide a group into fragments.
 
     stream  position of the stream whose rows are dealt
     parts   number of fragments
-    to      partitions of the fragments beside the first; None: the emptiest ones
+        to      partitions of the fragments after the first; None = the emptiest ones
     """
 
     group: int
@@ -50,7 +50,7 @@ class FragmentGroup(NamedTuple):
 
 
 class GatherGroup(NamedTuple):
-    """A wish to gather the fragments of a group."""
+    """A request to gather the fragments of a group."""
 
     group: int
 
@@ -65,7 +65,7 @@ class HotGroup:
     load   of the group over the mean load of a partition
     share  of the key in the rows of the group
     key    columns and values of the key, as text
-    why    why the rule does not divide it into fragments; None if it will
+        why    why the rule does not divide the group into fragments; None if it will
     """
 
     group: int
@@ -83,9 +83,10 @@ class HotGroup:
 
 
 def directions(tree: SplitTree, shares: Shares, group: int) -> list[int]:
-    """Return the classes along which a group can be split, those first that copy the fewest tuples to both children.
+    """Return the classes along which a group can be split, by the number of tuples that they copy to both children.
 
-    Of classes that copy equally many, the one along which the group was split less often comes first.
+    The classes are in ascending order. Of classes that copy equally many tuples, the class along which the group was
+    split less often comes first.
     """
 
     def cost(along: int) -> tuple[float, int, int]:
@@ -96,10 +97,10 @@ def directions(tree: SplitTree, shares: Shares, group: int) -> list[int]:
 
 
 class SplitRule:
-    """Splits or fragments a key group after it alone was more than a partition should have for several batches.
+    """Splits or fragments a key group that alone had more load than a partition should have for several batches.
 
     why_undealt  per stream, why its rows cannot be dealt to fragments; None if they can
-    threshold    such a load is above this multiple of the mean load of a partition
+        threshold    a group has too much load above this multiple of the mean load of a partition
     patience     number of consecutive batches with that load before a split, or with less than half of it before the
                  fragments of a group are gathered
     rest         number of batches after a change before the next one
@@ -134,7 +135,7 @@ class SplitRule:
 
     @classmethod
     def beside(cls, rebalancer: Rebalancer, why_undealt: Sequence[str | None]) -> SplitRule:
-        """Return the rule beside a rebalancer: it splits beside `Automatic`, which then has twice its time to move."""
+        """Return the rule for a rebalancer: with `Automatic` the rule splits, with twice the patience of its moves."""
         if isinstance(rebalancer, Automatic):
             return cls(why_undealt, rebalancer.threshold, 2 * rebalancer.patience)
         return cls(why_undealt, splits=False)
@@ -149,7 +150,7 @@ class SplitRule:
     ) -> None:
         """Take the load after a committed batch, and the metrics of the groups that ran in it.
 
-        These have the most frequent keys of the groups that were watched.
+        The metrics have the most frequent keys of the watched groups.
         """
         bound = self.threshold * sum(load.per_group) / partition_map.n
         now = [
@@ -187,12 +188,12 @@ class SplitRule:
         return None
 
     def deal(self, group: int) -> int:
-        """Return the stream that had most rows of a group in the last batch that it ran, of those that can be dealt."""
+        """Return the stream with most rows of a group in its last batch, of the streams that can be dealt."""
         rows = self._rows.get(group)
         return max(self._deals, key=lambda stream: 0 if rows is None else rows[stream])
 
     def why_whole(self, tree: SplitTree, group: int) -> str | None:
-        """Return why the rule does not divide a group into fragments, None if it does."""
+        """Return why the rule does not divide a group into fragments, None if the rule does."""
         if not self._deals:
             return self.why_undealt[0] if self.why_undealt else "no stream can be dealt"
         if not self.splits:
@@ -205,13 +206,13 @@ class SplitRule:
         return None
 
     def changed(self, group: int, batch: int) -> None:
-        """Take note that a group was split, fragmented or gathered with a batch."""
+        """Record that a group was split, fragmented or gathered with a batch."""
         for own in (self._above, self._below, self._keys):
             own.pop(group, None)
         self._rests_until = batch + self.rest
 
     def hot(self, tree: SplitTree, shares: Shares, partition_map: PartitionMap, load: Load) -> list[HotGroup]:
-        """Return the groups that had too much load for long, and that no split can relieve."""
+        """Return the groups that had too much load for `patience` batches, and that no split can relieve."""
         found, mean = [], sum(load.per_group) / partition_map.n
         for group in self._ripe(load):
             along = directions(tree, shares, group)

@@ -6,10 +6,10 @@ broadcast. And the error travels through Python back to Spark, where `StreamExec
 its text, with all traces, by a regular expression that takes a stack frame per character. The thread of the query then
 ends with a StackOverflowError of a thousand lines.
 
-So `ask` first asks the micro-batch to end. It cancels the Spark jobs of the micro-batch, which gives up at its next
-step and waits, without a call to Spark, until Spark has stopped the query. The error that it raises then is short and
-contains the words that Spark looks for. A query that is stopped in another way (`spark.streams`, `inner.stop()`) gets
-the short error as well.
+So `ask` first requests the end of the micro-batch and cancels its Spark jobs. The micro-batch ends at its next step and
+waits, without a call to Spark, until Spark has stopped the query. Then the micro-batch raises a short error with the
+words for which Spark searches. A query that is stopped in another way (`spark.streams`, `inner.stop()`) gets the short
+error as well.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S = 0.002
-"""Interval of polling. Without rows, Spark pauses for 10 ms between two looks at the sources."""
+"""Interval of polling. Without rows, Spark pauses for 10 ms between two queries of the sources."""
 PATIENCE_S = 10.0
-"""Longest wait of a stop for a good moment. Afterwards Spark interrupts the query anyway."""
+"""Longest wait of a stop until the micro-batch is between two steps. Afterwards Spark interrupts the query."""
 
 
 class StoppedError(Exception):
@@ -79,8 +79,8 @@ class Stopping:
     def ask(self) -> None:
         """Request a stop of the running micro-batch; return once Spark can stop the query without an interrupt.
 
-        That is the case while the micro-batch waits for the stop, and while Spark pauses between two triggers. Returns
-        after PATIENCE_S in any case.
+                Spark can do so while the micro-batch waits for the stop, and while Spark pauses between two triggers.
+        Returns after PATIENCE_S in any case.
         """
         self._asked.set()
         query, until = self._query, time.monotonic() + PATIENCE_S
@@ -104,5 +104,5 @@ class Stopping:
         return self._asked.is_set() or not self._active()
 
     def _active(self) -> bool:
-        # Before `watch` the query has just started, and nobody can have stopped it yet.
+        # Before `watch` the query has just started, so no caller can have stopped it.
         return self._query is None or self._query.isActive

@@ -1,12 +1,12 @@
 """The Python workers of a join: one Spark job per micro-batch, in workers that keep the engines.
 
-The tasks of a micro-batch meet (`meeting.py`), so all of them must run at a time. Spark guarantees that for a barrier
-stage, which it starts only when it has a slot for every task. It does not repeat a barrier stage that fails, so `run`
-does, as often as Spark repeats a task.
+The tasks of a micro-batch meet (`meeting.py`), so all tasks must run at the same time. Spark guarantees this for a
+barrier stage, which it starts only when it has a slot for every task. Spark does not repeat a barrier stage that fails,
+so `run` repeats the stage as often as Spark repeats a task.
 
-The workers have a pool of their own (`environment/pools.py`): else tasks of other jobs would take turns with the join,
-and a task of the join would get a worker without engines. Spark ends workers that were idle for a minute, so a thread
-runs an empty task twice a minute while no micro-batch does.
+The workers have their own pool (`environment/pools.py`). Otherwise tasks of other jobs would use the same workers, and
+a task of the join could get a worker without engines. Spark ends workers that were idle for a minute, so a thread runs
+an empty task twice a minute while no micro-batch runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MakeOrders = Callable[[int], Sequence[Orders]]
 """Takes a number of tasks; returns the orders of each."""
 SLOTS_S = 20.0
-"""After this time a micro-batch whose tasks have not all met logs a warning."""
+"""Seconds after which a micro-batch logs a warning if not all of its tasks have met."""
 _WAITS = (
     "%s: batch %d: after %.0f s its %d tasks have not all read their rows and met; if Spark has not started them, other"
     " jobs use its slots: give the join cores of its own"
@@ -47,7 +47,7 @@ ALIVE_S = 25.0
 class Workers:
     """The workers of one start of a join.
 
-    tasks   the most that it runs at a time
+    tasks   the maximal number of tasks at a time
     """
 
     def __init__(self, context: JobContext, tasks: int) -> None:
@@ -66,7 +66,7 @@ class Workers:
         self._attempts = _attempts(spark)
         self._stages: dict[int, RDD[TaskReport]] = {}
         self._running = threading.Lock()
-        self._used_at = 0.0  # so that the thread starts the workers while Spark plans the query
+        self._used_at = 0.0  # the thread starts the workers while Spark plans the query
         self._closed = threading.Event()
         self._pool = take_pool(spark, tasks)
         threading.Thread(target=self._keep_alive, name="eddy keeps workers", daemon=True).start()
@@ -85,11 +85,11 @@ class Workers:
         """Run a micro-batch in at most `most` tasks; return their reports.
 
         orders  returns the orders of each of a number of tasks
-        decide  takes what each task said (`worker.join_stage.Said`), returns its `Work`
+        decide  takes the report of each task (`worker.join_stage.Said`) and returns the task's `Work`
         check   raises an error if the query was stopped
 
-        Runs the job again if it fails, as often as Spark runs a task: nobody can tell which errors pass. A message that
-        cannot be decoded does not.
+        Runs the job again if the job fails, as often as Spark runs a task, because the driver cannot know which errors
+        are transient. The error of a message that cannot be decoded is not transient, so it is not repeated.
         """
         with self._running:
             try:
@@ -108,7 +108,7 @@ class Workers:
 
     def _run_once(self, batch: int, orders: Sequence[Orders], decide: Decide) -> list[TaskReport]:
         decided, tasks = False, len(orders)
-        # Spark says nothing while a barrier stage waits.
+        # Spark logs no message while a barrier stage waits.
         slow = threading.Timer(SLOTS_S, LOG.warning, (_WAITS, self._context.name, batch, SLOTS_S, tasks))
 
         def decide_once(said: Any) -> Any:
@@ -142,7 +142,7 @@ class Workers:
         while not self._closed.is_set():
             with self._running:
                 if time.monotonic() - self._used_at > ALIVE_S:
-                    # The session may be over.
+                    # The session may have ended.
                     with contextlib.suppress(Exception), described(self._context.spark, text):
                         stage = self._spark.parallelize([0], 1).mapPartitions(_nothing)
                         in_pool(self._spark, self._pool, stage).collect()

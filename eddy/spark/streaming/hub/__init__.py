@@ -1,12 +1,12 @@
 """A hub: several queries over the same streams in one streaming query, with one log and one checkpoint.
 
 hub.py          the public face: `Hub`, and the handles of its queries
-sources.py      the streams with their keys: the join that gives the log its form, and which queries fit it
-queries.py      the queries on the driver: control elements, versions, what the log keeps for them
+sources.py      the streams with their keys: the join that determines the form of the log, and the check of queries
+queries.py      the queries on the driver: control elements, versions, rows that the log keeps for them
 elements.py     control elements that wait for their micro-batch
-checks.py       what queries and their changes have to fulfil
+checks.py       conditions on queries and their changes
 saved.py        versions in a manifest
-restart.py      the versions of a manifest, and the starts that were given since
+restart.py      the versions of a manifest, and the starts of the new program
 batches.py      the micro-batches of a hub
 query_sinks.py  the sinks of all queries as one
 

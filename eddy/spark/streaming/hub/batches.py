@@ -29,7 +29,7 @@ class HubBatches(MicroBatches):
     """Runs the micro-batches of a hub. Raises SparkJoinError for queries that do not resume those of the checkpoint."""
 
     EXTRA: ClassVar[Mapping[str, Form]] = {"hub": SAVED}
-    KEEPS_PLANS: ClassVar[bool] = False  # an engine has several joins, and other ones after a change
+    KEEPS_PLANS: ClassVar[bool] = False  # an engine has several joins, and after a change it has other joins
 
     def __init__(self, context: JobContext, settings: Settings, queries: Queries) -> None:
         self._queries = queries
@@ -49,7 +49,7 @@ class HubBatches(MicroBatches):
     def _check_published(self, checkpoint: Checkpoint) -> None:
         """Raise StreamingStateError if the results of a batch are published whose manifest is lost.
 
-        A replay of the batch would have other versions of queries than those results, if an element took effect in it.
+        If an element took effect in the batch, a replay would use other versions of queries than the results did.
         """
         marks = (batch_of(name) for name in os.listdir(checkpoint.published))
         published = max((batch for batch in marks if batch is not None), default=None)

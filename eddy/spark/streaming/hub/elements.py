@@ -1,7 +1,7 @@
 """Control elements that wait for their micro-batch: starts, stops and changes of queries.
 
-An element takes effect before a micro-batch: the next one, one of a given number, or the first one before which the
-watermark has reached an event time. The elements of one query take effect in the order in which they were given.
+An element takes effect before a micro-batch: the next one, the one with a given number, or the first one before which
+the watermark has reached an event time. The elements of one query take effect in the order in which they were given.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from eddy.spark.streaming.sinks import Sink
 class When:
     """The position of an element.
 
-    batch  number of the micro-batch; None: not given
-    time   event time in ticks that the watermark must have reached; None: not given
+    batch  number of the micro-batch; None = not given
+    time   event time in ticks that the watermark must have reached; None = not given
     """
 
     batch: int | None = None
     time: int | None = None
 
     def reached(self, batch: int, watermark: int | None) -> bool:
-        """Return whether the position is before this micro-batch; `watermark` is the one before it."""
+        """Return whether the position is before this micro-batch; `watermark` is the watermark before the
+        micro-batch."""
         if self.batch is not None and batch < self.batch:
             return False
         return self.time is None or (watermark is not None and watermark >= self.time)
@@ -37,7 +38,7 @@ class When:
 class Start:
     """Start a query; sink, warm, how and earlier as in `Hub.start`.
 
-    event  as the history names it; None: that of a start
+    event  name of the event in the history; None = the name of a start
     """
 
     name: str
@@ -79,7 +80,7 @@ class Elements:
     waiting: list[Element] = field(default_factory=list)
 
     def take(self, batch: int, watermark: int | None, act: Callable[[Element], None]) -> None:
-        """Call a function with each element that is reached, and forget it."""
+        """Call a function with each element whose position is reached, and remove the element."""
         left: list[Element] = []
         held: set[str] = set()
         for one in self.waiting:
@@ -91,7 +92,7 @@ class Elements:
         self.waiting = left
 
     def newest_query(self, name: str) -> Query | None:
-        """Return the query that the newest waiting start or change of a name brings, None without one."""
+        """Return the query of the newest waiting start or change of a name, None without one."""
         found = [one.query for one in self.waiting if one.name == name and not isinstance(one, End)]
         return found[-1] if found else None
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 KINDS = tuple(name for name, kind in CHANGES.items() if not kind.holds)
-"""The kinds of change that a hub knows: all that do not hold results back."""
+"""The kinds of change of a hub: all kinds that do not hold results back."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -53,20 +53,20 @@ class Hub(Uncopied):
         every.stop("drain")
 
     sources     the streams; see `Source`
-    checkpoint  directory of the state, as in `eddy.spark.join`. The log in it has each row once, whatever the queries
+    checkpoint  directory of the state, as in `eddy.spark.join`. Its log has each row once, for any number of queries
 
     The options are those of `eddy.spark.join` without plan, max_bytes, placement, order_by and change.
 
-    Queries have streams of the same names and columns, each with windows (`Range` or `Unbounded`), filters and selected
-    columns of its own, and no lateness and no branches. Their equalities make the keys of their streams equal. Queries
-    over the same streams with the same predicates share one join.
+    Queries have streams of the same names and columns. Each query has its own windows (`Range` or `Unbounded`), filters
+    and selected columns, and neither lateness nor branches. The equalities of a query make the keys of its streams
+    equal. Queries over the same streams with the same predicates share one join.
 
     Positions are numbers of micro-batches. An element (a start, a change, a stop) takes effect with the next
-    micro-batch; its manifest names the versions in force, so a replay after a crash sees the same. An element that no
-    manifest names is lost with the driver.
+    micro-batch; its manifest names the versions in force, so a replay after a crash uses the same versions. An element
+    that no manifest names is lost with the driver.
 
-    A restart makes a hub on the same checkpoint, starts the same queries with their sinks, and runs it. A query that
-    differs is a change if its start says how.
+    A restart makes a hub on the same checkpoint, starts the same queries with their sinks, and runs the hub. The start
+    of a query that differs is a change, and needs `how`.
 
     Raises SparkJoinError for arguments that do not fit.
     """
@@ -108,13 +108,13 @@ class Hub(Uncopied):
         name     letters, digits, "-" and "_"
         sink     of this query alone: an instance of a class in `eddy.spark.streaming.sinks`, or of your own subclass of
                  `eddy.spark.Sink`; a path stands for a directory of Parquet files
-        warm     False, a fresh start: its results are those of rows from its first micro-batch on. True, a warm start:
-                 with all rows that the log keeps; `HubQuery.complete_from` says from which event time that is all
-        how      for a restart: how the query of the checkpoint changes if it is another one
+        warm     False = a fresh start: results have only rows from the first micro-batch of the query on. True = a warm
+                 start, with all rows that the log keeps; `HubQuery.complete_from` is the time from which these are all
+        how      for a restart: the kind of change if the query differs from that of the checkpoint
         earlier  for a restart: queries of earlier versions that still drain
-        at       number of the micro-batch with which it takes effect; None: the next one
-        at_time  event time, a value of the time columns' type: it takes effect with the first micro-batch before which
-                 the watermark has reached it
+        at       number of the micro-batch with which the start takes effect; None = the next one
+        at_time  event time, a value of the time columns' type: the start takes effect with the first micro-batch before
+                 which the watermark has reached this time
 
         Raises InputError for the name of a query that runs, and for a micro-batch that has begun; QueryError for a
         query that does not fit the streams; SparkJoinError for a sink that cannot be used.
@@ -138,9 +138,9 @@ class Hub(Uncopied):
 
     @refusals
     def drop(self, name: str) -> None:
-        """Give up a query of the checkpoint that is not to be started again, and its results that are not published.
+        """Remove a query of the checkpoint that is not started again, with its results that are not published.
 
-        Before `run`. Raises SparkJoinError afterwards.
+        Call `drop` before `run`; after `run` it raises SparkJoinError.
         """
         if self._begun:
             raise SparkJoinError(f"query {name!r}: the hub runs; stop the query instead")
@@ -153,8 +153,8 @@ class Hub(Uncopied):
         queryName  as in Spark
         trigger    as in `writeStream.trigger`: processingTime="5 seconds", or availableNow=True
 
-        Returns the handle of a streaming join: its metrics are those of all queries together. Raises SparkJoinError if
-        the checkpoint has queries that were not started again, or other ones without a kind of change, and
+        Returns the handle of a streaming join, with the metrics of all queries together. Raises SparkJoinError if the
+        checkpoint has queries that were not started again, or that differ and have no kind of change, and
         StreamingStateError for a checkpoint that is damaged, belongs to another job, or is in use by another driver.
         """
         if self._begun:
@@ -178,7 +178,7 @@ class Hub(Uncopied):
     def history(self) -> pa.Table:
         """Return the elements that took effect since this start of the hub, and the ends of drains.
 
-        Columns: batch, the first micro-batch for which it holds; query; version; event.
+        Columns: batch, the first micro-batch with the effect; query; version; event.
         """
         return self._queries.history()
 
@@ -193,7 +193,7 @@ class Hub(Uncopied):
         rows = [(one.name, one.state, f"{one.results:,}", repr(one.query)) for one in self.queries.values()]
         return f"<div>{table(('query', 'state', 'results', 'text'), rows)}</div>"
 
-    # For the handles
+    # Methods for the handles
 
     def _when(self, at: int | None, at_time: object) -> When:
         batch = None if at is None else whole(at)
@@ -226,7 +226,7 @@ class HubQuery(Uncopied):
 
     @property
     def state(self) -> State:
-        """Where the query is in its life: "scheduled", "running", "draining", "changing" or "stopped"."""
+        """The state of the query: "scheduled", "running", "draining", "changing" or "stopped"."""
         with self._hub._queries.lock:
             life = self._hub._queries.life(self.name)
             if life is None or (not life.live and self.waiting):
@@ -248,7 +248,7 @@ class HubQuery(Uncopied):
     def complete_from(self) -> int | None:
         """The event time, in ticks, from which the newest version has all rows; None if the log lacks no row.
 
-        Only a warm start or a handover uses rows from before it.
+        Only a warm start or a handover uses rows from before the start.
         """
         life = self._hub._queries.life(self.name)
         if life is None or not life.versions[-1].warm or life.complete_from == -FOREVER:
@@ -264,9 +264,8 @@ class HubQuery(Uncopied):
     def stop(self, how: Stop = "immediate", *, at: int | None = None, at_time: object = None) -> None:
         """Stop the query; at, at_time as in `Hub.start`.
 
-        how   "immediate": no result with a component of that micro-batch or a later one. "drain": all results with a
-              component before it, and no others; the query then stops by itself, when the watermark has passed its
-              windows
+        how   "immediate": no result with a component of that micro-batch or a later one. "drain": exactly the results
+              with a component before that micro-batch; the query stops when the watermark has passed its windows
 
         Raises InputError for a query that has stopped, and for a drain that can never end.
         """
@@ -278,7 +277,7 @@ class HubQuery(Uncopied):
     def change(self, query: Query, how: How = "handover", *, at: int | None = None, at_time: object = None) -> None:
         """Replace the query by another one whose results have the same columns; at, at_time as in `Hub.start`.
 
-        how   a kind of `eddy.queries.changes`; "drain-query", which holds results back, is not possible here. The
+        how   a kind of `eddy.queries.changes` except "drain-query", which holds results back to keep their order: the
               results of a micro-batch have no order
 
         Raises InputError for another kind, a query that has stopped, and a drain that can never end; QueryError for a

@@ -1,15 +1,15 @@
-"""The queries of a hub on the driver: their versions before each micro-batch, and what the log keeps for them.
+"""The queries of a hub on the driver: their versions before each micro-batch, and the rows that the log keeps for them.
 
 The order of a micro-batch b:
 
-    begin(b)    elements that are reached take effect; the versions with a start are in force
+    begin(b)    elements whose position is reached take effect; the versions with a start are in force
     tasks       join with these versions
-    owned(b)    the first results of a new version, and the watermark after b, end old versions; all is saved in the
-                manifest of b
+    owned(b)    the first results of a new version, and the watermark after b, end old versions; the manifest of b saves
+                the state
 
-Between begin(b) and the manifest of b only the thread of the streaming query changes versions, and elements that are
-given meanwhile wait. So a replay after a crash, which begins with the manifest of b - 1, decides in the same way about
-everything that b - 1 and the watermarks decide.
+Between begin(b) and the manifest of b only the thread of the streaming query changes versions, and new elements wait. A
+replay after a crash begins with the manifest of b - 1. So the replay makes the same decisions, as far as they follow
+from the manifest and the watermarks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Spans = tuple[int | None, ...]
 
 
 class _Running(NamedTuple):
-    """A version in force: its query by name, and its name in messages to the workers."""
+    """A version in force: its query, and its key in messages to the workers."""
 
     life: Life
     version: Version
@@ -57,9 +57,9 @@ class _Running(NamedTuple):
 
 
 class Queries:
-    """All queries of a hub. It is the host of their lives: positions are micro-batches.
+    """All queries of a hub, and the host of their lives. Positions are micro-batches.
 
-    position  the newest micro-batch that has begun, or the first one to come
+    position  the newest micro-batch that has begun, or the first micro-batch of this start
     """
 
     def __init__(self, streams: HubStreams, sinks: QuerySinks) -> None:
@@ -68,7 +68,7 @@ class Queries:
         self.position = 0
         self.lock = threading.RLock()
         self.results: Counter[str] = Counter()
-        """Results by query since the start."""
+        """Number of results by query since the start."""
         self._next = 0
         self._lives: dict[str, Life] = {}
         self._elements = Elements()
@@ -86,7 +86,7 @@ class Queries:
     # Elements, in any thread
 
     def give(self, element: Element) -> None:
-        """Take an element, which waits for its position. Raises InputError or QueryError for one that cannot be."""
+        """Take an element, which waits for its position. Raises InputError or QueryError for an impossible element."""
         with self.lock:
             if element.when.batch is not None and element.when.batch < self._next:
                 raise InputError(
@@ -97,7 +97,7 @@ class Queries:
             self._elements.waiting.append(element)
 
     def check(self, element: Element) -> None:
-        """Raise InputError or QueryError for an element that cannot be."""
+        """Raise InputError or QueryError for an impossible element."""
         name = element.name
         life = self._lives.get(name)
         live = life is not None and bool(life.live)
@@ -157,7 +157,7 @@ class Queries:
     # A micro-batch, in the thread of the streaming query
 
     def begin(self, batch: int, before: Watermarks) -> None:
-        """Let elements take effect with a micro-batch; `before`: the watermarks before it."""
+        """Apply the elements of a micro-batch; `before` has the watermarks before the micro-batch."""
         with self.lock:
             self.position, self._next, self._noted = batch, batch + 1, []
             self._greatest = before.greatest
@@ -190,7 +190,7 @@ class Queries:
                 life.stop_at(element.how, self.position)
             self._numbers[name] = self._lives[name].versions[-1].number + 1
         except EddyError as problem:
-            # An earlier element, or the end of a drain, has made it impossible since it was given.
+            # An earlier element, or the end of a drain, has made this element impossible after it was given.
             LOG.warning("hub: query %s: an element had no effect: %s", name, problem)
             self._history.append((self.position, name, self._numbers.get(name, 0), f"no effect: {problem}"))
 
@@ -222,9 +222,9 @@ class Queries:
     def owned(
         self, batch: int, after: Watermarks, reports: Mapping[str, VersionReport]
     ) -> tuple[tuple[OutputFile, ...], dict[str, Any]]:
-        """Return the result files of a micro-batch that count, and all that its manifest saves.
+        """Return the result files of a micro-batch that count, and the state that its manifest saves.
 
-        after    the watermarks after it
+        after    the watermarks after the micro-batch
         reports  key of a version -> its results
         """
         with self.lock:
@@ -260,7 +260,7 @@ class Queries:
         return tuple(files)
 
     def _end(self, life: Life, position: int, watermark: int | None) -> None:
-        """End the versions that have drained; start those that waited for them."""
+        """End the versions that have drained; start the versions that waited for them."""
         for version in life.live:
             drain, windows = version.drain, version.query.graph.windows
             if isinstance(drain, DrainByTime) and drain.over(watermark, windows):
@@ -282,10 +282,10 @@ class Queries:
             "elements": [list(one) for one in self._noted],
         }
 
-    # What the log keeps
+    # The rows that the log keeps
 
     def spans(self) -> Spans:
-        """Return per stream the ticks for which a row matters to a query; None: for ever."""
+        """Return per stream the ticks for which a query needs a row; None = for ever."""
         spans = list(self.streams.spans)
         names = self.streams.sources.graph.names
         for version in self._live():
@@ -297,7 +297,7 @@ class Queries:
         return tuple(spans)
 
     def bounds(self) -> frozenset[int]:
-        """Return the micro-batches before and after which a version tells rows apart."""
+        """Return the micro-batches at which a version distinguishes earlier from later rows."""
         with self.lock:
             starts = {one.start for one in self._live() if not one.warm and one.start is not None}
             return frozenset(starts | {one.drain.at for one in self._live() if one.drain is not None})
@@ -309,7 +309,7 @@ class Queries:
     # The host of lives
 
     def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
-        """Return a version of a query; it names the event time from which a warm start has all rows."""
+        """Return a version of a query, with the event time from which a warm start has all rows."""
         complete_from = -FOREVER
         if warm:
             own = [self._horizon[self.streams.sources.index(stream.name)] for stream in query.streams]
@@ -327,7 +327,7 @@ class Queries:
         self._blobs[key] = CloudPickleSerializer().dumps(version.query)
 
     def drain(self, version: Version, position: int) -> None:
-        """Have a version drain from a micro-batch on; an earlier drain stays."""
+        """Let a version drain from a micro-batch on; an earlier drain takes precedence."""
         if version.drain is None:
             own = (self._greatest[self.streams.sources.index(stream.name)] for stream in version.query.streams)
             version.drain = DrainByTime(position, [-FOREVER if one is None else one for one in own])
@@ -342,7 +342,7 @@ class Queries:
     # A restart
 
     def restore(self, saved: Mapping[str, Any], batch: int) -> None:
-        """Resume the queries of the manifest of a batch with the starts that were given since.
+        """Resume the queries of the manifest of a batch with the starts of this program.
 
         Raises StreamingStateError for saved queries that contradict themselves, and what `restarted` raises.
         """
@@ -357,7 +357,7 @@ class Queries:
             wanted = {name: life for name, life in saved["lives"].items() if name not in self.sinks.dropped}
             elements = Elements(list(self._elements.waiting))
             lives = list(restarted(self, wanted, elements))
-            self._elements = elements  # an error leaves all as it was, for another attempt
+            self._elements = elements  # an error before this line changes nothing, so the caller may try again
             for life in lives:
                 self._lives[life.name] = life
                 for version in life.live:

@@ -1,4 +1,4 @@
-"""The sinks of all queries of a hub as one sink: a result file "pairs/part-….parquet" is of the query "pairs"."""
+"""The sinks of all queries of a hub as one sink: a result file "pairs/part-….parquet" belongs to the query "pairs"."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class QuerySinks(Sink):
-    """The sinks by query. Each has its own staging directory, its own owner mark, and a directory of its own."""
+    """The sinks by query. Each sink has its own staging directory, owner mark and result directory."""
 
-    writes = False  # as one; each version of a query has its own staging directory
+    writes = False  # as one sink; each version of a query has its own staging directory
 
     def __init__(self) -> None:
         self._sinks: dict[str, tuple[Sink, pa.Schema]] = {}
@@ -29,10 +29,10 @@ class QuerySinks(Sink):
         self.serving: frozenset[str] = frozenset()
         """The queries of the newest micro-batch, which are published even without results."""
         self.dropped: set[str] = set()
-        """The queries whose results are not wanted any more."""
+        """The queries whose results are no longer needed."""
 
     def make_ready(self, name: str, sink: Sink, schema: pa.Schema) -> None:
-        """Prepare a sink if those of the others are prepared. Raises what `Sink.prepare` raises."""
+        """Prepare a sink if the sinks of the other queries are prepared. Raises what `Sink.prepare` raises."""
         with self._lock:
             others = [other for other, (own, _) in self._sinks.items() if own is sink and other != name]
             if others:
@@ -41,7 +41,7 @@ class QuerySinks(Sink):
                 self._prepare(name, sink, schema)
 
     def put(self, name: str, sink: Sink, schema: pa.Schema) -> None:
-        """Give a query its sink, in place of that of an earlier query of this name."""
+        """Set the sink of a query, in place of the sink of an earlier query of this name."""
         with self._lock:
             self._sinks[name] = sink, schema
 
@@ -59,7 +59,7 @@ class QuerySinks(Sink):
                 self._prepare(name, sink, own)
 
     def of(self, name: str) -> Sink:
-        """Return the sink of a query. Raises SparkJoinError if it has none."""
+        """Return the sink of a query. Raises SparkJoinError if the query has no sink."""
         with self._lock:
             if name not in self._sinks:
                 raise SparkJoinError(
@@ -74,7 +74,7 @@ class QuerySinks(Sink):
             return name in self._sinks
 
     def staging_of(self, name: str, batch: int) -> Path | None:
-        """Return the directory for the results of a query; None if they are only counted."""
+        """Return the directory for the results of a query; None if results are only counted."""
         sink = self.of(name)
         return sink.staging(batch) if sink.writes else None
 

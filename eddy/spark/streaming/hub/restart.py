@@ -1,4 +1,4 @@
-"""A restart: the queries that a manifest saved, and the starts that were given since."""
+"""A restart: the queries that a manifest saved, and the starts of the new program."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from eddy.spark.streaming.hub.saved import matched, resumed_life, saved_columns
 
 
 def restarted(host: Host, lives: Mapping[str, Any], elements: Elements) -> Iterator[Life]:
-    """Yield the lives that go on; their starts leave the elements, or become changes.
+    """Yield the lives that continue; their starts are removed from the elements, or become changes.
 
     lives   name -> the saved life of each query that has not ended and was not dropped
 
-    Raises SparkJoinError for a query that was not started again, that is another one without a kind of change, or
-    whose old versions have results to come without their queries; QueryError for other result columns.
+    Raises SparkJoinError for a query that was not started again, that differs and has no kind of change, or whose old
+    versions still have results but no queries; QueryError for other result columns.
     """
     starts = {one.name: one for one in reversed(elements.waiting) if isinstance(one, Start)}
     missing = [name for name in lives if name not in starts]
@@ -44,7 +44,7 @@ def restarted(host: Host, lives: Mapping[str, Any], elements: Elements) -> Itera
             check_columns(name, saved_columns(saved), start.query)
             kind = CHANGES[start.how]
             if not kind.drains and not kind.at_result:
-                # The old versions end before they run again, so nobody needs their queries.
+                # The old versions end before they run again, so their queries are not needed.
                 elements.waiting[place] = replace(start, warm=kind.warm, event=f"{start.how} change")
                 continue
         lacking = [one["number"] for one, query in zip(saved["versions"], found, strict=True) if query is None]

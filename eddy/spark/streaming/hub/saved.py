@@ -1,7 +1,7 @@
-"""The queries of a hub in a manifest: their versions, and the changes under way.
+"""The queries of a hub in a manifest: their versions, and the unfinished changes.
 
-Queries are saved as text (`eddy/query/text.py`), which no query can be made from: a restart brings the queries, and
-they are compared with the text.
+Queries are saved as text (`eddy/query/text.py`), from which no query can be made. The program gives the queries again
+at a restart, and they are compared with the text.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ SAVED = fields(
 lives     the queries that have not ended
 numbers   name -> number of the next version
 horizon   per stream, the event time below which the log may lack rows
-elements  what took effect with the micro-batch: query, number of its newest version, element
+elements  elements that took effect with the micro-batch: query, number of its newest version, element
 """
 
 
 def saved_life(life: Life, text_of: Callable[[Version], Text]) -> dict[str, Any]:
-    """Return the live versions of a query, and its changes under way."""
+    """Return the live versions of a query, and its unfinished changes."""
     return {
         "versions": [
             {
@@ -118,7 +118,7 @@ def matched(life: Mapping[str, Any], queries: Sequence[Query]) -> list[Query | N
 
 
 def resumed_life(host: Host, name: str, life: Mapping[str, Any], queries: Sequence[Query]) -> Life:
-    """Return the life that was saved; `queries` has the query of each version."""
+    """Return the saved life; `queries` has the query of each version."""
     versions = []
     for one, query in zip(life["versions"], queries, strict=True):
         version = Version(one["number"], query, one["start"], one["warm"], one["complete_from"])
@@ -128,7 +128,7 @@ def resumed_life(host: Host, name: str, life: Mapping[str, Any], queries: Sequen
         versions.append(version)
     by_number = {one.number: one for one in versions}
     found = Life(host, name, versions[-1])
-    # The elements of a hub take effect when they come, so the position of a change is past.
+    # The elements of a hub take effect when they are given, so a saved change has already taken effect.
     links = [Succession(by_number[old], by_number[new], how, 0) for old, new, how in life["successions"]]
     found.resume(versions, links)
     return found

@@ -1,7 +1,7 @@
-"""The streams of a hub with their keys: the join that gives the log its form, and which queries fit it.
+"""The streams of a hub with their keys: the join that determines the form of the log, and the check of queries.
 
-The rows of all streams are partitioned by one key, a column or several of each stream. A query fits if its equalities
-make the keys of its streams equal: then all components of a result are in one key group.
+The rows of all streams are partitioned by one key, which is one or several columns of each stream. A query fits if its
+equalities make the keys of its streams equal: then all components of a result are in one key group.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Source:
     """A stream of a hub.
 
     stream  name, columns and time column. The log keeps these columns. A window keeps rows for queries that start
-            later, whether or not a query needs them; None: only what the running queries need. No filter
+            later, whether or not a query needs them; None = only rows that the running queries need. No filter
     frame   streaming DataFrame with at least these columns
-    key     the column by which rows are partitioned, or several; the equalities of each query have to make the keys of
-            its streams equal
+    key     the column or columns by which rows are partitioned; the equalities of each query must make the keys of its
+            streams equal
     """
 
     stream: Stream
@@ -50,9 +50,9 @@ class Source:
 class HubStreams:
     """The streams of a hub. Raises SparkJoinError for streams that do not fit together.
 
-    sources  in the form in which versions of queries are checked
+    sources  the streams in the form in which versions of queries are checked
     base     a join of all streams by key, with the columns of the log
-    spans    per stream, the ticks for which rows are kept in any case; None: for ever
+    spans    per stream, the ticks for which rows are always kept; None = for ever
     """
 
     def __init__(self, given: Sequence[Source]) -> None:

@@ -1,17 +1,17 @@
 """The files of each stream, in the order in which a job takes them. A file keeps its number; the list is durable.
 
-    files/<12 digits>.new   files that one look at the directories found
-    files/<12 digits>.all   what is known up to this number, now and then, so that a start reads few lists
+    files/<12 digits>.new   files that one listing of the directories found
+    files/<12 digits>.all   all known files up to this number, written at intervals, so that a start reads few lists
 
-A job that runs for months sees millions of files. So a file that was taken long ago leaves the list, and only its path
-stays, so that it is not found again; the path goes as well when the file has been deleted. Long ago means before the
-`.all` list before the last one: Spark repeats at most the newest batches.
+A job that runs for months takes millions of files. So a file that was taken long ago leaves the list, and only its path
+stays, so that the source does not take the file again. The path is removed as well when the file has been deleted. Long
+ago means before the second-last `.all` list, because Spark repeats at most the newest batches.
 
-Each is a file in the form of `eddy/storage/sections.py`, without sections. Spark's checkpoint stores how many files of
-each stream a batch takes, so a batch that comes again takes the same files.
+Each list is a file in the form of `eddy/storage/sections.py`, without sections. Spark's checkpoint stores how many
+files of each stream a batch takes, so a repeated batch takes the same files.
 
-One process finds files, the source in Spark; the driver reads. A process that Spark gave up may still write: a list
-gets its name only if no other list has it, and then the process fails.
+One process finds files, the source in Spark; the driver reads the lists. A process that Spark gave up may still write:
+a list gets its name only if no other list has the name; otherwise the process fails.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from eddy.storage.sections import FileKind, pack, unpack
 
 NEW, ALL = ".new", ".all"
 EVERY = 64
-"""Number of lists after which one is written that contains all."""
+"""Number of lists after which a list of all files is written."""
 _KIND = FileKind("list of files", b"eddyfile", 2, StreamingStateError, "FileLog.add()", "go on from")
 _FILES = list_of(list_of(row_of(text, integer(0))))
 _FORMS = {
@@ -44,7 +44,7 @@ class FileLog:
     """The lists below a directory.
 
     first   per stream, the number of the first file in `files`
-    files   per stream, the files from there on that were read or added so far
+    files   per stream, the files from the first one on that were read or added so far
     old     per stream, paths of files before the first one that may still exist
     """
 
@@ -55,9 +55,9 @@ class FileLog:
         self.files: list[list[File]] = [[] for _ in range(streams)]
         self.old: list[set[str]] = [set() for _ in range(streams)]
         self._before: list[int] | None = None
-        """The files taken when the newest list of all was written, None before the first one of this process."""
+        """The number of files taken at the newest list of all files, None before the first list of this process."""
         self._gone: list[set[str]] = [set() for _ in range(streams)]
-        """The old paths that did not exist then. One look that misses a file must not make it a new one."""
+        """The old paths that did not exist then. One listing that misses a file must not make it a new file."""
 
     @property
     def counts(self) -> list[int]:
@@ -70,14 +70,14 @@ class FileLog:
         return self.files[stream][start - first : end - first]
 
     def forget(self, taken: Sequence[int]) -> None:
-        """Let go, in this process, of the files before some numbers."""
+        """Drop, in this process, the files before some numbers."""
         for i, number in enumerate(taken):
             if number > self.first[i]:
                 del self.files[i][: number - self.first[i]]
                 self.first[i] = number
 
     def refresh(self) -> None:
-        """Read the lists that were added since. Raises StreamingStateError, which names the file, for a damaged one."""
+        """Read the lists that were added since. Raises a StreamingStateError that names the file for a damaged list."""
         if not (self._directory / self._name(self._next, NEW)).exists():
             names = os.listdir(self._directory) if self._directory.is_dir() else []
             newest = max((n for name in names if (n := batch_named(name, ALL)) is not None), default=-1)
@@ -92,7 +92,7 @@ class FileLog:
             self._next += 1
 
     def require(self, counts: Sequence[int]) -> None:
-        """Raise StreamingStateError unless the list reaches to these numbers, as far as Spark has taken files."""
+        """Raise StreamingStateError unless the list reaches these numbers, up to which Spark has taken files."""
         listed = self.counts
         if any(count < first for count, first in zip(counts, self.first, strict=True)):
             raise StreamingStateError(
@@ -112,12 +112,12 @@ class FileLog:
         taken: Sequence[int] | None = None,
         there: Sequence[Collection[str]] | None = None,
     ) -> bool:
-        """Add files of each stream; they survive a power cut. Raises StreamingStateError if another process did.
+        """Add files of each stream durably. Raises StreamingStateError if another process has added files.
 
-        Returns whether files or paths may have been let go.
+        Returns whether files or paths may have been dropped.
 
-        taken   per stream, how many files batches have taken that Spark has committed; None: unknown
-        there   per stream, the paths that exist; None: unknown
+        taken   per stream, number of files taken by batches that Spark has committed; None = unknown
+        there   per stream, the paths that exist; None = unknown
         """
         make_directories(self._directory)
         number = self._next
@@ -128,10 +128,10 @@ class FileLog:
         if self._next % EVERY == 0:
             if taken is not None and there is not None:
                 self._let_go(taken, there)
-            with suppress(StreamingStateError):  # a source that Spark gave up wrote a list as good as this one
+            with suppress(StreamingStateError):  # a source that Spark gave up has written an equivalent list
                 known = {"files": self.files, "first": self.first, "old": [sorted(own) for own in self.old]}
                 self._write(number, ALL, known)
-            # A reader may still be at a list of the last round.
+            # A reader may still read a list of the last round.
             for name in os.listdir(self._directory):
                 for kind in (NEW, ALL):
                     old = batch_named(name, kind)
@@ -140,7 +140,7 @@ class FileLog:
         return self._next % EVERY == 0
 
     def _let_go(self, taken: Sequence[int], there: Sequence[Collection[str]]) -> None:
-        """Drop files that were taken before the list before, and old paths that have not existed since then."""
+        """Drop files that were taken before the previous list, and old paths that have not existed since then."""
         for i, number in enumerate(self._before or ()):
             n = max(0, number - self.first[i])
             self.old[i].update(file.path for file in self.files[i][:n])

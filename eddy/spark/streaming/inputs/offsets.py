@@ -2,7 +2,7 @@
 
     files/starts   where a job began to read its topics, written once
 
-Spark stores how far each batch goes, but not where the first one starts.
+Spark stores the end of each batch, but not the start of the first batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eddy.storage.sections import FileKind, pack, unpack
 Position = int | Offsets
 """A number of files, or partition -> offset."""
 END = ""
-"""Stands in an offset, with any text, beside the names of the streams once the input has ended."""
+"""A key of an offset, in addition to the names of the streams, once the input has ended; its value is any text."""
 OFFSETS = mapping_of(integer(0))
 _KIND = FileKind("starts of topics", b"eddystar", 1, StreamingStateError, "fix_starts()", "go on from")
 _FORM = fields({"starts": mapping_of(OFFSETS)})
@@ -33,17 +33,18 @@ def position(value: object, place: str) -> None:
 
 
 def fix_starts(directory: Path, topics: Mapping[str, Topic]) -> dict[str, Offsets]:
-    """Return where the job begins to read its topics, by stream; the first call decides, and later ones find that."""
+    """Return the positions at which the job begins to read its topics, by stream; the first call fixes them."""
     if topics and not (directory / "starts").exists():
         make_directories(directory)
         found = {name: one.begins() for name, one in topics.items()}
-        with suppress(FileExistsError):  # an earlier start of the job, which Spark gave up, was faster
+        with suppress(FileExistsError):  # an earlier start of the job, which Spark gave up, has written the file first
             write_new(directory / "starts", pack({"starts": found}, {}, _KIND))
     return read_starts(directory)
 
 
 def read_starts(directory: Path) -> dict[str, Offsets]:
-    """Return what `fix_starts` fixed; nothing without topics. Raises StreamingStateError for a damaged file."""
+    """Return the positions that `fix_starts` fixed; none without topics. Raises StreamingStateError for a damaged
+    file."""
     path = directory / "starts"
     try:
         header, _ = unpack(path.read_bytes(), _KIND)

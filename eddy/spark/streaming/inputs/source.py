@@ -1,10 +1,10 @@
-"""The source of a join whose workers read its input: one for all streams, in place of a source of Spark for each.
+"""The source of a join whose workers read its input: one source for all streams, in place of a Spark source for each.
 
-It finds what is new and yields no rows. Its offset says how far each stream goes (`offsets.py`), and the driver gives
-what lies between two offsets to the workers. A look at four directories takes about a millisecond; four file sources of
-Spark take 150 to 350, mostly for checkpoints of their own.
+The source finds new files and messages and yields no rows. Its offset states the position of each stream
+(`offsets.py`), and the driver gives the input between two offsets to the workers. Listing four directories takes about
+a millisecond; four file sources of Spark take 150 to 350, mostly for their own checkpoints.
 
-Spark runs the source in a Python process of its own.
+Spark runs the source in a separate Python process.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ end_quietly()
 
 
 def inputs_frame(spark: SparkSession, log: Path, places: Mapping[str, Place], finish: bool = False) -> DataFrame:
-    """Return the streaming DataFrame that stands for the input of all streams.
+    """Return the streaming DataFrame that represents the input of all streams.
 
     log     directory of the lists of files, and of the starts of topics
     places  name of a stream -> its directory or topic
-    finish  whether a run with the trigger `availableNow` ends the input, with a last micro-batch of its own
+    finish  whether a run with the trigger `availableNow` ends the input, with an additional last micro-batch
     """
     spark.dataSource.register(InputsSource)
     kinds = {one: name for name, one in _KINDS.items()}
@@ -53,7 +53,7 @@ def inputs_frame(spark: SparkSession, log: Path, places: Mapping[str, Place], fi
 
 
 class InputsSource(DataSource):
-    """The source in Spark's terms."""
+    """The source as Spark's interface defines it."""
 
     @classmethod
     def name(cls) -> str:
@@ -80,17 +80,17 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = self._known()
         self._there: list[set[str]] = [set() for _ in places]
         self._taken: list[int] | None = None
-        """Number of files of each stream in batches that Spark has committed; None: unknown."""
+        """Number of files of each stream in batches that Spark has committed; None = unknown."""
         self._last: list[list[File]] | None = None
         """The last files of a run with the trigger `availableNow`, until they are in the log."""
         self._ends: dict[str, Offsets] | None = None
-        """Where the topics ended when such a run began."""
+        """The ends of the topics when such a run began."""
 
     def initialOffset(self) -> dict[str, Position]:
         return dict.fromkeys(self._places, 0) | fix_starts(self._directory, self._topics)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Any other limit than this: the limits are those of the streams. A limit of "all" means that they do not count.
+        # A limit other than "all": the limits of the streams apply. With the limit "all" they do not apply.
         return ReadMaxFiles(1)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -131,12 +131,12 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(())
 
     def stop(self) -> None:
-        # Spark ends a source by closing the connection, for which this process would print an error.
+        # Spark ends a source by closing the connection, and this process would print an error for that.
         if isinstance(sys.exc_info()[1], EOFError):
             os._exit(0)
 
     def _check(self, start: Mapping[str, Any]) -> None:
-        """Raise StreamingStateError unless an offset is one of these places."""
+        """Raise StreamingStateError unless an offset has exactly these places."""
         for name, one in self._places.items():
             if isinstance(start[name], int) == isinstance(one, Topic):
                 was, now = ("files", "a topic") if isinstance(one, Topic) else ("a topic", "files")
@@ -155,7 +155,7 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [{*old, *(file.path for file in own)} for old, own in zip(self._log.old, self._log.files, strict=True)]
 
     def _topics_now(self) -> dict[str, Offsets]:
-        """Return where the topics end."""
+        """Return the current ends of the topics."""
         return {name: one.ends() for name, one in self._topics.items()}
 
     def _new(self) -> list[list[File]]:

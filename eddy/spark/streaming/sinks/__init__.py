@@ -1,7 +1,8 @@
 """Sinks: destinations for the results of a streaming join.
 
 Tasks write Parquet files to a staging directory. The batch's manifest names the files that count, which commits the
-batch. Then the driver publishes them; after a crash it may publish a batch again. `Sink` states the contract.
+batch. Then the driver publishes these files; after a crash the driver may publish a batch again. `Sink` states the
+contract.
 
     join(query, frames, checkpoint="state").writeStream.sink(ParquetSink("results")).start()
 

@@ -1,4 +1,4 @@
-"""The base class of sinks, and what all of them share."""
+"""The base class of sinks, and the functions that all sinks share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Sink(ABC):
-    """A destination for the results of a streaming join. Subclass it to publish results to a system of your own.
+    """A destination for the results of a streaming join. Subclass it to publish results to your own system.
 
         class Sqlite(Sink):
             def __init__(self, path):
@@ -38,15 +38,15 @@ class Sink(ABC):
 
         join(query, frames, checkpoint="state").writeStream.sink(Sqlite("results.db")).start()
 
-    Order of calls. The sink lives on the driver; it is never sent to a worker. `prepare` runs once, within `start`.
-    Then each batch takes these steps, in the thread of the streaming query:
+    Order of calls. The sink is on the driver and is never sent to a worker. `prepare` runs once, within `start`. Then
+    each batch takes these steps, in the thread of the streaming query:
 
         1. staging(batch)                  on the driver, which sends the path to the tasks
-        2. tasks write Parquet files there, in Spark's types; also attempts that fail or whose results are not used
-        3. the job commits the batch:      its manifest names the files that count; from now on they never change
+        2. tasks write Parquet files there, in Spark's types; so do attempts that fail or whose results are not used
+        3. the job commits the batch:      its manifest names the files that count; from now on the files never change
         4. publish(batch, files, spark)    with exactly those files; also for a batch without results (no files)
         5. the job records that the batch is published
-        6. clean(batch)                    staging directories of earlier batches may go
+        6. clean(batch)                    the sink may remove staging directories of earlier batches
 
     Batches come in ascending order. A batch is published before the next one begins.
 
@@ -56,15 +56,15 @@ class Sink(ABC):
     the results, or make the whole operation idempotent. Between two attempts `clean` does not remove the files.
 
     Errors. An exception from any method ends the query. After an exception from `publish` the batch stays committed,
-    and the next start publishes it. Raise `eddy.spark.SparkJoinError` with a message that names the destination and
-    what to do. The job wraps other exceptions of `publish` in a SparkJoinError that names the sink and the batch.
+    and the next start publishes it. Raise `eddy.spark.SparkJoinError` with a message that names the destination and a
+    remedy. The job wraps other exceptions of `publish` in a SparkJoinError that names the sink and the batch.
 
-    Only `publish` has to be implemented. The defaults of the other methods stage results below the checkpoint; they
-    need no call of `super().__init__()`.
+    Only `publish` has to be implemented. The defaults of the other methods stage results below the checkpoint, and do
+    not require a call of `super().__init__()`.
 
-    name      name of the sink in `writeStream.format(…)` if it is in the registry `FORMATS`; else unused
-    options   names of its options there; "a.*" stands for all names that begin with "a."
-    writes    whether tasks write results; if False they only count them, and `staging` is never called
+    name      name of the sink in `writeStream.format(…)` if the sink is in the registry `FORMATS`; else unused
+    options   names of the options in `writeStream`; "a.*" means all names that begin with "a."
+    writes    whether tasks write results; if False, tasks only count results, and `staging` is never called
     """
 
     name: ClassVar[str] = ""
@@ -90,12 +90,12 @@ class Sink(ABC):
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """Check that the sink can be used. Called once before the first batch of a run.
 
-        schema   of the results, in the query's types
-        owner    identifies the job across runs; refuse a destination that holds results of another owner
-        scratch  directory of the job that the driver and all workers reach under this path; it outlives a run
+        schema   schema of the results, in the query's types
+        owner    identifies the job across runs; refuse a destination that has results of another owner
+        scratch  directory of the job that the driver and all workers reach under this path; it remains after a run
 
-        The default prepares a staging directory below `scratch`. Call it first if you extend it. Raises SparkJoinError
-        that names the path and what to do.
+        The default prepares a staging directory below `scratch`. An overriding method must first call the default.
+        Raises a SparkJoinError that names the path and a remedy.
         """
         staging = Staging(scratch / "staging")
         if staging.root.exists() and not staging.root.is_dir():
@@ -118,8 +118,8 @@ class Sink(ABC):
 
         files   names of files in the staging directory of the batch; empty if the batch has no results
 
-        May be called again for the same batch; see the class. Raises SparkJoinError that names the destination and what
-        to do.
+        May be called again for the same batch; see the class. Raises a SparkJoinError that names the destination and a
+        remedy.
         """
 
     def clean(self, before_batch: int) -> None:
@@ -131,7 +131,7 @@ class Sink(ABC):
         return self._prepared().paths(batch, files)
 
     def frame(self, spark: SparkSession, batch: int, files: Sequence[str]) -> DataFrame:
-        """Return the rows of the files that `publish` received as a batch DataFrame. Raises as `paths` does."""
+        """Return the rows of the files that `publish` received as a batch DataFrame. Raises the errors of `paths`."""
         paths = self.paths(batch, files)
         assert self._schema is not None
         return read_files(spark, self._schema, paths)

@@ -16,8 +16,9 @@ class CallbackSink(Sink):
     """Calls `function(dataframe, batch_id)` on the driver for each batch, with or without results.
 
     The call happens after the commit of the batch. If the driver dies before it records that the call returned, the
-    next start calls again with the same id and exactly the same rows. So a function that stores the id together with
-    its effect takes effect once. The rows lie in files of the job: write a DataFrame elsewhere to keep it.
+    next start calls the function again with the same id and exactly the same rows. So a function that stores the id
+    together with its effect takes effect once. The rows are in files of the job: write a DataFrame elsewhere to keep
+    the rows.
     """
 
     def __init__(self, function: Callable[[DataFrame, int], object]) -> None:
@@ -26,7 +27,7 @@ class CallbackSink(Sink):
         self._function = function
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
-        """Call the function. Raises SparkJoinError from its exception."""
+        """Call the function. Raises SparkJoinError from an exception of the function."""
         rows = self.frame(spark, batch, files)
         try:
             self._function(rows, batch)

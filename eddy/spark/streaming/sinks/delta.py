@@ -1,7 +1,7 @@
 """Appends results to a Delta Lake table: each batch is one commit of the table's log. Needs the package deltalake.
 
 Delta's log records, in the commit of a batch, the job and the number of the batch (an "application transaction"). So
-the rows and the fact that they are there appear together, and a batch that comes again is recognised.
+the rows of a batch and the record of the batch appear together, and the sink recognises a repeated batch.
 
 Source: Armbrust et al., "Delta Lake: high-performance ACID table storage over cloud object stores", VLDB 2020,
 sec. 3.2.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JOB, _BATCH, _FILES = "eddyJob", "eddyBatch", "eddyFiles"
-"""The entries of a commit about its batch, beside Delta's own entries. `DeltaTable.history` shows it."""
+"""The entries of a commit on its batch, in addition to Delta's own entries. `DeltaTable.history` shows them."""
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
 _SHOWN = 400
@@ -47,9 +47,9 @@ class DeltaSink(Sink):
                   deltalake takes credentials of object stores from environment variables
     partition_by  columns whose values name the subdirectories of a new table; an existing table keeps its own
 
-    The table may have rows already, and other writers: other jobs, or Spark. The path of a job's checkpoint identifies
-    it. A job under another path is another writer, which appends its results even if they are there. A job that begins
-    anew under the same path is refused at its first batch with results.
+    The table may already have rows and other writers: other jobs, or Spark. The path of its checkpoint identifies a
+    job. A job with another path is another writer, which appends its results even if the table has them. A job that
+    begins anew with the same path is refused at its first batch with results.
 
     A batch without results makes no commit. A commit that fails may leave data files that no reader sees; `VACUUM`
     removes them. The driver copies the rows from the tasks' files, some ten thousand at a time.
@@ -60,7 +60,7 @@ class DeltaSink(Sink):
 
     def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
         text = os.fspath(path)
-        # delta-rs has no syncs of its own, so the sink has to know the files of a table on a mounted file system.
+        # delta-rs does not sync files, so the sink syncs the files of a table on a mounted file system.
         remote = "://" in text and not text.startswith("file:")
         self._root = None if remote else local_path(text, type(self).__name__)
         self.path = text if remote else str(self._root)
@@ -78,8 +78,8 @@ class DeltaSink(Sink):
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """Open the table, or create an empty one.
 
-        Raises SparkJoinError that names the table and what to do: without the package deltalake, for a table with other
-        columns or partitions, and for a directory that holds something else.
+        Raises a SparkJoinError that names the table and a remedy: without the package deltalake, for a table with other
+        columns or partitions, and for a directory with other content.
         """
         try:
             from deltalake import DeltaTable
@@ -130,7 +130,7 @@ class DeltaSink(Sink):
             return
         paths = self.paths(batch, names)
         for path in paths:
-            row_count(path)  # names a damaged file; deltalake would not
+            row_count(path)  # the error names a damaged file; an error of deltalake would not
         commit = CommitProperties(
             custom_metadata={_JOB: self._owner, _BATCH: batch, _FILES: names},
             app_transactions=[Transaction(self._owner, batch)],
@@ -146,16 +146,16 @@ class DeltaSink(Sink):
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _check_published(self, table: DeltaTable, batch: int, names: list[str], newest: int) -> None:
-        """Raise SparkJoinError unless the commit of a batch names the same files, as far as the log still has it."""
+        """Raise SparkJoinError unless the commit of a batch names the same files, if the log still has the commit."""
         with self._refused(f"reading the commit of batch {batch}"):
             history = table.history()
         for commit in history:
             if (commit.get(_JOB), commit.get(_BATCH)) == (self._owner, batch):
                 check_same(self.path, batch, set(commit[_FILES]), set(names))
                 with self._refused(f"syncing batch {batch}"):
-                    self._sync(commit["version"])  # an earlier attempt may have ended before
+                    self._sync(commit["version"])  # an earlier attempt may have ended before the sync
                 return
-        if newest > batch:  # batches come in order, so only the newest one may come again
+        if newest > batch:  # batches come in order, so only the newest batch may be repeated
             raise SparkJoinError(
                 f"{self.path} holds batch {newest} of this job, and now batch {batch} comes: the checkpoint is new, or"
                 " an older copy. Restore it, or start with a new checkpoint under another path and a table of its own"
@@ -168,7 +168,7 @@ class DeltaSink(Sink):
             )
 
     def _sync(self, version: int) -> None:
-        """Make a commit and its data files survive a power cut. An object store does so by itself."""
+        """Make a commit and its data files survive a power cut. In an object store they are always durable."""
         if self._root is None:
             return
         log = self._root / "_delta_log"
@@ -185,7 +185,7 @@ class DeltaSink(Sink):
 
     @contextmanager
     def _refused(self, action: str) -> Iterator[None]:
-        """Turn any error of deltalake into a SparkJoinError that names the table, the action and what to do."""
+        """Turn any error of deltalake into a SparkJoinError that names the table, the action and a remedy."""
         try:
             yield
         except SparkJoinError:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def delta_schema(schema: pa.Schema) -> Schema:
     """Return the Delta schema of results with the Arrow schema `schema`.
 
-    Raises SparkJoinError naming the column whose type Delta does not have.
+    Raises a SparkJoinError that names the column if Delta does not have its type.
     """
     from deltalake import Schema
 
@@ -24,7 +24,7 @@ def delta_schema(schema: pa.Schema) -> Schema:
     for field in wanted:
         try:
             Schema.from_arrow(pa.schema([field]))
-        except Exception as problem:  # deltalake raises plain Exception here
+        except Exception as problem:  # deltalake raises plain Exception for this
             raise SparkJoinError(
                 f"result column {field.name!r}: Delta has no type for Arrow's {field.type}; leave the column out of the"
                 " query's select"
@@ -33,7 +33,7 @@ def delta_schema(schema: pa.Schema) -> Schema:
 
 
 def differences(there: Schema, wanted: Schema) -> list[str]:
-    """Return how the columns of a table differ from those of the results. The order of columns does not matter."""
+    """Return how the columns of a table differ from those of the results. The order of columns has no influence."""
     table = {field.name: field for field in there.fields}
     results = {field.name: field for field in wanted.fields}
     found = []

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class DirectorySink(Sink):
-    """A sink with a directory that holds its results and nothing else; base of ParquetSink and TransactionSink.
+    """A sink with a directory that contains only its results; base of ParquetSink and TransactionSink.
 
-    path   created if missing; the driver and all workers reach it under this path
+    path   directory that is created if missing; the driver and all workers reach it under this path
     """
 
     options = frozenset({"path"})
@@ -39,9 +39,9 @@ class DirectorySink(Sink):
         return cls(options["path"])  # as text: pathlib would turn s3://… into a relative path
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
-        """Check that the directory is writable, belongs to this job, and holds only files of this kind of sink.
+        """Check that the directory is writable, belongs to this job, and has only files of this kind of sink.
 
-        Raises SparkJoinError that names the path and what to do.
+        Raises a SparkJoinError that names the path and a remedy.
         """
         if self.path.exists() and not self.path.is_dir():
             raise SparkJoinError(f"{self.path} is a file; give a directory for the results")
@@ -66,7 +66,7 @@ class DirectorySink(Sink):
 
     @abstractmethod
     def _makes(self, name: str) -> bool:
-        """Return whether this kind of sink creates entries of such a name, among those that readers see."""
+        """Return whether this kind of sink creates visible entries of this name."""
 
     @abstractmethod
     def _directories(self) -> Sequence[Path]:
@@ -74,11 +74,11 @@ class DirectorySink(Sink):
 
     @abstractmethod
     def _has_batches(self) -> bool:
-        """Return whether the directory holds published results."""
+        """Return whether the directory has published results."""
 
 
 def check_same(place: Path | str, batch: int, there: set[str], files: set[str]) -> None:
-    """Raise SparkJoinError if a published batch has other files than those that are to be published."""
+    """Raise SparkJoinError if a published batch has other files than the files to publish."""
     differing = sorted(there ^ files)
     if differing:
         raise SparkJoinError(

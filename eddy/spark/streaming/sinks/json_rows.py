@@ -16,15 +16,15 @@ import pyarrow.types as pt
 
 
 def json_rows(rows: pa.RecordBatch) -> Iterator[bytes]:
-    """Yield each row as a JSON object in UTF-8, with all columns, also those that are null.
+    """Yield each row as a JSON object in UTF-8, with all columns, including nulls.
 
     Timestamps, dates, times and durations are text in the form of ISO 8601, decimals are text, binary values are text
     in base64. A float that is not finite is the text "NaN", "Infinity" or "-Infinity", as in Spark. A map is an array
     of pairs, because its keys may be of any type.
 
-    Polars writes the rows, except those with a float that is not finite. In a batch with columns that Polars cannot
-    write so (maps, wide decimals, values within values that JSON lacks) Python's json writes all rows, at about a tenth
-    of the speed.
+    Polars writes the rows, except rows with a float that is not finite. In a batch with columns that Polars cannot
+    write in this form (maps, wide decimals, nested values that JSON lacks), Python's json writes all rows, at about a
+    tenth of the speed.
     """
     if not all(map(_written_by_polars, rows.schema.types)):
         yield from map(_encoded, rows.to_pylist())
@@ -40,18 +40,18 @@ def json_rows(rows: pa.RecordBatch) -> Iterator[bytes]:
 
 
 def json_text(value: object) -> bytes:
-    """Return one value in the form that it has in `json_rows`; text and binary values without quotes, as they are."""
+    """Return one value in the form of `json_rows`; return text and binary values unchanged, without quotes."""
     if isinstance(value, bytes):
         return value
     return (value if isinstance(value, str) else _STRICT.encode(_finite(value)).strip('"')).encode()
 
 
 def _written_by_polars(kind: pa.DataType) -> bool:
-    """Return whether Polars writes values of a type as they should be, given what `_lines` does before."""
+    """Return whether Polars writes values of a type in the required form, after the conversions of `_lines`."""
     if pt.is_dictionary(kind):
         return _written_by_polars(kind.value_type)
     if pt.is_nested(kind):
-        # A float within a value may be infinite, and what `_lines` does is for columns.
+        # A float within a nested value may be infinite, but `_lines` converts only columns.
         parts = [kind.field(k).type for k in range(kind.num_fields)]
         floats = any(pt.is_floating(part) or pt.is_timestamp(part) or _is_bytes(part) for part in parts)
         return not floats and not pt.is_map(kind) and not pt.is_union(kind) and all(map(_written_by_polars, parts))
@@ -63,11 +63,11 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _finite_rows(rows: pa.RecordBatch) -> pa.BooleanArray | None:
-    """Return which rows have finite floats and nulls only; None = all."""
+    """Return which rows have only finite floats and nulls; None = all rows."""
     found = None
     for column in rows.columns:
         if pt.is_floating(column.type):
-            # It is null for null.
+            # `is_finite` is null for null.
             finite = pc.is_finite(column).fill_null(True)
             if not pc.all(finite).as_py():
                 found = finite if found is None else pc.and_(found, finite)
@@ -100,7 +100,7 @@ def _lines(rows: pa.RecordBatch) -> list[bytes]:
 def _encoded(row: dict[str, Any]) -> bytes:
     try:
         return _STRICT.encode(row).encode()
-    except ValueError:  # some float in it is not finite
+    except ValueError:  # some float in the row is not finite
         return _STRICT.encode(_finite(row)).encode()
 
 
@@ -108,7 +108,7 @@ def _plain(value: object) -> str:
     """Return the text for a value of a type that JSON lacks."""
     match value:
         case datetime() | time():
-            # Three digits, six, or none at all, as Polars writes them; a pandas Timestamp has its nanoseconds.
+            # Three, six or no digits of the fraction, as Polars writes them; a pandas Timestamp has nanoseconds.
             units = "auto" if value.microsecond % 1000 or getattr(value, "nanosecond", 0) else "milliseconds"
             return value.isoformat(timespec=units if value.microsecond else "auto")
         case date():

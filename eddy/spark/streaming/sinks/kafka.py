@@ -25,8 +25,8 @@ BATCH, ROW = "eddy-batch", "eddy-row"
 
 _PREFIX, _SERVERS = "kafka.", "bootstrap.servers"
 _DEFAULTS = {
-    "partitioner": "murmur2_random",  # that of Java's clients, so a key gets the same partition as from Spark
-    "queue.buffering.max.kbytes": 65_536,  # librdkafka's own default is a gigabyte
+    "partitioner": "murmur2_random",  # the partitioner of Java's clients: a key has the same partition as in Spark
+    "queue.buffering.max.kbytes": 65_536,  # the default of librdkafka is a gigabyte
     "log_level": 3,
 }
 _START_S = 30.0
@@ -34,7 +34,7 @@ _PAUSE_S = 0.2
 _TIMEOUTS = ("message.timeout.ms", "delivery.timeout.ms")
 """The names of the setting for the time of a message."""
 _TIMEOUT_MS = 300_000
-"""The client's default of it."""
+"""The default value of this setting in the client."""
 _LATE_S = 10.0
 """Seconds after the time of a message by which the client must have reported it."""
 
@@ -47,17 +47,18 @@ class KafkaSink(Sink):
     """Sends each row of a batch as a message, and waits until the brokers have acknowledged all of them.
 
     servers   addresses of brokers, "host:port,host:port"
-    topic     name of the topic; Kafka creates it if the brokers are set so
+    topic     name of the topic; Kafka creates the topic if the brokers are configured so
     key       result column that is the key of messages: text and binary values as they are, others as in the JSON
-              object; None: messages without a key
+              object; None = messages without a key
     settings  further settings of librdkafka, such as `security.protocol` and `message.timeout.ms`
 
     The value of a message is the row as a JSON object; `json_rows` describes it. The driver encodes and sends all rows.
 
     Guarantee: at least once. A batch whose publication ended early, by a crash or by an error, is sent again as a
     whole, with the same rows in the same order. The headers `eddy-batch` and `eddy-row` are the number of the batch and
-    of the row in it; together they identify a message among those of the job, so a consumer can drop repeats. Within a
-    batch that is published in one attempt, the producer is idempotent: its own retries send nothing twice.
+    of the row in the batch. Together they identify a message among those of the job, so a consumer can drop repeated
+    messages. Within a batch that is published in one attempt, the producer is idempotent: its own retries send no
+    message twice.
     """
 
     name = "kafka"
@@ -88,8 +89,8 @@ class KafkaSink(Sink):
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """Connect to the brokers.
 
-        Raises SparkJoinError that says what to do: without the package confluent-kafka, for settings that librdkafka
-        refuses, a key that is no result column, brokers that do not answer, and a topic that is not there.
+        Raises a SparkJoinError with a remedy: without the package confluent-kafka, for settings that librdkafka
+        refuses, a key that is no result column, brokers that do not answer, and a topic that does not exist.
         """
         if find_spec("confluent_kafka") is None or find_spec("polars") is None:
             raise SparkJoinError(
@@ -104,7 +105,8 @@ class KafkaSink(Sink):
             self._producer = self._connect()
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
-        """Send the rows of the files and wait until all are delivered. Raises SparkJoinError if some are not."""
+        """Send the rows of the files and wait until all are delivered. Raises SparkJoinError if a row is not
+        delivered."""
         paths = self.paths(batch, files)
         for path in paths:
             row_count(path)  # a damaged file is named before anything is sent
@@ -118,7 +120,7 @@ class KafkaSink(Sink):
             self._producer = producer
 
     def _send(self, producer: Producer, messages: Iterable[_Message]) -> None:
-        """Send messages and wait until all are delivered. Raises KafkaException for the first that is not."""
+        """Send messages and wait until all are delivered. Raises KafkaException for the first undelivered message."""
         from confluent_kafka import KafkaError, KafkaException
 
         failed: list[KafkaError] = []
@@ -131,7 +133,7 @@ class KafkaSink(Sink):
                 failed.append(error)
 
         def fail_if_silent() -> None:
-            # The client promises a report of each message; it was seen not to keep this when its brokers had gone.
+            # The client should report on each message, but it sometimes did not after its brokers had disappeared.
             if time.monotonic() - heard > self._timeout_s + _LATE_S:
                 failed.append(KafkaError(KafkaError._MSG_TIMED_OUT, "the client reports nothing"))
 
@@ -146,7 +148,7 @@ class KafkaSink(Sink):
             producer.poll(0)
             if failed:
                 break
-        heard = time.monotonic()  # the time of the last message has just begun
+        heard = time.monotonic()  # the timeout of the last message has just begun
         while not failed and producer.flush(_PAUSE_S):
             fail_if_silent()
         if failed:
@@ -176,7 +178,8 @@ class KafkaSink(Sink):
 
     @property
     def _timeout_s(self) -> float:
-        """Seconds within which the client reports what became of a message; inf = it never gives one up."""
+        """Seconds within which the client reports the outcome of a message; inf = the client never gives up a
+        message."""
         milliseconds = next((self._settings[name] for name in _TIMEOUTS if name in self._settings), _TIMEOUT_MS)
         return int(milliseconds) / 1000 or math.inf
 

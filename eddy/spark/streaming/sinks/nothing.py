@@ -27,7 +27,7 @@ class NullSink(Sink):
         raise SparkJoinError(f"batch {batch}: a NullSink has no staging directory; tasks count results")
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
-        """Do nothing. Raises SparkJoinError if tasks wrote files after all: they would be lost."""
+        """Do nothing. Raises SparkJoinError if tasks have written files, which would be lost."""
         if files:
             raise SparkJoinError(
                 f"batch {batch}: a NullSink keeps no results, but the batch has the file {files[0]!r}; use another sink"

@@ -1,4 +1,4 @@
-"""The owner of a directory of results. Two jobs that publish to one directory would confuse each other's batches."""
+"""The owner of a directory of results. Two jobs that publish to one directory would overwrite each other's batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FILE = "_owner.json"
 def claim(path: Path, owner: str, used: bool) -> None:
     """Record that a directory belongs to a job.
 
-    used   whether the directory holds published results
+    used   whether the directory has published results
 
     Raises SparkJoinError if the directory belongs to another job.
     """

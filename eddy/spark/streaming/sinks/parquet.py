@@ -2,7 +2,7 @@
 
     results/batch=0/…parquet
     results/batch=1/…parquet        a batch without results has no subdirectory
-    results/_staging/000000000002   being written; readers skip names that begin with '_'
+    results/_staging/000000000002   files that are being written; readers skip names that begin with '_'
 
 Spark and pyarrow read `results` as one table with an additional column `batch`.
 """
@@ -33,8 +33,9 @@ class ParquetSink(DirectorySink):
     name = "parquet"
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
-        """Prepare the directory. Also raises SparkJoinError for a result column `batch`: the name of the subdirectories
-        would hide it from readers.
+        """Prepare the directory.
+
+        Also raises SparkJoinError for a result column `batch`, which the names of the subdirectories would hide.
         """
         if "batch" in (name.lower() for name in schema.names):
             raise SparkJoinError(

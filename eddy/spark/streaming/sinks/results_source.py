@@ -1,7 +1,7 @@
 """The results of a `transactions` sink as a streaming source of Spark: a streaming query reads what a join published.
 
-An offset is the number of a published batch. Batches are whole, and each is read once, so a query with a checkpoint of
-its own continues exactly once. The tasks read the Parquet files.
+An offset is the number of a published batch. Batches are whole, and each batch is read once, so a query with its own
+checkpoint processes each row exactly once. The tasks read the Parquet files.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def stream_transactions(spark: SparkSession, path: str | os.PathLike[str]) -> Da
 
     path   directory of the sink; the job must have started once
 
-    A query over it reads each batch of the join once, in order, exactly once with a checkpoint of its own. The
-    same source with options: `spark.readStream.format("eddy").option("maxBatchesPerTrigger", 10).load(path)`. Raises
-    SparkJoinError for a directory without results of a join.
+    A query over this DataFrame reads each batch of the join in order, and exactly once if the query has its own
+    checkpoint. The same source with options: `spark.readStream.format("eddy").option("maxBatchesPerTrigger",
+    10).load(path)`. Raises SparkJoinError for a directory without results of a join.
     """
     root = local_path(path, "path")
     saved_schema(root)
@@ -53,7 +53,7 @@ def stream_transactions(spark: SparkSession, path: str | os.PathLike[str]) -> Da
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session in which Spark did not find it by itself (`pyspark_eddy.py`)."""
+    """Register the source in a session in which Spark did not find it by itself (`pyspark_eddy.py`)."""
     try:
         spark.dataSource.register(ResultsSource)
     except AnalysisException as known:
@@ -62,10 +62,10 @@ def register(spark: SparkSession) -> None:
 
 
 class ResultsSource(DataSource):
-    """The source in Spark's terms.
+    """The source as Spark's interface defines it.
 
-    Options: `path`, the directory of the sink; `maxBatchesPerTrigger`, the most batches of the join that one
-    micro-batch reads, without it all.
+    Options: `path`, the directory of the sink; `maxBatchesPerTrigger`, the maximal number of batches of the join that
+    one micro-batch reads (all by default).
     """
 
     @classmethod
@@ -99,7 +99,7 @@ class ResultsFile(InputPartition):
 
 
 class ResultsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads batches in their order. An offset is {"batch": the last one read}, -1 before the first."""
+    """Reads batches in their order. An offset is {"batch": the last batch read}, -1 before the first batch."""
 
     def __init__(self, root: Path, limit: int | None) -> None:
         self._root = root
@@ -110,7 +110,7 @@ class ResultsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"batch": -1}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Stands for the option, which counts batches; Spark knows no limit of that kind.
+        # This limit represents the option, which counts batches; Spark has no limit of this kind.
         return ReadAllAvailable() if self._limit is None else ReadMaxFiles(self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:

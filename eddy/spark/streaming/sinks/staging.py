@@ -22,7 +22,7 @@ _READ_ROWS = 65_536
 
 @contextmanager
 def explained(path: Path, action: str) -> Iterator[None]:
-    """Turn an OSError of the body into a SparkJoinError that names the path, the action and what to do."""
+    """Turn an OSError of the body into a SparkJoinError that names the path, the action and a remedy."""
     try:
         yield
     except OSError as problem:
@@ -35,21 +35,21 @@ def explained(path: Path, action: str) -> Iterator[None]:
 class Staging:
     """Staging directories, one per batch, below a root.
 
-    root   created when it is needed
+    root   directory that is created when it is needed
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def of(self, batch: int) -> Path:
-        """Create and return the staging directory of a batch. It may hold files of earlier attempts."""
+        """Create and return the staging directory of a batch, which may contain files of earlier attempts."""
         path = self.root / batch_name(batch)
         with explained(path, "creating a staging directory"):
             make_directories(path, mode=RESULT_DIRECTORY)
         return path
 
     def collected(self, batch: int) -> Path:
-        """Create and return a directory for exactly those files of a batch that count."""
+        """Create and return a directory for exactly the files of a batch that count."""
         path = self.root / f"{_COLLECTED}{batch_name(batch)}"
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -63,7 +63,7 @@ class Staging:
             probe.unlink()
 
     def paths(self, batch: int, files: Sequence[str]) -> list[Path]:
-        """Return the paths of the files of a batch. Raises SparkJoinError that names a missing file."""
+        """Return the paths of the files of a batch. Raises a SparkJoinError that names a missing file."""
         found = [self.root / batch_name(batch) / name for name in checked_names(files)]
         for path in found:
             if not path.is_file():
@@ -125,7 +125,7 @@ def row_count(path: Path) -> int:
 def read_batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of Parquet files in order, some ten thousand at a time, without reading ahead."""
     for path in paths:
-        # By default a ParquetFile keeps all that it has read until it is closed.
+        # By default a ParquetFile keeps all bytes that it has read until it is closed.
         with pq.ParquetFile(path, pre_buffer=False) as file:
             yield from file.iter_batches(_READ_ROWS, use_threads=False)
 

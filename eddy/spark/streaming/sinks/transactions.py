@@ -3,11 +3,11 @@
     results/data/000000000000-….parquet
     results/_log/000000000000.json      {"batch": 0, "files": [{"name": …, "rows": …, "bytes": …}]}
     results/_log/schema.arrow           schema of the results, an Arrow IPC message
-    results/_staging/                   being written
+    results/_staging/                   files that are being written
 
-A batch is visible once its log entry exists, and an entry appears atomically: a reader sees a whole batch or nothing of
-it. A batch without results has an entry without files. Use `read_transactions`: `data/` may hold files that no entry
-names.
+A batch is visible once its log entry exists, and an entry appears atomically: a reader sees either the whole batch or
+no part of it. A batch without results has an entry without files. Use `read_transactions`, because `data/` may contain
+files that no entry names.
 
 Source of the idea: Armbrust et al., "Delta Lake: high-performance ACID table storage over cloud object stores", VLDB
 2020, sec. 3. This log has a single writer, so it needs no put-if-absent and no checkpoints.
@@ -98,7 +98,7 @@ class TransactionSink(DirectorySink):
 
 
 def versions(path: str | os.PathLike[str]) -> list[int]:
-    """Return the published batches, ascending; an empty list for a directory without any."""
+    """Return the published batches, ascending; an empty list for a directory without batches."""
     log = local_path(path, "path") / "_log"
     with explained(log, "listing the log"):
         names = os.listdir(log) if log.is_dir() else []
@@ -106,9 +106,9 @@ def versions(path: str | os.PathLike[str]) -> list[int]:
 
 
 def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path]:
-    """Return the files of all batches up to and including `upto`, in order of batches; None: of all batches now.
+    """Return the files of all batches up to and including `upto`, in order of batches; None = of all current batches.
 
-    Raises SparkJoinError without a log, and for a batch `upto` that is not in it. O(batches + files).
+    Raises SparkJoinError without a log, and for a batch `upto` that is not in the log. O(batches + files).
     """
     root = local_path(path, "path")
     there = versions(root)
@@ -128,12 +128,12 @@ def batch_files(root: Path, batch: int) -> list[Path]:
 
 
 def read_transactions(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = None) -> DataFrame:
-    """Return the results that a `transactions` sink published, as a DataFrame without those of later batches.
+    """Return the results that a `transactions` sink published up to a batch, as a DataFrame.
 
         pairs = eddy.spark.read_transactions(spark, "results", upto=41)
 
     path   directory of the sink
-    upto   last batch to read; None: all batches now
+    upto   last batch to read; None = all current batches
 
     Raises SparkJoinError without a log, and for a batch `upto` that is not published. O(batches + files).
     """
@@ -143,7 +143,7 @@ def read_transactions(spark: SparkSession, path: str | os.PathLike[str], upto: i
 
 
 def saved_schema(root: Path) -> pa.Schema:
-    """Return the schema of the results. Raises SparkJoinError if the directory has none."""
+    """Return the schema of the results. Raises SparkJoinError if the directory has no schema."""
     schema = _schema(root)
     if schema is None:
         raise SparkJoinError(

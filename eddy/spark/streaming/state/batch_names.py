@@ -11,7 +11,7 @@ _BATCH = re.compile(rf"(\d{{{BATCH_DIGITS}}})(?!\d)")
 
 
 def batch_name(batch: int) -> str:
-    """Return a batch number in 12 digits. Raises StreamingStateError for one that is negative or too long."""
+    """Return a batch number in 12 digits. Raises StreamingStateError for a negative or too large number."""
     if not 0 <= batch < 10**BATCH_DIGITS:
         raise StreamingStateError(f"batch {batch}: batches are numbered from 0, with at most {BATCH_DIGITS} digits")
     return f"{batch:0{BATCH_DIGITS}d}"

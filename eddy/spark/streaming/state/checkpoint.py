@@ -1,4 +1,4 @@
-"""The directory that holds the state of a streaming job: its layout, its commits, its marks of published batches.
+"""The directory with the state of a streaming job: its layout, its commits, its marks of published batches.
 
     root/
         identity.json                  the query that the checkpoint belongs to (identity.py), and identity-copy.json
@@ -10,16 +10,17 @@
         manifests/copies/              a copy of each manifest
         published/<12 digits>          an empty file for each batch whose results were published
         spark/                         Spark's own checkpoint: the offsets it planned, the batches it marked complete
-        metrics/                       metrics of the driver; no part of the state
+        metrics/                       metrics of the driver; not part of the state
 
-A batch is committed from the moment at which its manifest, or the copy of it, has its name. Every file that the
-manifest names was made durable before. The steps of batch b are, in this order:
+A batch is committed from the moment at which its manifest, or the copy of the manifest, has its final name. Every file
+that the manifest names was made durable before. The steps of batch b are, in this order:
 
     Spark plans b (spark/offsets/b), log and late files, manifest b, published b, Spark completes b (spark/commits/b)
 
 After a stop between any two steps, Spark replays batch b.
 
-Every write goes to a temporary name, is synced, renamed, and the directory synced (durable.py).
+Every write goes to a file with a temporary name, which is synced and renamed; then its directory is synced
+(durable.py).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class NamedFiles:
 
 
 class Checkpoint:
-    """The files of one job under `root`. Creates missing directories; raises StreamingStateError if it cannot.
+    """The files of one job under `root`. Creates missing directories; raises StreamingStateError if this fails.
 
     lock        held by the driver of the job
     recoveries  texts on damage that was repaired or skipped, oldest first
@@ -89,10 +90,10 @@ class Checkpoint:
     # Manifests
 
     def commit(self, manifest: Manifest) -> None:
-        """Make a manifest the newest one. Afterwards it survives a power cut; a stop within leaves all or nothing.
+        """Make a manifest the newest one. Afterwards the manifest survives a power cut. The call is atomic.
 
-        Committing the newest manifest again changes nothing. Raises StreamingStateError for a batch that is committed
-        with other content, and for one that does not follow the newest; the very first batch may have any number.
+        A second commit of the newest manifest has no effect. Raises StreamingStateError for a batch that is committed
+        with other content, and for a batch that does not follow the newest; the first batch may have any number.
         """
         data = manifest.to_bytes()
         batch = manifest.batch
@@ -121,8 +122,9 @@ class Checkpoint:
     def newest(self) -> Manifest | None:
         """Return the newest whole manifest, None without one.
 
-        A missing or damaged copy is restored from the other copy. If both are damaged, the manifest before is returned,
-        and `recoveries` reports it; `recovery.recover` decides whether that is sound. O(segments).
+        A missing or damaged copy is restored from the other copy. If both copies are damaged, the previous manifest is
+        returned, and `recoveries` reports the damage; `recovery.recover` decides whether a job may resume from the
+        previous manifest. O(segments).
         """
         self._last = None
         for batch in sorted(self.numbers(), reverse=True):
@@ -141,13 +143,13 @@ class Checkpoint:
         return committed_batches(self.root)
 
     def named_files(self, batch: int) -> NamedFiles | None:
-        """Return the files that a manifest names, None if it is damaged. Reads each manifest once."""
+        """Return the files that a manifest names, None if the manifest is damaged. Reads each manifest once."""
         if batch not in self._named:
             self._read(batch)
         return self._named.get(batch)
 
     def forget_named_files(self, before: int) -> None:
-        """Drop what this object knows of manifests of batches before this one, which were deleted."""
+        """Drop the cached names of files of deleted manifests, those of batches before this one."""
         for batch in [batch for batch in self._named if batch < before]:
             del self._named[batch]
 
@@ -190,7 +192,7 @@ class Checkpoint:
         numbers = sorted(self.numbers())
         read = [found for batch in numbers if (found := self._read(batch).value) is not None]
         named = {one.file for manifest in read for one in manifest.late if one.stream == stream}
-        # Retention deletes unnamed files before manifests, so a file older than all manifests was named by one.
+        # Retention deletes unnamed files before manifests, so a manifest named each file older than all manifests.
         gone = [path.name for path in self.late.iterdir() if numbers and (batch_of(path.name) or 0) < numbers[0]]
         named.update(name for name in gone if name.split("-")[1] == ("failed" if stream is None else str(stream)))
         return [self.late / name for name in sorted(named)]

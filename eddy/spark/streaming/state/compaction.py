@@ -4,12 +4,12 @@ A row of stream s with event time t is *dead* once frontier - t > spans[s] (`Hor
 later arrival is older, so no later result depends on the row. An engine that rebuilds its state would forget the same
 rows, so compaction does not change the meaning of a chain.
 
-When to compact (`part`). To rewrite the whole chain every few links would rewrite each row many times. So links are
-merged as in a log-structured merge tree. The candidates are the last links of a chain, from the first link that is not
-larger than all later links together. They are merged once they are MERGED links, or have MERGED_SEGMENTS more small
-segments than needed. A row moves only into a link twice as large, so it is rewritten about
-log2(rows of the group / rows of a batch) times. A chain has about that many links, plus MERGED. In addition, the whole
-chain is rewritten once an estimated half of its rows are dead.
+Rule (`part`): a rewrite of the whole chain every few links would rewrite each row many times. So links are merged as in
+a log-structured merge tree. The candidates are the last links of a chain, from the first link that is not larger than
+all later links together. They are merged once they are MERGED links, or have MERGED_SEGMENTS more small segments than
+needed. A row moves only into a link twice as large, so it is rewritten about log2(rows of the group / rows of a batch)
+times. A chain has about that many links, plus MERGED. In addition, the whole chain is rewritten once an estimated half
+of its rows are dead.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentW
 
 MERGED = 8
 MERGED_SEGMENTS = 64
-DEAD_ROWS = 4096  # fewer do not justify a new file
+DEAD_ROWS = 4096  # fewer links do not justify a new file
 
 Positions = Callable[[pa.RecordBatch, int], np.ndarray | None]
 """(rows, stream) -> event time of each row in ticks, int64[n]; None when the query has no event times."""
 Own = Callable[[Segment, pa.RecordBatch], pa.RecordBatch]
-"""(segment, its rows) -> those of the rows that belong to the key group: a segment may be older than a split."""
+"""(segment, its rows) -> the rows that belong to the key group, since a segment may be older than a split."""
 Chain = tuple[Link, ...]
 
 
@@ -39,7 +39,7 @@ Chain = tuple[Link, ...]
 class Horizon:
     """The event times before which rows are dead.
 
-    frontier   no later arrival has an event time below it; None if it is unknown
+    frontier   event time below which no later arrival comes; None if it is unknown
     spans      `Query.spans`: the RANGE of each stream in ticks, more in a query with branches; None for a stream whose
                rows never die
     """
@@ -48,7 +48,7 @@ class Horizon:
     spans: Sequence[int | None]
 
     def least(self, link: Link, stream: int) -> int | None:
-        """Return the event time below which the rows of a link are dead or late; None: none is."""
+        """Return the event time below which the rows of a link are dead or late; None if no row is."""
         span = self.spans[stream]
         dead_below = None if self.frontier is None or span is None else self.frontier - span
         if link.late_below is None:
@@ -70,9 +70,9 @@ def compact(
 
     chain      one or more links: a whole chain or a part of it (`chain[part(…)]`)
     positions  `Job.positions`
-    writer     holds the segments, which are valid after the caller calls `finish`; may hold other groups as well
-    own        None: all rows belong to the key group
-    splits     of key groups that `own` respects
+    writer     takes the segments, which are valid after the caller calls `finish`; may take other groups as well
+    own        None = all rows belong to the key group
+    splits     splits of key groups that `own` applies
 
     The rows of each stream are sorted by event time, rows of equal time in order of arrival, in segments of up to
     65 536 rows or about 8 MB. Cost: one read of each segment that is not entirely dead, and twice the memory of one
@@ -118,7 +118,7 @@ def prune(chain: Chain, horizon: Horizon) -> Chain:
 
 
 def part(chain: Chain, horizon: Horizon) -> slice | None:
-    """Return which links to merge now, None for none; the module docstring states the rule. O(segments).
+    """Return the links to merge now, None if no links are due; the module docstring states the rule. O(segments).
 
     With `chain[part]` compacted to `link` the chain is `(*chain[: part.start], link, *chain[part.stop :])`.
     """
@@ -148,7 +148,7 @@ def _write(
     if times is not None and (times[1:] < times[:-1]).any():
         order = np.argsort(times, kind="stable")
         rows, times = rows.take(pa.array(order)), times[order]
-    # The same size as the pieces of the log stage.
+    # The log stage writes pieces of the same size.
     step = max(1, min(PIECE_ROWS, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
     written = []
     for low in range(0, rows.num_rows, step):
@@ -163,7 +163,8 @@ def _is_below(segment: Segment, below: int | None) -> bool:
 
 
 def _dead_rows(segment: Segment, below: int | None) -> int:
-    """Estimate the number of rows of a segment below an event time, as if its rows were spread evenly over its time."""
+    """Estimate the number of rows of a segment below an event time, assuming that rows are spread evenly over its
+    time."""
     if below is None or below <= segment.first:
         return 0
     if below > segment.last:

@@ -14,7 +14,7 @@ from eddy.storage.json_form import FormError, fields, integer, parse, text
 
 
 class DriverLock:
-    """An exclusive lock on a checkpoint. It ends with the process that holds it.
+    """An exclusive lock on a checkpoint. The lock ends with the process that holds it.
 
     root   directory of the checkpoint
     """
@@ -26,7 +26,7 @@ class DriverLock:
     def acquire(self) -> None:
         """Lock the checkpoint for this process until `release` or the end of the process; idempotent.
 
-        Raises StreamingStateError that names the holder. A forked child process holds the lock as well.
+        Raises a StreamingStateError that names the holder. A forked child process holds the lock as well.
         """
         if self._descriptor is not None:
             return
@@ -51,7 +51,7 @@ class DriverLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Unlock the checkpoint; do nothing if it is not locked."""
+        """Unlock the checkpoint; without effect if it is not locked."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -5,10 +5,10 @@
     write_twice   the same for a file and its copy, the copy first
     read_twice    reads a file and its copy, and repairs either from the other
 
-Files have mode 0600 and directories 0700, whatever the umask: they hold rows of the user's streams.
+Files have mode 0600 and directories 0700, whatever the umask is, because they contain rows of the user's streams.
 
-So a reader never sees a half-written file; damage that it finds happened later. Temporary names end in `.tmp`, and
-after a crash no process uses them.
+So a reader never sees a partly written file; any damage in a file happened after the write. Temporary names end in
+`.tmp`, and after a crash no process uses these files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEMPORARY = ".tmp"
 PRIVATE_FILE, PRIVATE_DIRECTORY = 0o600, 0o700
 """Modes of files and directories of a checkpoint."""
 RESULT_FILE, RESULT_DIRECTORY = 0o666, 0o777
-"""Modes of published results, before the umask: others may read them."""
+"""Modes of published results, before the umask: other users may read them."""
 
 
 def temporary_name(name: str) -> str:
@@ -37,7 +37,7 @@ def temporary_name(name: str) -> str:
 
 
 def final_name(name: str) -> str:
-    """Return the name that a temporary file gets in the end; any other name unchanged."""
+    """Return the final name of a temporary file; return any other name unchanged."""
     return name.removesuffix(TEMPORARY).rpartition(".")[0] if name.endswith(TEMPORARY) else name
 
 
@@ -55,7 +55,7 @@ def make_directories(*directories: Path, mode: int = PRIVATE_DIRECTORY) -> None:
     for directory in directories:
         if directory.is_dir():
             continue
-        # A parent that is a file is left alone, so that the error of the system names it.
+        # A parent that is a file is not replaced, so that the error of the system names it.
         missing = [directory, *(one for one in directory.parents if not one.exists())]
         for one in reversed(missing):
             one.mkdir(exist_ok=True, mode=mode)
@@ -73,7 +73,7 @@ def write_whole(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Write a file atomically. Raises FileExistsError if it exists."""
+    """Write a file atomically. Raises FileExistsError if the file exists."""
     _write(path, data, PRIVATE_FILE, _name_new)
 
 
@@ -110,10 +110,10 @@ def write_twice(path: Path, copy: Path, data: bytes) -> None:
 class ReadOutcome(Generic[T]):
     """Outcome of reading a file and its copy.
 
-    value    parsed content; None if neither is whole
-    data     its bytes
+    value    parsed content; None if neither file is whole
+    data     bytes of the content
     repairs  texts on files that were rewritten
-    damages  if neither is whole, a text on the damage of each that exists; empty if none exists
+    damages  if neither file is whole, a text on the damage of each existing file
     """
 
     value: T | None
@@ -123,10 +123,10 @@ class ReadOutcome(Generic[T]):
 
 
 def read_twice(path: Path, copy: Path, parse: Callable[[bytes], T]) -> ReadOutcome[T]:
-    """Read a file and its copy, and restore the one that is missing or damaged.
+    """Read a file and its copy, and restore the file that is missing or damaged.
 
-    `parse` raises StreamingStateError for damaged bytes. `read_twice` raises StreamingStateError if both are whole but
-    differ: then one belongs to another checkpoint.
+    `parse` raises StreamingStateError for damaged bytes. `read_twice` raises StreamingStateError if both files are
+    whole but differ: then one file belongs to another checkpoint.
     """
     first = _read(path, parse)
     # Equal bytes are not parsed twice.
@@ -147,7 +147,7 @@ def read_twice(path: Path, copy: Path, parse: Callable[[bytes], T]) -> ReadOutco
 
 
 def _read(path: Path, parse: Callable[[bytes], T]) -> tuple[T, bytes] | str | None:
-    """Return the value and bytes of a whole file, a text on the damage of any other, None if there is no file."""
+    """Return the value and bytes of a whole file, a text on the damage of a damaged file, None without a file."""
     try:
         data = path.read_bytes()
         return parse(data), data

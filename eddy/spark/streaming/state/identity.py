@@ -1,22 +1,22 @@
 """The identity of a checkpoint: identity.json describes the join, so that no other join resumes from its state.
 
-The identity contains everything that gives the rows in the log their meaning: the streams in order with their kept
-columns, windows, time columns and filters, the attribute classes of the predicates, the order of arrival, the grid of
-key groups, the transport, and the watermark settings that the caller names. A start with any difference is refused, and
-the error names the difference.
+The identity contains all settings that determine the meaning of the rows in the log: the streams in order with their
+kept columns, windows, time columns and filters, the attribute classes of the predicates, the order of arrival, the grid
+of key groups, the transport, and the watermark settings that the caller names. A start with any difference is refused,
+and the error names the difference.
 
-A start may say that the query changes, and how (`Change`). If the log serves the new query, its identity takes the
-place of the old one, with the micro-batch from which it holds.
+A start may change the query (`Change`). If the log has the rows that the new query needs, the identity of the new query
+replaces the old identity, with the first micro-batch of the new query.
 
-The following may change without that: plan, policy, strategy, stored combinations, `max_bytes`, the number of
+The following may change without a `Change`: plan, policy, strategy, stored combinations, `max_bytes`, the number of
 partitions and the partition map. `where` and `select` may change as long as the kept columns stay the same, because
 rows in the log have the columns of the time when they were written. The filter of a stream belongs to the identity
-because the log lacks the rows that it rejected.
+because the log lacks the rows that the filter rejected.
 
-The transport belongs to the identity because Spark's checkpoint stores its progress in other terms for each.
+The transport belongs to the identity because the form of the progress in Spark's checkpoint depends on the transport.
 
-Functions in filters are compared by name only. So a changed function goes unnoticed, and the state holds rows that the
-old function accepted.
+Functions in filters are compared by name only. So a changed function is not detected, and the state contains rows that
+the old function accepted.
 
     {"format": "eddy streaming join", "version": 6, "digest": BLAKE2b of the rest, "identity": {...}}
 """
@@ -60,8 +60,8 @@ CHANGES: tuple[How, ...] = ("handover", "immediate")
 class Change(NamedTuple):
     """A change of the query of a join.
 
-    how    "handover": the new query goes on with the rows in the log. "immediate": it starts without rows
-    batch  the first micro-batch of the new query, None while that is not fixed
+    how    "handover": the new query continues with the rows in the log. "immediate": it starts without rows
+    batch  the first micro-batch of the new query, None while it is not fixed
     """
 
     how: How
@@ -76,13 +76,14 @@ def write_identity(
     watermarks: Mapping[str, Any] | None = None,
     change: Change | None = None,
 ) -> None:
-    """Write the identity of a new checkpoint under `root`, or of one whose query changes; it survives a power cut.
+    """Write the identity of a new checkpoint under `root`, or of one whose query changes. The file survives a power
+    cut.
 
     job         its shares are the grid of key groups
     key_groups  number of cells of the grid
     transport   name of the transport
     watermarks  settings that change which rows are late or evicted, by name; values that JSON can express
-    change      how and from which micro-batch on the query is another one than before
+    change      the kind and the first micro-batch of a change of the query
     """
     identity = {**_identity(job, key_groups, transport, watermarks), "change": change and list(change)}
     text = json.dumps(
@@ -101,7 +102,7 @@ def check_identity(
 ) -> tuple[str, ...]:
     """Raise StreamingStateError unless the checkpoint belongs to this join; the error names the difference.
 
-    remedy   a further text on what to do
+    remedy   an additional text with a remedy
 
     Returns texts on damage that was repaired.
     """
@@ -121,11 +122,11 @@ def check_identity(
 
 
 def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How | None) -> tuple[Change, ...]:
-    """Return the changes of the query of a checkpoint: the last one, and the one that this start makes.
+    """Return the changes of the query of a checkpoint: the last change, and the change of this start.
 
-    how   the kind of the change if this join is another one
+    how   the kind of the change if this join has another query
 
-    Raises StreamingStateError if the log does not serve the new query.
+    Raises StreamingStateError if the log lacks rows or columns of the new query.
     """
     saved = _read(root).value
     if saved is None:
@@ -143,7 +144,7 @@ def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How |
 
 
 def _unserved(saved: dict[str, Any], job: Job, own: dict[str, Any], how: How) -> str | None:
-    """Return why the rows of a checkpoint do not serve another query, None if they do."""
+    """Return why the rows of a checkpoint do not suffice for another query, None if they suffice."""
     hub = "; a hub (eddy.spark.Hub) logs all columns of all rows"
     streams = [(one["name"], one["time"]) for one in saved["query"]["streams"]]
     if streams != [(one["name"], one["time"]) for one in own["query"]["streams"]]:
@@ -175,7 +176,7 @@ def has_identity(root: Path) -> bool:
 class Saved:
     """The choices of the first start of a checkpoint, which later starts keep.
 
-    shares     shares per class; they depend on the stream sizes that were expected at the first start
+    shares     shares per class, which depend on the stream sizes that were expected at the first start
     transport  name of the transport
     """
 
@@ -210,7 +211,7 @@ def _identity(job: Job, key_groups: int, transport: str, watermarks: Mapping[str
         "transport": transport,
         "watermarks": dict(watermarks or {}),
     }
-    # Converted to the form in which it is read: sequences are lists.
+    # The identity is converted to the form in which it is read: sequences are lists.
     again: dict[str, Any] = json.loads(json.dumps(identity))
     return again
 
@@ -252,7 +253,7 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 def _difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | None:
-    """Return a text on the first difference, or None if the two agree."""
+    """Return a text on the first difference, or None if the identities are equal."""
     found = difference(saved["query"], job.query, where="the checkpoint", results=False)
     if found is not None:
         return found
@@ -269,7 +270,7 @@ def _filter_difference(saved: dict[str, Any], job: Job) -> str | None:
 
 
 def _form_difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | None:
-    """Return a text on the first difference in what decides which key group a row is in, and how it arrives."""
+    """Return a text on the first difference in the settings that determine the key group of a row, and its path."""
 
     def differ(what: str, theirs: object, mine: object) -> str:
         return f"{what}: {theirs} in the checkpoint, {mine} now"

@@ -1,7 +1,7 @@
-"""The check of a file of late rows before it is read: it is whole, and it is the file of its name.
+"""The check of a file of late rows before it is read: the file is whole, and belongs to its name.
 
-Parquet has no digest of a file. So the footer of a file of late rows has its name: a file that lies in another's place
-is recognised, also after the manifest that named it has gone.
+Parquet has no digest of a file. So the footer of a file of late rows contains its name: a file in the place of another
+file is recognised, even after the manifest that named the file was deleted.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FAILED_GROUPS = "-failed.parquet"
 
 
 def named_in_footer(schema: pa.Schema, name: str) -> pa.Schema:
-    """Return the schema with which a file is written, so that its footer has its name."""
+    """Return the schema with which a file is written, so that the footer contains the name of the file."""
     return schema.with_metadata({**(schema.metadata or {}), _NAME: name.encode()})
 
 
 def check_late_file(path: Path) -> None:
-    """Raise StreamingStateError, which names the file, if it is missing, damaged or another one. Reads its footer."""
+    """Raise a StreamingStateError that names the file if it is missing, damaged or another file. Reads the footer."""
     try:
         metadata = pq.read_schema(path).metadata or {}
     except (OSError, pa.ArrowException) as problem:

@@ -12,7 +12,7 @@ from pathlib import Path
 from stairs.storage.private import private_directory
 
 OLD_AFTER_S = 7 * 24 * 3600
-"""Live engines of a job that has not run on a host for this long are deleted."""
+"""Seconds after which the live engines of a job that no longer runs on a host are deleted."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Locations:
         """Directory of live engines, in the scratch directory that all workers of a host share."""
         named = os.environ.get("SPARK_LOCAL_DIRS") or os.environ.get("LOCAL_DIRS")
         scratch = Path(named.split(",")[0]) if named else self.local
-        # For Python workers Spark names the directory of its block manager, which it deletes with the driver.
+        # For Python workers Spark names the directory of its block manager, which Spark deletes when the driver ends.
         scratch = scratch.parent if scratch.name.startswith("blockmgr-") else scratch
         return scratch / f"eddy-{os.getuid()}" / self.state
 
     def engine_file(self, group: int, part: int = 0) -> Path:
         """Return the path of a key group's live engine on this host, and create its directory.
 
-        part   its number among the files of the engine
+        part   number of the file among the files of the engine
 
         Raises InputError for a directory that another user owns or may write to.
         """
@@ -69,7 +69,7 @@ class Locations:
         directory = private_directory(self.engines)
         os.utime(directory)
         for other in directory.parent.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another driver may delete it as well
+            with contextlib.suppress(FileNotFoundError):  # another driver may delete the directory as well
                 if time.time() - other.stat().st_mtime > OLD_AFTER_S:
                     shutil.rmtree(other, ignore_errors=True)
 

@@ -1,6 +1,6 @@
-"""Manifests: the whole state of a job after a batch, as the names of the files that hold it.
+"""Manifests: the whole state of a job after a batch, as the names of the files that contain the state.
 
-A manifest is complete: a job can resume from the newest one and the files that it names.
+A manifest is complete: a job can resume from the newest manifest and the files that it names.
 
 The bytes are those of `eddy/storage/sections.py` with another magic: a header in JSON, one section, a digest over all.
 
@@ -88,12 +88,12 @@ class Link:
 class GroupState:
     """The state of one key group.
 
-    version  the last batch that ran it: with rows, or with rows that had waited
-    token    digest of everything that led to the state
-    chain    its rows, in order of batches; empty for a further fragment, whose rows are in the chain of its group
-    plan     the plan that its engine ran, None if none was chosen
+    version  the last batch in which the group ran, with new rows or with rows that had waited
+    token    digest of all inputs of the state
+    chain    rows of the group, in order of batches; empty for a further fragment, whose rows are in the group's chain
+    plan     the plan that the engine of the group ran, None if no plan was chosen
     due      the event time that the watermark must pass before the group has results without further rows, None if it
-             has none (`Runtime.due`)
+             has no such results (`Runtime.due`)
     """
 
     version: int
@@ -123,12 +123,12 @@ class OutputFile:
 class Manifest:
     """The state of a job after a batch.
 
-    batch          its number in Spark
-    watermarks     their state as JSON: mappings have text as keys, sequences return as lists
+    batch          number of the batch in Spark
+    watermarks     state of the watermarks as JSON: mappings have text as keys, sequences become lists
     partition_map  the partition of each key group
-    splits         of key groups, in their order
+    splits         splits of key groups, in their order
     dealt          key groups in fragments, ascending
-    groups         the state of each key group that has one
+    groups         the state of each key group with a state
     results        result files of this batch
     late           files of late and of failed rows of this batch
     extra          further state of the driver as JSON
@@ -221,7 +221,7 @@ def _table(segments: list[Segment]) -> memoryview:
 
 
 def _segments(section: memoryview, count: int) -> Iterator[Segment]:
-    """Return the segments. Raises StreamingStateError unless their number is `count`, that of the links."""
+    """Return the segments. Raises StreamingStateError unless their number is `count`, the sum over the links."""
     try:
         batches = read_batches(section, _SCHEMA, count)
     except ArrowBytesError as problem:

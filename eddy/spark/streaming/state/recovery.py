@@ -1,4 +1,4 @@
-"""Which manifest a job resumes from after a stop."""
+"""The choice of the manifest from which a job resumes after a stop."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ def read_manifest(root: Path, batch: int) -> Manifest:
 
 
 def recover(checkpoint: Checkpoint) -> Manifest | None:
-    """Return the manifest to resume from; None to begin a new job.
+    """Return the manifest from which the job resumes; None for a new job.
 
-    Spark replays every batch that it has not marked complete. So a manifest that is missing or damaged costs nothing as
-    long as Spark replays its batch. Raises StreamingStateError
+    Spark replays every batch that it has not marked complete. So a missing or damaged manifest does no harm as long as
+    Spark replays its batch. Raises StreamingStateError
 
     - if the newest whole manifest is older than the newest batch that Spark has marked complete: the state of that
       batch is lost;
-    - if it is newer than every batch that Spark has planned: Spark's checkpoint was deleted, lost its newest files or
-      belongs to another job. Spark would give new rows the numbers of committed batches, and these rows would be
-      dropped.
+    - if the newest whole manifest is newer than every batch that Spark has planned: Spark's checkpoint was deleted,
+    lost
+      its newest files or belongs to another job. Spark would give new rows the numbers of committed batches, and these
+      rows would be dropped.
     """
     newest = checkpoint.newest()
     number = checkpoint.newest_number()

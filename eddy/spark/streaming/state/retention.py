@@ -16,15 +16,15 @@ def retain(checkpoint: Checkpoint, keep: int = 10, *, in_use: Iterable[str] = ()
     """Delete files that are no longer needed; return their paths relative to the root.
 
     keep    number of newest manifests to keep. An unpublished manifest stays, and so do all manifests after it
-    in_use  names of log files that a running compaction reads or writes. The name of the file that it writes may begin
-            with a batch long past when a manifest finally names it
+    in_use  names of log files that a running compaction reads or writes. The name of the written file may begin with
+            an old batch when a manifest names the file
 
     Deletes manifests; log files that no kept manifest names; and files of late rows that no manifest has named. Named
-    files of late rows are for others to read, and stay when their manifest goes. Only files of batches older than the
-    newest go, by the batch in their names: a task of the newest batch that Spark has given up may still write. Files
-    whose names do not begin with a batch stay. Nothing goes while a kept manifest is damaged, because it may be
-    restored from a backup. Cost: one listing of each directory, and one read of each manifest that `checkpoint` has not
-    read yet.
+    files of late rows are for other readers, and stay when their manifest is deleted. Only files of batches older than
+    the newest are deleted, by the batch in their names: a task of the newest batch that Spark has given up may still
+    write. Files whose names do not begin with a batch stay. No file is deleted while a kept manifest is damaged,
+    because the manifest may be restored from a backup. Cost: one listing of each directory, and one read of each
+    manifest that `checkpoint` has not read yet.
     """
     if keep < 1:
         raise StreamingStateError(f"keep={keep}: at least the newest manifest must stay; pass 1 or more")
@@ -50,9 +50,9 @@ def _retain_files(
     newest = numbers[-1]
     kept = [one for batch, one in named.items() if one is not None and batch >= oldest]
     deleted = _retain_late(checkpoint, numbers, oldest, named)
-    # Manifests first: after a stop in between, no manifest may name a file that is gone.
+    # Manifests are deleted first: after a stop in between, no manifest may name a deleted file.
     deleted += _unlink(path for batch in numbers if batch < oldest for path in manifest_paths(checkpoint.root, batch))
-    # The mark goes after the manifest: without either, a batch this old counts as published.
+    # The mark is deleted after the manifest: without both, a batch of this age counts as published.
     deleted += _unlink(path for path, _ in _of_batches(checkpoint.published, 0, oldest))
     log = frozenset(in_use).union(*(one.log for one in kept))
     # A file in use may still have its temporary name.
@@ -66,7 +66,7 @@ def _retain_late(
 ) -> list[Path]:
     """Delete files of late rows that a failed task left behind.
 
-    This happens before any manifest goes: only the manifest of its batch distinguishes such a file from one that
+    Call this before any manifest is deleted: only the manifest of its batch distinguishes such a file from a file that
     counts, and without a manifest every file counts (`Checkpoint.late_files`).
     """
     known = [one for one in named.values() if one is not None]

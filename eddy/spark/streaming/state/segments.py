@@ -6,13 +6,13 @@
     segments   each from a multiple of 64 on, zeros between: the body of an Arrow record batch (`RecordBatch.serialize`)
 
 A file has no index. The manifest names every segment of the state, with its position, its rows and its digest. So a
-file that no manifest names has no effect, whatever was written to it. The reader knows the schema, and identity.json
-ensures that it stays the same.
+file that no manifest names has no effect, whatever its content is. The reader knows the schema, and identity.json
+ensures that the schema stays the same.
 
-A writer appends to a temporary file; `finish` gives the file its name after its bytes are durable. Where all readers of
-a batch are on one host, `show` gives the name first, and `sync` makes the bytes durable while they are joined: only a
-manifest makes them count. A reader maps the file into memory and does not copy the rows of a segment; 64 bytes is
-Arrow's largest alignment.
+A writer appends to a temporary file; `finish` gives the file its name after its bytes are durable. If all readers of a
+batch are on one host, `show` gives the name first, and `sync` makes the bytes durable while the rows are joined,
+because the rows do not count before the manifest. A reader maps the file into memory and does not copy the rows of a
+segment; 64 bytes is Arrow's largest alignment.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Segment:
     rows    number of rows
     first   least event time in ticks, 0 without event times
     last    greatest event time in ticks, 0 without event times
-    splits  number of splits of key groups when it was written: it has all rows that `group` had then
+    splits  number of splits of key groups at the time of writing: the segment has all rows that `group` had then
     """
 
     file: str
@@ -70,7 +70,7 @@ class Segment:
 
 
 def _digest(data: pa.Buffer) -> str:
-    # Processors have instructions for SHA-256: it takes a third of the time of BLAKE2b.
+    # Processors have instructions for SHA-256, so SHA-256 takes a third of the time of BLAKE2b.
     return hashlib.sha256(data).digest()[:DIGEST_BYTES].hex()
 
 
@@ -78,8 +78,8 @@ class SegmentWriter:
     """Writes one file of the log. A context manager that deletes an unfinished file.
 
     directory  of the log
-    name       of the file: begins with the batch in 12 digits, which retention reads, and is unique to this attempt of
-               this task: two attempts with one name would mix their rows
+    name       of the file: the name begins with the batch in 12 digits, which retention reads, and is unique to this
+               attempt of this task: two attempts with one name would mix their rows
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -109,7 +109,7 @@ class SegmentWriter:
         return segment
 
     def finish(self) -> list[Segment]:
-        """Make the file durable, give it its name, and return its segments; without segments there is no file.
+        """Make the file durable, give it its final name, and return its segments; without segments no file is made.
 
         Raises StreamingStateError if a file of this name exists.
         """
@@ -122,9 +122,9 @@ class SegmentWriter:
         return self._segments
 
     def show(self) -> list[Segment]:
-        """Give the file its name before it is durable, for processes of this host, and return its segments.
+        """Give the file its final name before it is durable, for processes of this host, and return its segments.
 
-        Raises StreamingStateError if a file of this name exists. `sync` has to follow.
+        Raises StreamingStateError if a file of this name exists. Call `sync` afterwards.
         """
         self._over = True
         if self._file is not None:
@@ -133,7 +133,7 @@ class SegmentWriter:
         return self._segments
 
     def sync(self) -> None:
-        """Make a file durable that `show` has named."""
+        """Make a file durable to which `show` has given its name."""
         if self._file is not None:
             os.fsync(self._file.fileno())
             self._close()
@@ -157,7 +157,7 @@ class SegmentWriter:
         """Delete the unfinished file; do nothing after `finish` or `sync`."""
         self._over = True
         if self._file is not None:
-            # After a failed write, `close` tries to write the buffered rest again.
+            # After a failed write, `close` would try to write the buffered rest again.
             with suppress(OSError):
                 self._file.close()
             self._file = None
@@ -239,7 +239,7 @@ class SegmentReader:
             # An empty file cannot be mapped.
             if not path.stat().st_size:
                 raise self._lost(segment, "the file is empty")
-            # The mapping lives as long as its buffers; the file can be closed, as open files are limited.
+            # The mapping lives as long as its buffers. The file is closed, because the number of open files is limited.
             with pa.memory_map(str(path)) as file:
                 data = file.read_buffer()
         except FileNotFoundError:

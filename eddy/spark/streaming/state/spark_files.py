@@ -2,8 +2,8 @@
 
 Spark stores planned batches (`offsets/`), complete batches (`commits/`), the id of the query (`metadata`) and the lists
 of file sources (`sources/`) as short texts: a line with the version, then a line of JSON per entry. Next to each file
-lies a file of checksums of Hadoop's file system. For a damaged file Spark fails in the thread of the query, with an
-error that names neither the file nor a remedy.
+is a file of checksums of Hadoop's file system. For a damaged file Spark fails in the thread of the query, with an error
+that names neither the file nor a remedy.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _batches(log: Path) -> list[Path]:
 
 
 def _damage(path: Path) -> str | None:
-    """Return a text on the damage of a file, None if it is whole."""
+    """Return a text on the damage of a file, None if the file is whole."""
     try:
         data = path.read_bytes()
     except OSError as problem:
@@ -90,7 +90,7 @@ def _sums_of(path: Path) -> Path:
 
 
 def _matches(data: bytes, sums: Path) -> bool:
-    """Return whether a file matches its checksums, one CRC-32 per block; true if there are none."""
+    """Return whether a file matches its checksums, one CRC-32 per block; true without checksums."""
     try:
         kept = sums.read_bytes()
     except OSError:

@@ -1,16 +1,16 @@
 """The engines of a Python worker, which stay in its memory from micro-batch to micro-batch.
 
-Spark reuses its Python workers, but a task may get any of them. So the work follows the engines: each task says which
-engines its worker has, and the driver answers with the work (`driver/distribution.py`).
+Spark reuses its Python workers, but a task may get any of them. So the driver distributes the work by the engines: each
+task reports the engines of its worker, and the driver answers with the work (`driver/distribution.py`).
 
-An engine has the token of the state it is in. It is used only for a task that wants exactly this token, so an engine
-that is ahead, because the micro-batch failed elsewhere, or behind, because another worker took its place, is dropped.
-An engine that fails is dropped as well: the log has everything.
+An engine has the token of its state. A worker uses an engine only for a task that requires exactly this token, and
+drops any other engine. An engine may be newer than the state, if the micro-batch failed in another task, or older, if
+another worker has joined the group since. A worker also drops an engine that fails, because the log has all rows.
 
-An engine that moves to another worker of the same host goes through a file (`eddy.live.engine_file`). So does one that
-the worker spills, because its engines take more than its share of the memory of the host (`eviction.py`). A group with
-rows is joined in any case. So between two groups the engines take no more than the share, and while a group is joined,
-its engine may take more.
+An engine that moves to another worker of the same host is written to a file (`eddy.live.engine_file`). An engine is
+also written to a file if the worker spills it, because the worker's engines take more than its share of the memory of
+the host (`eviction.py`). A group with rows is joined even if its engine does not fit into the share. So between two
+groups the engines take at most the share, and while a group is joined, its engine may take more.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from eddy.spark.transports.inputs import Input
 from eddy.streams.stream import Stream
 
 PATIENCE_S = 5.0
-"""Longest wait of a worker for an engine that another worker of the host hands over; then it loads the log."""
+"""Longest wait of a worker for an engine from another worker of the host. After this time it loads the log."""
 _PAUSE_S = 0.001
 
 
 @dataclass(frozen=True)
 class Start:
-    """One start of a join, as its workers know it.
+    """The data of one start of a join that its workers need.
 
     name      unique to the start
     job       the job, its locations, and the files of each stream if the workers read them; pickled once, because
@@ -61,7 +61,7 @@ class Holding:
     """The engines of a worker at the start of its task.
 
     host        name of its host
-    partitions  the partitions that it joined last
+    partitions  the partitions that the worker joined last
     engines     key group -> token of the engine's state
     queries     keys of the versions of queries of a hub that the worker knows
     nbytes      bytes of the engines, in memory or spilled
@@ -80,7 +80,7 @@ class Engines:
     """The engines of one start in this process."""
 
     def __init__(self, start: Start) -> None:
-        from pyspark.serializers import CloudPickleSerializer  # what Spark sends to its workers, Spark reads
+        from pyspark.serializers import CloudPickleSerializer  # Spark both writes and reads these bytes
 
         self.job: Job
         self.locations: Locations
@@ -115,7 +115,7 @@ class Engines:
         return Holding(socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes, copies)
 
     def learn(self, queries: Mapping[str, bytes], wanted: Iterable[str]) -> None:
-        """Take queries that the driver has sent, and forget those that are not wanted any more."""
+        """Take queries that the driver has sent, and drop the queries that are no longer needed."""
         if queries:
             from pyspark.serializers import CloudPickleSerializer
 
@@ -130,15 +130,15 @@ class Engines:
                 kept.delete()
 
     def hand_over(self, groups: Iterable[int]) -> None:
-        """Put engines into files, from which another worker of the host takes them."""
+        """Write engines to files, from which another worker of the host takes them."""
         for group in groups:
             kept = self._kept.pop(group)
             if kept.live:
-                # Without a lock or room on the disk, the other worker loads the log.
+                # Without a lock or space on the disk, the other worker loads the log.
                 kept.spill(partial(self._file, group), self.job.options.text)
 
     def close(self) -> None:
-        """Let go of all engines; a later start of the join may use the same files."""
+        """Release all engines; a later start of the join may use the same files."""
         for kept in self._kept.values():
             kept.close()
         self._kept = {}
@@ -146,7 +146,7 @@ class Engines:
     # The bound on memory
 
     def begin(self, batch: int, share: int | None, groups: Iterable[int]) -> None:
-        """Begin a micro-batch: evict what exceeds the share, and count anew.
+        """Begin a micro-batch: evict engines until the rest fits into the share, and reset the figures.
 
         share   bytes for the engines of this worker, None = no bound
         groups  the key groups to be joined
@@ -198,12 +198,12 @@ class Engines:
 
     @contextlib.contextmanager
     def lent(self, group: int, before: str | None, after: str, handed: bool) -> Iterator[Lent]:
-        """Lend the engine of a key group to the body, which leads it from state `before` to `after`.
+        """Lend the engine of a key group to the body, which changes its state from `before` to `after`.
 
-        handed  another worker of the host hands it over
+        handed  whether another worker of the host passes the engine on
 
-        `Lent.runtime` is None if the engine is not here; the body then sets a new one. The engine is kept if the body
-        ends without an error.
+        `Lent.runtime` is None if this worker does not have the engine; the body then sets a new one. The engine is kept
+        if the body ends without an error.
         """
         self._due.discard(group)
         kept = self._kept.get(group)
@@ -234,7 +234,7 @@ class Engines:
         self._fit()
 
     def _map(self, group: int, kept: KeptEngine) -> bool:
-        """Map a spilled engine; return False, and drop it, if its files do not have it."""
+        """Map a spilled engine; return False, and drop the engine, if its files do not contain it."""
         self._fit(kept.nbytes)
         if kept.map(self.job.query, self.job.options.new_policy, self.job.options.text):
             self._kept[group] = kept
@@ -243,7 +243,7 @@ class Engines:
         return False
 
     def _taken_over(self, group: int, token: str, patience: float) -> KeptEngine | None:
-        """Return an engine from a file of another worker, if there is one, or it comes within `patience` seconds."""
+        """Return an engine from a file of another worker, if the file exists or appears within `patience` seconds."""
         until = time.monotonic() + patience
         while True:
             if patience or self.locations.has_engine_file(group):
@@ -260,7 +260,7 @@ class Engines:
 
 @dataclass
 class Lent:
-    """An engine in use, and where it was."""
+    """An engine in use, and its source."""
 
     runtime: Engine | None
     source: str = LIVE
@@ -271,7 +271,7 @@ _engines: dict[str, Engines] = {}
 
 
 def engines_of(start: Start) -> Engines:
-    """Return the engines of a start in this process. Those of other starts are dropped: no task will want them."""
+    """Return the engines of a start in this process. Drop those of other starts, which no task will need."""
     found = _engines.get(start.name)
     if found is None:
         for other in _engines.values():

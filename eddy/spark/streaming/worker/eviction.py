@@ -1,13 +1,14 @@
 """The order in which a worker evicts engines when they take more than its share of the memory: by benefit per byte.
 
-    rate     of use of a key group: micro-batches with rows for it, each weighted by half for each HALF_LIFE that has
-             passed since
-    benefit  rate * seconds that the next use would take in addition / bytes
+    rate     rate of use of a key group: micro-batches with rows for the group, each weighted by half for each HALF_LIFE
+             that has passed since
+    benefit  rate * additional seconds of the next use / bytes
 
-An engine can be *trimmed* (`Runtime.trim`): its next push makes stored states and room for results again. And it can be
-*spilled* to mapped files; its next use maps them. At equal rates, a trim costs less per byte than a spill. So an engine
-that is used seldom is trimmed first and spilled next, and the stored states of a busy group outlive the windows of a
-cold one. Engines whose turn in this micro-batch is still to come are evicted after all others.
+An engine can be *trimmed* (`Runtime.trim`): its next push then rebuilds stored states and buffers for results. An
+engine can also be *spilled* to mapped files; its next use maps the files. At equal rates, a trim costs less per byte
+than a spill. So an engine that is rarely used is first trimmed and then spilled, and the stored states of a busy group
+may stay in memory longer than the windows of an idle group. Engines that this micro-batch still has to join are evicted
+last.
 
 Source of the cost and the rate in one figure: Cao and Irani, "Cost-aware WWW proxy caching algorithms", USITS 1997
 (GreedyDual-Size); with the frequency: Cherkasova, HPL-98-69R1, 1998.
@@ -21,13 +22,13 @@ from typing import NamedTuple
 from eddy.spark.streaming.worker.kept_engine import KeptEngine
 
 HALF_LIFE = 16
-"""Micro-batches after which a use counts half."""
+"""Number of micro-batches after which a use counts half."""
 MAP_S, MAP_S_PER_BYTE = 4e-3, 5e-10
 """Seconds to save and map one runtime again, measured for 1 to 300 MB: a seal is computed twice."""
 TRIM_S_PER_BYTE = 3e-10
-"""Seconds to make trimmed memory again, measured under strategy "jisc"."""
+"""Seconds per byte to rebuild trimmed memory, measured under strategy "jisc"."""
 LEAST_TRIM = 1 << 16
-"""Fewer spare bytes are not worth a trim: a trimmed engine has some, too."""
+"""Least number of spare bytes for a trim: a trimmed engine has some spare bytes, too."""
 
 
 class Eviction(NamedTuple):
@@ -44,7 +45,7 @@ class Uses:
         self._uses: dict[int, tuple[float, int]] = {}
 
     def note(self, group: int, batch: int) -> None:
-        """Note that a group has rows in a micro-batch."""
+        """Record that a group has rows in a micro-batch."""
         self._uses[group] = self.rate(group, batch) + 1, batch
 
     def rate(self, group: int, batch: int) -> float:
@@ -57,7 +58,7 @@ def evictions(kept: Mapping[int, KeptEngine], rates: Mapping[int, float], due: C
     """Return the steps that would evict all live engines, in order. O(engines * log engines).
 
     rates  key group -> its rate of use
-    due    key groups whose turn in this micro-batch is still to come
+    due    key groups that this micro-batch still has to join
     """
     found: list[tuple[bool, float, Eviction]] = []
     for group, one in kept.items():

@@ -1,4 +1,4 @@
-"""Rows that fail in a micro-batch, as a task finds them, for their file."""
+"""Rows that fail in a micro-batch: one task collects them and writes their file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eddy.spark.types import spark_schema
 FAILED_OF_QUERY = pa.schema([pa.field("query", pa.string()), *FAILED])
 """The columns of failed rows: those of a runtime, and in a hub the name of the query."""
 FAILED_NAME = "failed"
-"""What stands in the name of a file in the place of a stream."""
+"""The part of a file's name that replaces the stream."""
 
 
 class FailedRows:
@@ -33,9 +33,9 @@ class FailedRows:
                 self._rows.append(pa.RecordBatch.from_arrays([names, *batch.columns], schema=FAILED_OF_QUERY))
 
     def table(self) -> pa.Table:
-        """Return them in Spark's types."""
+        """Return the failed rows in Spark's types."""
         return as_spark(pa.Table.from_batches(self._rows, FAILED_OF_QUERY), spark_schema(FAILED_OF_QUERY))
 
     def write(self, directory: Path, batch: int) -> list[OutputFile]:
-        """Write a file, none without failed rows."""
+        """Write a file; without failed rows, write no file."""
         return [write_set_aside(directory, batch, FAILED_NAME, self._rows)] if self._rows else []

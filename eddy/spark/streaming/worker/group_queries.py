@@ -1,8 +1,9 @@
 """The engine of a key group in a hub: the joins of all versions of its queries.
 
-The position of a row is its micro-batch. The driver decides on versions; here they only own results. A join begins
-empty if all its versions start fresh with the micro-batch, else with the rows of the log, and again whenever it has to
-grow. So the engine depends on the log and on the versions in force alone, whatever it was before.
+The position of a row is its micro-batch. The driver decides on versions; this module only assigns results to them. A
+join begins empty if all its versions start fresh with the micro-batch. Otherwise a join begins with the rows of the
+log, and is loaded again whenever it has to grow. So the state of the engine depends only on the log and on the versions
+in force, and not on its earlier states.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Part(NamedTuple):
     """Results of a version in one push.
 
     key     of the version
-    rows    the number of each among the combinations that were found
+    rows    the number of each result among the combinations that were found
     failed  the rows that fail (`eddy.results.failed_rows.FAILED`)
     """
 
@@ -43,7 +44,7 @@ class Part(NamedTuple):
 
     @property
     def first(self) -> npt.NDArray[np.int64]:
-        """Per result the micro-batch of its first component."""
+        """The micro-batch of the first component of each result."""
         return self.found.first[self.rows]
 
 
@@ -63,10 +64,10 @@ class GroupQueries:
         rows: Callable[[], Rows],
         watermark: int | None,
     ) -> bool:
-        """Have exactly these versions before a micro-batch; return whether rows of the log were loaded.
+        """Change to exactly these versions before a micro-batch; return whether rows of the log were loaded.
 
         rows       returns all rows of the log before the micro-batch, with their positions
-        watermark  after these rows
+        watermark  watermark after these rows
         """
         wanted = {task.key for task, _ in versions}
         for key in [key for key in self._owners if key not in wanted]:
@@ -90,7 +91,7 @@ class GroupQueries:
         return bool(grown)
 
     def _take_in(self, task: VersionTask, query: Query, batch: int) -> bool:
-        """Take a version into its join; return whether the join has grown."""
+        """Add a version to its join; return whether the join has grown."""
         key = family_key(query)
         family = self._families.get(key)
         if family is None:
@@ -104,9 +105,9 @@ class GroupQueries:
         return not family.whole and (task.warm or task.start < batch)
 
     def push(self, rows: Mapping[str, pa.Table], batch: int, watermark: int | None) -> Iterator[Part]:
-        """Take rows of a micro-batch in; yield the results of each version that has any.
+        """Insert rows of a micro-batch; yield the results of each version with results.
 
-        watermark   no later row is older
+        watermark   event time below which no later row comes
         """
         position, keys = pa.scalar(batch, pa.int64()), {owner: key for key, owner in self._owners.items()}
         batches = {name: one_batch(table, "make smaller micro-batches") for name, table in rows.items()}
@@ -123,7 +124,7 @@ class GroupQueries:
                 if len(own) or failed:
                     yield Part(keys[owner], shares.table(owner), found, own, failed)
 
-    # Spilled to files, while all else stays
+    # The runtimes, which are spilled to files while all other state stays in the process
 
     @property
     def runtimes(self) -> dict[Hashable, Runtime]:
@@ -131,7 +132,7 @@ class GroupQueries:
         return {one: one.runtime for one in self._families.values() if one.runtime is not None}
 
     def release(self) -> None:
-        """Let go of all joins, which `resume` has to give back before the next use."""
+        """Release all joins; `resume` must return them before the next use."""
         for family in self._families.values():
             family.runtime = None
 
@@ -141,7 +142,7 @@ class GroupQueries:
             family.runtime = runtimes.get(family)
 
     def trim(self) -> None:
-        """Give back memory that the next pushes make again; see `Runtime.trim`."""
+        """Free the states that the next pushes can rebuild; see `Runtime.trim`."""
         for one in self._runtimes:
             one.trim()
 
@@ -153,7 +154,7 @@ class GroupQueries:
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes that `trim` gives back at most."""
+        """Maximal number of bytes that `trim` frees."""
         return sum(one.spare_bytes for one in self._runtimes)
 
     @property
@@ -173,12 +174,12 @@ class GroupQueries:
 
     @property
     def reason(self) -> str | None:
-        """The reason of a newest change, None without one."""
+        """The reason of the newest change, None without a change."""
         return next((text for one in self._runtimes if (text := one.reason) is not None), None)
 
     @property
     def late_counts(self) -> dict[str, int]:
-        """Rows that a join took for late, by stream; the log has separated late rows before."""
+        """Number of rows that a join treated as late, by stream; late rows were separated before the join."""
         found = dict.fromkeys(self._sources.graph.names, 0)
         for one in self._runtimes:
             for name, count in one.late_counts.items():

@@ -1,15 +1,15 @@
-"""The join of a micro-batch in hops, in one task, which takes part in all rounds for its nodes.
+"""The part of one task in the join of a micro-batch in hops; the task takes part in all rounds for its nodes.
 
     exchange 0   tasks send rows to all copies of their windows, and to the nodes where the rows begin as heads
     round 1      heads take their first leg; exchange 1 sends the resulting tuples to the nodes of their next leg
-    …            the last round gives the results
+    …            the last round emits the results
 
 All rows of the micro-batch are in all copies before the first tuple probes. A tuple joins rows of earlier
 micro-batches, and those rows of this micro-batch that precede its head in (event time, stream). So each result is found
 once, for any order of messages.
 
 If no worker has a copy, the tasks read the rows of earlier micro-batches from the log and send them to the node of the
-copy. No effect of a task counts before the manifest names it. While a copy changes, its token is `BROKEN`, which names
+copy. No output of a task counts before the manifest names it. While a copy changes, its token is `BROKEN`, which names
 no state.
 """
 
@@ -136,7 +136,7 @@ class HopJoin:
                 self._deal(BASE, stream, c, whole[stream], nodes)
 
     def _live(self, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return those rows that a row of this micro-batch, or of a later one, may still join."""
+        """Return the rows that a row of this micro-batch, or of a later one, may still join."""
         span, times = self._job.query.spans[stream], self._job.positions(rows, stream)
         if span is None or times is None or self._task.forgotten is None:
             return rows
@@ -144,7 +144,7 @@ class HopJoin:
         return rows if len(keep) == len(rows) else taken(rows, keep)
 
     def _deal(self, kind: int, stream: int, c: int, rows: pa.RecordBatch, nodes: set[int]) -> None:
-        """Send the rows of a stream to those of `nodes` that have their keys of class c.
+        """Send each row of a stream to the node among `nodes` that has its key of class c.
 
         If the stream lacks the class, each row goes to all of `nodes`.
         """
@@ -166,7 +166,7 @@ class HopJoin:
     # Nodes
 
     def _begin(self) -> None:
-        """Take the nodes of the task from the worker, and drop nodes and copies that are out of date."""
+        """Get the nodes of the task from the worker, and drop nodes and copies that are out of date."""
         for stale in self._engines.nodes.keys() - set(self._own):
             del self._engines.nodes[stale]
         for number in self._own:
@@ -176,7 +176,7 @@ class HopJoin:
         self._limit()
 
     def _let_go(self, exchange: int) -> None:
-        """Update the bounds after an exchange: its messages are freed, and windows may have grown."""
+        """Update the bounds after an exchange: its messages were freed, and windows may have grown."""
         self._peers.let_go(exchange)
         for node in self._nodes.values():
             node.ask(0, "indices of its windows")
@@ -195,7 +195,7 @@ class HopJoin:
         return f"{'older ' if kind == BASE else ''}rows of stream {names[code % len(names)]!r}"
 
     def _insert(self, parcels: list[Parcel], began: float) -> None:
-        """Put the received rows into the copies of their windows, and note the rows with which heads begin."""
+        """Insert the received rows into the copies of their windows, and record the rows with which heads begin."""
         m = len(self._job.query.streams)
         came: dict[tuple[int, int, int], list[pa.RecordBatch]] = defaultdict(list)
         for one in parcels:
@@ -242,7 +242,7 @@ class HopJoin:
     # Rounds
 
     def _round(self, number: int) -> None:
-        """Walk the legs of a round on all nodes of the task, and write the results or ship the resulting tuples."""
+        """Execute the legs of a round on all nodes of the task, and write the results or ship the resulting tuples."""
         came: dict[tuple[int, int], list[pa.RecordBatch]] = defaultdict(list)
         if number:
             for one in self._peers.receive(number):
@@ -275,7 +275,7 @@ class HopJoin:
             self._peers.end(number + 1)
 
     def _leg(self, node: Node, head: int, number: int, parts: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the tuples that a leg gives, in blocks. `parts` are the tuples that enter the leg."""
+        """Yield the tuples that a leg returns, in blocks. `parts` are the tuples that enter the leg."""
         leg = self._hops.leg(head, number)
         if leg is None or not parts:
             return

@@ -1,4 +1,4 @@
-"""The most frequent key of a key group that has too much load: a split cannot part the rows of one key."""
+"""The most frequent key of a key group with too much load: a split cannot separate the rows of one key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from eddy.ingest.keys import key_hash
 from eddy.spark.partitioning.job import Job
 
 SAMPLED = 65_536
-"""Rows of each batch and class that are counted; a sample of this size has an error below 0.4 % of the rows."""
+"""Number of rows of each batch and class that are counted. A sample of this size has an error below 0.4 % of the
+rows."""
 _LONGEST = 80
 
 
@@ -21,8 +22,8 @@ class HotKey(NamedTuple):
     """The most frequent key along an attribute class.
 
     along  the class
-    share  its rows over all rows of the key group that have the class, from 0 to 1
-    key    its columns and values, as text for people
+    share  rows with the key over all rows of the key group that have the class, from 0 to 1
+    key    columns and values of the key, as readable text
     """
 
     along: int
@@ -50,7 +51,7 @@ def hot_keys(job: Job, arrivals: Iterable[tuple[int, pa.RecordBatch]]) -> list[H
             most = int(counts.argmax())
             name, rows, own_hashes = next(part for part in parts if (part[2] == values[most]).any())
             at = int(np.flatnonzero(own_hashes == values[most])[0])
-            # Named by the same stream in each batch.
+            # The names come from the same stream in each batch.
             shown = next(iter(one.columns))
             text = ", ".join(
                 f"{shown}.{mine[0]} = {column_of(rows, own[0], name)[at].as_py()!r}"

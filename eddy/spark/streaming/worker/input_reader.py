@@ -32,7 +32,7 @@ class Logged(NamedTuple):
 
 @contextmanager
 def logged_inputs(engines: Engines, tree: SplitTree, batch: int, parts: Sequence[Part]) -> Iterator[Logged]:
-    """Log the rows of some parts, and yield them; they are durable when the context ends. `parts` ascend by stream.
+    """Log the rows of some parts, and yield them; the rows are durable when the context ends. `parts` ascend by stream.
 
     If all workers are on one host, the rows become durable while the body runs. Raises what
     `Input.read` raises.

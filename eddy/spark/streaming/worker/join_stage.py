@@ -1,10 +1,10 @@
 """The task of a micro-batch: it joins its key groups (`partition_join.py`) or its nodes (`hop_join.py`).
 
-If the rows are in files, each task first reads and logs a part of them. Then the tasks meet: the driver learns what was
-logged and which worker has which engines, and gives out the key groups.
+If the rows are in files, each task first reads and logs a part of them. Then the tasks meet: the tasks report the
+logged rows and the engines of their workers, and the driver distributes the key groups.
 
-Nothing that a task writes counts until the driver's manifest names it: another attempt of the same task may run at the
-same time, on this host or another, and either may win.
+A file that a task writes does not count until the driver's manifest names it: another attempt of the same task may run
+at the same time, on this host or another, and the manifest may name the files of either attempt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from eddy.spark.streaming.worker.tasks import (
 )
 
 TURNED_AWAY_S = 0.3
-"""Time for which a worker lives on after its meeting ended."""
+"""Seconds for which a worker continues to live after its meeting has ended."""
 MEETING = "eddy.meeting"
 """The property of a Spark job that names the meeting of its tasks."""
 
@@ -45,8 +45,8 @@ class Said:
     """The message of a task to the driver.
 
     holding  the engines of its worker
-    logged   the rows that it logged
-    address  where it listens for rows of other tasks, None if the micro-batch runs in one round
+    logged   report on the rows that the task logged
+    address  where the task listens for rows of other tasks, None if the micro-batch runs in one round
     """
 
     holding: Holding
@@ -59,7 +59,7 @@ class Orders:
     """The first message of the driver to a task.
 
     batch  number of the micro-batch
-    parts  the parts of files that it reads and logs
+    parts  the parts of files that the task reads and logs
     tree   splits of key groups
     hops   whether the micro-batch runs in hops, so that tasks send rows to each other
     """
@@ -71,7 +71,8 @@ class Orders:
 
 
 class RunTask:
-    """The function that Spark runs in each task. It is the same in all micro-batches, so Spark pickles it once."""
+    """The function that Spark runs in each task. The function is the same in all micro-batches, so Spark pickles it
+    once."""
 
     def __init__(self, start: Start, place: Place) -> None:
         self._start = start
@@ -80,7 +81,7 @@ class RunTask:
     def __call__(self, numbers: Iterable[int]) -> Iterator[TaskReport]:
         from pyspark import TaskContext
 
-        (number,) = numbers  # a worker whose task leaves input behind is not used again
+        (number,) = numbers  # Spark does not reuse a worker whose task leaves input unread
         context = TaskContext.get()
         assert context is not None
         engines = engines_of(self._start)
@@ -106,18 +107,19 @@ class RunTask:
                         reports = [HopJoin(engines, peers, seat.task, work.hops, logged.rows).run()]
                 seat.leave()
         except MalformedMessageError as problem:
-            # Spark logs the trace of each task: the message names the place, and the trace of the decoder says no more.
+            # Spark logs the trace of each task: the message names the place, and the trace of the decoder adds no
+            # information.
             raise problem.with_traceback(None) from None
         except TurnedAwayError:
-            # Another task failed, or the query was stopped: Spark gives up this task and its worker. The pause lets it
-            # learn of the cause first. A worker that went on would print an error, as Spark does not listen any more.
+            # Another task failed, or the query was stopped: Spark ends this task and its worker. During the pause Spark
+            # gets the cause first. Without the pause the worker would print an error, as Spark no longer reads.
             time.sleep(TURNED_AWAY_S)
             os._exit(0)
         return iter([TaskReport(reports, engines.report())])
 
 
 def partition_join(engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> PartitionJoin:
-    """Return the join of a partition: of one query, or of those of a hub."""
+    """Return the join of a partition: of one query, or of the queries of a hub."""
     if task.versions is None:
         return PartitionJoin(engines, task, known)
     return QueriesJoin(engines, task, known)

@@ -1,8 +1,8 @@
 """The engine of a key group in a worker: live in its memory, or spilled to mapped files of the host.
 
-A spilled engine is whole: windows, payload, plan, figures (`eddy.live.engine_file`). It is mapped again when its group
-has rows, without a copy, and the kernel may write its pages to the disk and drop them at any time. The engine of a hub
-has a file for each of its joins; what else it consists of is small and stays in the process.
+A spilled engine is complete: windows, payload, plan, figures (`eddy.live.engine_file`). The worker maps the engine
+again without a copy when its group has rows, and the kernel may write its pages to the disk and drop them at any time.
+The engine of a hub has a file for each of its joins; its other parts are small and stay in the process.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ ALONE = None
 class KeptEngine:
     """An engine with the token of the state that it is in.
 
-    engine  None if it is in files as a whole
-    files   owner of a runtime -> its file; the worker has locked the files of a live engine, whose memory lies in them
-    live    whether it can be used
-    nbytes  its bytes, in memory or when it was spilled;  spare  those that `Runtime.trim` gives back at most
+    engine  None if the whole engine is in files
+    files   owner of a runtime -> its file; the worker has locked the files of a live engine, which are its memory
+    live    whether the engine can be used
+    nbytes  bytes of the engine, in memory or when it was spilled;  spare  maximal bytes that `Runtime.trim` frees
     """
 
     def __init__(self, token: str, engine: Engine | None) -> None:
@@ -56,11 +56,11 @@ class KeptEngine:
 
     @property
     def parts(self) -> int:
-        """The number of its runtimes."""
+        """The number of runtimes of the engine."""
         return len(self.engine.runtimes) if isinstance(self.engine, GroupQueries) else 1
 
     def spill(self, new_file: Callable[[int], EngineFile], name: str) -> bool:
-        """Put the engine into files; return False, with the engine lost, if the disk is full or a file is in use.
+        """Write the engine to files. If the disk is full or a file is in use, the engine is lost; return False.
 
         new_file  makes the file of a number
         name      secret part of the tokens of the files
@@ -92,9 +92,9 @@ class KeptEngine:
         return True
 
     def map(self, query: Query, policy: Callable[[], str | Policy | None], name: str) -> bool:
-        """Map a spilled engine; return False, with the engine lost, if a file does not have it.
+        """Map a spilled engine. If a file does not contain it, the engine is lost; return False.
 
-        query   of an engine that is a `Runtime`
+        query   query of an engine that is a `Runtime`
         policy  returns the policy of another runtime
         """
         found: dict[Hashable, Runtime] = {}
@@ -121,7 +121,7 @@ class KeptEngine:
         return True
 
     def close(self) -> None:
-        """Release the files; nothing may use the engine any more."""
+        """Release the files; the engine must not be used afterwards."""
         for file in self.files.values():
             file.__exit__(None, None, None)
 
@@ -133,7 +133,7 @@ class KeptEngine:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of its files."""
+        """Bytes of the engine's files."""
         found = 0
         for file in self.files.values():
             with suppress(FileNotFoundError):
@@ -147,5 +147,5 @@ def _delete(file: EngineFile) -> None:
 
 
 def _token(token: str, name: str) -> bytes:
-    """Return the token of a file: a digest of that of the state and of the engine options."""
+    """Return the token of a file: a digest of the token of the state and of the engine options."""
     return hashlib.blake2b(f"{token} {name}".encode(), digest_size=16).digest()

@@ -13,10 +13,10 @@ from eddy.spark.streaming.worker.tasks import LateCount
 
 
 class LateRows:
-    """The late rows of a micro-batch, as far as a task finds them.
+    """The late rows of a micro-batch that one task finds.
 
-    late_below   per stream, the event time below which rows are late, None if no row is
-    counts       by stream
+    late_below   per stream, the event time below which rows are late, None if no row is late
+    counts       number of late rows by stream
     """
 
     def __init__(self, query: Query, late_below: tuple[int, ...] | None) -> None:

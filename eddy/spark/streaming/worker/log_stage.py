@@ -1,8 +1,8 @@
 """The log of a micro-batch: tasks write the rows of the streams as segments.
 
-Rows that Spark carries are logged in a Spark job of their own, inside the streaming plan, which Spark plans once
-(`LogRows`). Files are read and logged by the tasks that join the rows (`join_stage.py`). Late rows are logged as well,
-and skipped where segments are read: only the driver knows which rows of a batch are late.
+Rows that Spark carries are logged in a separate Spark job, inside the streaming plan, which Spark plans once
+(`LogRows`). The tasks that join the rows read and log files (`join_stage.py`). The log also contains late rows, and the
+reader of a segment skips them, because only the driver knows which rows of a batch are late.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.transports.base import RowTask
 
 SPLITS = "eddy.splits"
-"""The property of a Spark job that has the splits of key groups as JSON."""
+"""The property of a Spark job that contains the splits of key groups as JSON."""
 REPORT = pa.schema(
     [
         ("stream", pa.int32()),
@@ -38,17 +38,17 @@ REPORT = pa.schema(
         ("failed", pa.string()),
     ]
 )
-"""A `StreamReport` as Spark carries it, its segments and files as JSON."""
+"""The schema in which Spark carries a `StreamReport`, with its segments and files as JSON."""
 
 
 @dataclass(frozen=True)
 class StreamReport:
     """The rows of one stream that a task logged.
 
-    rows      logged; rows with a null key match nothing, and are logged only if the query has branches
-    first     least event time; null keys count. None without rows, and in a query without an order of arrival
+    rows      number of logged rows; a row with a null key matches no row, and is logged only in a query with branches
+    first     least event time, including rows with null keys. None without rows, and in a query without arrival order
     last      greatest event time
-    segments  their locations; a copy for another key group is another name for the same bytes
+    segments  locations of the rows; a copy for another key group is another name for the same bytes
     bytes     size of the segments, each counted once
     failed    files of the rows for which the filter of the stream has no value
     """
@@ -109,7 +109,7 @@ def reports_of(table: pa.Table) -> list[StreamReport]:
 
 
 def log_writer(locations: Locations, batch: int, what: str) -> SegmentWriter:
-    """Return the writer of a new log file. Two attempts of one task must not share a file."""
+    """Return the writer of a new log file. Two attempts of one task must not write to one file."""
     return SegmentWriter(locations.log, f"{batch_name(batch)}-{what}-{uuid.uuid4().hex}")
 
 
@@ -125,7 +125,7 @@ def log_rows(
     """Write rows of one stream; return the report, valid once the writer has finished, and the rows of each segment.
 
     batch  the number of the micro-batch
-    tree   splits of key groups, which the rows of streams without copies follow
+    tree   splits of key groups, by which the rows of streams without copies get their groups
     """
     failing: list[pa.RecordBatch] = []
     splitter = Splitter(job, stream, tree, failing)
@@ -156,7 +156,7 @@ def log_rows(
 
 
 class LogRows(RowTask):
-    """Writes the rows of one stream to the log; yields a report once they are durable, nothing without rows."""
+    """Writes the rows of one stream to the log; yields a report once the rows are durable, no report without rows."""
 
     verb = "log"
     columns = "stream int, rows bigint, bytes bigint, first bigint, last bigint, segments string, failed string"
@@ -176,7 +176,7 @@ class LogRows(RowTask):
 
 
 def splits_text(tree: SplitTree) -> str | None:
-    """Return the splits as the property `SPLITS` of a Spark job; None for none."""
+    """Return the splits as the property `SPLITS` of a Spark job; None without splits."""
     return json.dumps(tree.splits) if tree.splits else None
 
 

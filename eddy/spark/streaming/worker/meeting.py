@@ -30,10 +30,10 @@ class Place:
 
     @contextlib.contextmanager
     def seat(self, meeting: str, task: int) -> Iterator[Seat]:
-        """Take a seat in a meeting until the work of the task is done.
+        """Join a meeting until the work of the task is done.
 
         Raises TurnedAwayError if the meeting is over, because another task failed before the decision, the query was
-        stopped, or the driver has ended. The methods of the seat do the same.
+        stopped, or the driver has ended. The methods of the seat raise the same error.
         """
         try:
             opened = socket.create_connection(self.address)
@@ -55,7 +55,7 @@ class TurnedAwayError(Exception):
 
 
 class Seat:
-    """A task's seat in a meeting.
+    """The connection of a task in a meeting.
 
     orders   the first message of the driver
     meeting  the name of the meeting
@@ -75,13 +75,13 @@ class Seat:
             return self._connection.recv()
 
     def check(self) -> None:
-        """Raise TurnedAwayError if the driver has hung up. A task calls this while it waits for other tasks."""
+        """Raise TurnedAwayError if the driver has disconnected. A task calls this while it waits for other tasks."""
         with turned_away():
             if self._connection.poll():
-                raise EOFError  # between two messages of the task, the driver says nothing
+                raise EOFError  # between two messages of the task, the driver sends no message
 
     def leave(self) -> None:
-        """Check after the work that the driver still waits for it; raise TurnedAwayError otherwise."""
+        """Check after the work that the driver still waits for this task; raise TurnedAwayError otherwise."""
         self.say(None)
 
 

@@ -1,10 +1,11 @@
 """A node of a streaming join in hops: the copies of windows that it keeps from micro-batch to micro-batch.
 
-A copy has the token of the state that it is in, like an engine. A task uses it only if this is the state after the
-newest micro-batch with a manifest; else the rows of the copy come from the log.
+A copy has the token of its state, like an engine. A task uses a copy only in the state after the newest micro-batch
+with a manifest; otherwise the rows of the copy come from the log.
 
-`max_bytes` bounds a node: its copies with their indices, what they know of keys, and what waits for it. Who is about to
-add to these asks first. A join may exceed the bound for a moment, by a run that is merged and by a block of tuples.
+`max_bytes` bounds a node: its copies with their indices, its table of keys, and the messages that wait for the node.
+Code that adds to these calls `ask` first. A join may exceed the bound temporarily, by a run that is merged and by a
+block of tuples.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from stairs.errors import CapacityError
 BROKEN = ""
 """The token of a copy that is being changed."""
 SPARE_NUMBERS = 1 << 16
-"""A node numbers its keys anew when it has numbered more than twice its rows plus this number."""
+"""A node renumbers its keys when it has given more numbers than twice its rows plus this number."""
 
 
 @dataclass
@@ -37,7 +38,7 @@ class Copy:
 class Node:
     """A node: its number, and its copies of windows.
 
-    copies   (stream, class by whose keys the stream's rows are dealt) -> the copy
+    copies   (stream, class by whose keys the stream's rows are partitioned) -> the copy
     """
 
     def __init__(self, job: Job, number: int) -> None:
@@ -95,7 +96,7 @@ class Node:
                 copy.window.forget(watermark - span)
         rows = sum(len(copy.window) for copy in self.copies.values())
         if self.legs.numbers.kept > 2 * rows + SPARE_NUMBERS:
-            # Numbers are never forgotten one by one, so those of keys that are gone would fill the memory.
+            # Numbers are never freed one by one, so the numbers of keys without rows would fill the memory.
             self.legs = self._new_legs()
             for (stream, _), copy in self.copies.items():
                 copy.window = GrowingWindow(self.window(stream, list(copy.window.parts())))

@@ -21,7 +21,7 @@ from eddy.spark.types import spark_schema
 class ResultFile:
     """The results of one task as one Parquet file, created with the first result.
 
-    staging   directory of the file; None: results are only counted
+    staging   directory of the file; None = results are only counted
     """
 
     def __init__(self, staging: Path | None, partition: int, schema: pa.Schema) -> None:
@@ -42,7 +42,7 @@ class ResultFile:
         self._writer.write_table(as_spark(results, self._schema))
 
     def close(self) -> list[OutputFile]:
-        """Make the file durable and return it; nothing without results."""
+        """Make the file durable and return its entry; return no entry without results."""
         if self._writer is None or self._staging is None:
             return []
         self._writer.close()
@@ -55,7 +55,7 @@ def write_late(directory: Path, batch: int, stream: int, rows: list[pa.RecordBat
 
 
 def write_set_aside(directory: Path, batch: int, what: str, rows: list[pa.RecordBatch]) -> OutputFile:
-    """Write rows that are no results to a new file in the directory of late rows, and make it durable."""
+    """Write late or failed rows to a new file in the directory of late rows, and make the file durable."""
     name = f"{batch_name(batch)}-{what}-{uuid.uuid4().hex}.parquet"
     table = pa.Table.from_batches(rows)
     table = as_spark(table, spark_schema(table.schema))

@@ -1,6 +1,7 @@
 """The join of the key groups of one partition, one group after the other.
 
-A group's engine is in the worker (`engines.py`) if it has exactly the wanted state; else it is loaded from the log.
+If the worker has the engine of a group in exactly the required state (`engines.py`), the worker uses it; otherwise the
+engine is loaded from the log.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class PartitionJoin:
         """Join all key groups of the partition."""
         report, began = PartitionReport(), process_time()
         try:
-            # While these engines join, others are handed over. A live engine is used before another one displaces it.
+            # While these engines join, other workers pass engines on. A live engine is used before another engine
+            # displaces it.
             for one in sorted(self._task.groups, key=lambda one: (one.handed, not self._engines.is_live(one.group))):
                 report.groups.append(self._join(one))
         finally:
@@ -82,15 +84,16 @@ class PartitionJoin:
         return report
 
     def _given(self, watermark: int | None) -> int | None:
-        """Return a watermark for an engine: in a timed query it needs one with every push, even before any is known."""
+        """Return a watermark for an engine. An engine of a timed query needs one with each push, even while it is
+        unknown."""
         return -FOREVER if watermark is None and self._timed else watermark
 
     def _watermark(self, pushed: dict[str, pa.Table], to_come: int) -> int | None:
-        """Return the watermark after a push: no row that follows it, in this batch or later ones, is older."""
+        """Return the watermark after a push: no later row, of this batch or of later batches, is older."""
         task = self._task
         if task.watermark is None or not to_come:
             return task.watermark
-        # Pushes ascend by event time.
+        # Pushes are in ascending order of event time.
         times = (self._job.positions(table, self._job.query.index(name)) for name, table in pushed.items())
         newest = max(int(own.max()) for own in times if own is not None)
         return min(task.watermark, newest if task.forgotten is None else max(newest, task.forgotten))
@@ -108,7 +111,7 @@ class PartitionJoin:
             arrivals, late = self._arrivals(one)
             results = 0
             to_come = sum(own.rows.num_rows for own in arrivals)
-            # Without rows, the watermark alone decides rows that waited.
+            # Without new rows, the watermark alone makes waiting rows certain.
             for pushed in pushes(job, arrivals) if arrivals else ({},):
                 to_come -= sum(table.num_rows for table in pushed.values())
                 results += self._push(runtime, pushed, self._given(self._watermark(pushed, to_come)))
@@ -157,7 +160,7 @@ class PartitionJoin:
         """Return the size of the file from which an engine was taken."""
         try:
             return self._locations.engine_file(one.group).stat().st_size
-        except OSError:  # its owner, who has it mapped, may have been asked to drop it
+        except OSError:  # the owner, which has mapped the file, may have deleted it on request
             return 0
 
     def _log_loading(self, one: GroupTask) -> None:

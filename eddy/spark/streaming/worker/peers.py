@@ -1,16 +1,16 @@
 """The other tasks of a meeting. Tasks send rows to each other in exchanges, in which all tasks take part.
 
-Each task listens on its own port while it meets; the driver tells the tasks where the others listen. A task sends over
-its own connection to each other task, and has a thread for each connection that others make to it. So two tasks that
-send to each other never wait for each other, and a stranger who connects and sends nothing delays nobody. Both sides
-prove that they know the secret of the join, and name the meeting: a task of an earlier meeting is turned away.
+Each task listens on its own port during a meeting; the driver sends the addresses of all tasks to each task. A task
+sends over its own connection to each other task, and has a thread for each connection from another task. So two tasks
+that send to each other never wait for each other, and a foreign process that connects and sends nothing delays no task.
+Both sides prove that they know the secret of the join, and name the meeting: a task of an earlier meeting is refused.
 
-An exchange is over for a task when every task has sent its END. If a task dies, the others are turned away
+An exchange is over for a task when every task has sent its END. If a task dies, the others are refused
 (`meeting.TurnedAwayError`), like all tasks that wait in a meeting. Received messages wait in memory. If the messages
-for a node exceed its room, the task drops them and gives up.
+for a node exceed the memory that the node has left, the task drops the messages and fails.
 
     header   int32 exchange, kind, code, node
-    body     body of an Arrow record batch, whose schema both sides know; none if the kind is END
+    body     body of an Arrow record batch, whose schema both sides know; empty if the kind is END
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Parcel(NamedTuple):
 
 
 class NoRoomError(Exception):
-    """The messages that wait for a node take more bytes than it has room for.
+    """The messages that wait for a node take more bytes than the node has left.
 
     n_bytes      bytes of all waiting messages
     kind, code   kind and code of the messages that take most of them
@@ -73,7 +73,7 @@ class Peers:
         self._seat, self._key = seat, key
         self._server = socket.create_server((seat.host, 0), backlog=1024)
         self.address: tuple[str, int] = (seat.host, self._server.getsockname()[1])
-        """Where this task listens."""
+        """The address at which this task listens."""
         self.sent = 0
         """Bytes of all bodies that went to other tasks."""
         self._to: dict[int, Connection] = {}
@@ -128,13 +128,13 @@ class Peers:
             self._to[task].send_bytes(memoryview(body))
 
     def end(self, exchange: int) -> None:
-        """Say that this task sends no more in an exchange."""
+        """Tell all tasks that this task sends no more messages in an exchange."""
         for connection in self._to.values():
             with turned_away():
                 connection.send_bytes(_HEADER.pack(exchange, END, 0, 0))
 
     def receive(self, exchange: int) -> list[Parcel]:
-        """Wait until the exchange is over, and return what came to this task. Raises TurnedAwayError or NoRoomError."""
+        """Wait until the exchange is over; return what this task received. Raises TurnedAwayError or NoRoomError."""
         with self._change:
             while self._ended[exchange] < len(self._to):
                 if self._lost or self._refused or not self._change.wait(_LOOK_S):
@@ -143,13 +143,13 @@ class Peers:
             return self._inbox.pop(exchange, [])
 
     def let_go(self, exchange: int) -> None:
-        """Take note that what came in an exchange takes no memory any more."""
+        """Record that the messages of an exchange no longer take memory."""
         with self._change:
             for node, waiting in self._waiting.items():
                 self._waiting[node] = Counter({what: size for what, size in waiting.items() if what[0] != exchange})
 
     def _put(self, exchange: int, parcel: Parcel, n_bytes: int) -> None:
-        """Keep what came, unless its node has no room."""
+        """Keep a received message, unless its node has no memory left for it."""
         with self._change:
             if parcel.node in self._rooms:
                 self._waiting[parcel.node][exchange, parcel.kind, parcel.code] += n_bytes
@@ -169,7 +169,7 @@ class Peers:
             raise self._refused
 
     def _look(self) -> None:
-        """Raise NoRoomError, or TurnedAwayError if another task is lost or the driver does not wait any more."""
+        """Raise NoRoomError, or TurnedAwayError if another task is lost or the driver no longer waits."""
         self._give_up()
         if self._lost:
             raise TurnedAwayError
@@ -193,13 +193,13 @@ class Peers:
             try:
                 accepted, _ = self._server.accept()
             except OSError:
-                if not self._closed:  # such as too many open files: no other task could come in
+                if not self._closed:  # such as too many open files: no other task could connect
                     self._lose()
                 return
             threading.Thread(target=self._serve, args=(accepted,), name="eddy peer", daemon=True).start()
 
     def _serve(self, accepted: socket.socket) -> None:
-        """Receive from another task; a peer that does not know the secret or the meeting is turned away."""
+        """Receive from another task; refuse a peer that does not know the secret or the meeting."""
         with connection_of(accepted) as connection:
             try:
                 deliver_challenge(connection, self._key)
@@ -226,7 +226,7 @@ class Peers:
             self._lose()
 
     def _lose(self) -> None:
-        """Wake this task, wherever it waits, because the other tasks cannot be reached any more."""
+        """Wake this task from any wait, because the other tasks can no longer be reached."""
         with self._change:
             self._lost = True
             self._change.notify_all()

@@ -1,4 +1,4 @@
-"""Samples of the keys of a micro-batch, from which the driver predicts what each placement costs."""
+"""Samples of the keys of a micro-batch, from which the driver predicts the cost of each placement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Sample = dict[int, Ints]
 class Sampler:
     """Takes every n-th row of each stream.
 
-    steps   n for each stream; None: no row is wanted
+    steps   n for each stream; None = no row is sampled
     """
 
     def __init__(self, query: Query, steps: Sequence[int] | None) -> None:
@@ -30,7 +30,7 @@ class Sampler:
         self._parts: dict[int, list[Sample]] = {}
 
     def add(self, stream: int, rows: pa.RecordBatch) -> None:
-        """Take a part of some rows of a stream, whose keys are not null."""
+        """Sample rows of a stream; their keys are not null."""
         if self._steps is None or not len(rows):
             return
         numbers = np.arange(-self._seen[stream] % self._steps[stream], len(rows), self._steps[stream])
@@ -42,7 +42,7 @@ class Sampler:
         self._parts.setdefault(stream, []).append(hashes)
 
     def samples(self) -> dict[int, Sample]:
-        """Return by stream what was taken."""
+        """Return the samples by stream."""
         return {
             stream: {c: np.concatenate([one[c] for one in parts]) for c in parts[0]}
             for stream, parts in self._parts.items()

@@ -18,12 +18,12 @@ from eddy.spark.streaming.state.segments import Segment, SegmentReader
 
 
 class StateLoader:
-    """Loads states from the manifest of one batch, which it reads when the first state is wanted.
+    """Loads states from the manifest of one batch, which it reads when the first state is requested.
 
     previous   the batch; None if no group has a state yet
-    tree       splits of key groups; those that the manifest does not have take effect with the batch after it
+    tree       splits of key groups; splits that the manifest lacks take effect with the next batch
 
-    bytes_read  of the log so far
+    bytes_read  bytes of the log that were read so far
     """
 
     def __init__(self, job: Job, locations: Locations, previous: int | None, tree: SplitTree) -> None:
@@ -43,7 +43,7 @@ class StateLoader:
         return self._reader
 
     def load(self, group: int, runtime: Runtime, watermark: int | None) -> None:
-        """Load all rows of a group's chain into a runtime; `watermark` is the one that held after them."""
+        """Load all rows of a group's chain into a runtime; `watermark` is the watermark after these rows."""
         rows: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
         for stream, _, batch in self._rows(group):
             rows[stream].append(batch)
@@ -52,7 +52,7 @@ class StateLoader:
         runtime.load(tables, watermark=watermark)
 
     def placed_rows(self, group: int, column: str) -> dict[str, pa.RecordBatch | None]:
-        """Return all rows of a group's chain by stream, None without any.
+        """Return all rows of a group's chain by stream, None without rows.
 
         column   an additional column, int64: the micro-batch of a row, or a later one of its link
         """
@@ -88,7 +88,7 @@ class StateLoader:
 def split_late(
     job: Job, segment: Segment, rows: pa.RecordBatch, late_below: Sequence[int] | None
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return the rows of a segment that are not late, and those that are. Segments are sorted by event time."""
+    """Return the rows of a segment that are not late, and the late rows. Segments are sorted by event time."""
     mark = None if late_below is None else late_below[segment.stream]
     if mark is None or segment.first >= mark:
         return rows, rows.slice(0, 0)

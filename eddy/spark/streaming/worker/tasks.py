@@ -22,12 +22,12 @@ loaded from the log; new, as the key group had no rows before."""
 class GroupTask:
     """The work on one key group in a micro-batch.
 
-    before    token of the state that the rows meet, None for a group without a state
-    after     token of the state that the rows lead to
+    before    token of the state before the rows, None for a group without a state
+    after     token of the state after the rows
     segments  the rows
     plan      the group's last plan, from which an engine that is loaded resumes
-    handed    whether another worker of the host hands the engine over
-    by_log    whether the driver wants the engine to be loaded from the log, if it is not here
+    handed    whether another worker of the host passes the engine on
+    by_log    whether the engine must be loaded from the log, if this worker does not have it
     watched   whether the rows of its most frequent keys are counted
     """
 
@@ -43,14 +43,14 @@ class GroupTask:
 
 @dataclass(frozen=True)
 class VersionTask:
-    """A version of a query of a hub in a micro-batch: what it owns, and where its results go.
+    """A version of a query of a hub in a micro-batch: its bounds, and the destination of its results.
 
     key      names the version among all versions of one start of a hub
     number   of the version within its query
     start    first micro-batch whose rows it may use, or whose results it has if the start is a warm one
     drain    the micro-batch before which a result must have a component; None without a drain
-    staging  directory of result files; None: results are only counted
-    splits   whether results of rows of this micro-batch alone go to files of their own
+    staging  directory of result files; None = results are only counted
+    splits   whether results of rows of this micro-batch alone go to separate files
     query    the name of its query
     """
 
@@ -92,11 +92,12 @@ class PartitionTask:
 
 
 NodeCopy = tuple[int, int, int]
-"""A copy of a window on a node of a join in hops: (node, stream, class by whose keys it is dealt)."""
+"""A copy of a window on a node of a join in hops: (node, stream, class by whose keys the copy is partitioned)."""
 
 
 def copy_token(state: str, nodes: int) -> str:
-    """Return the token of copies in a state. It has the number of nodes, on which the rows of a node depend."""
+    """Return the token of copies in a state. The token contains the number of nodes, on which the rows of a node
+    depend."""
     return f"{state} {nodes}"
 
 
@@ -115,9 +116,9 @@ class HopTask:
 
     tasks       the task of each node
     addresses   address at which each task listens
-    segments    rows of the batch that this task deals to the nodes
+    segments    rows of the batch that this task sends to the nodes
     missing     copies that no worker has
-    base        rows of earlier batches that this task deals to the missing copies
+    base        rows of earlier batches that this task sends to the missing copies
     after       name of the state of the copies after the batch
     late_below, forgotten, watermark, staging, tree, steps   as in `PartitionTask`
     """
@@ -169,7 +170,7 @@ class LateCount(NamedTuple):
     behind: int = 0
 
     def plus(self, other: LateCount) -> LateCount:
-        """Return the count of the late rows of both."""
+        """Return the count of the late rows of both counts."""
         return LateCount(self.rows + other.rows, max(self.behind, other.behind))
 
 
@@ -178,7 +179,7 @@ class VersionReport:
     """Results of a version of a query in one partition, or in all of them.
 
     files  files of results that belong to the version in any case
-    alone  files of the results whose rows are all of this micro-batch, if these are kept apart
+    alone  files of the results whose rows are all of this micro-batch, if these results have separate files
     rows, alone_rows   number of results in `files` and in `alone`, also if results are only counted
     """
 
@@ -225,11 +226,11 @@ class MemoryReport:
 
     share                   bytes for the live engines of the worker; None without a bound
     live, nbytes            engines in memory, and their bytes
-    spilled, spilled_bytes  engines in files, and the bytes of these
-    peak                    most bytes of live engines, the one in use included
+    spilled, spilled_bytes  engines in files, and the bytes of the files
+    peak                    most bytes of live engines, including the engine in use
     trims                   engines whose stored states and buffers for results were freed
     spills                  engines that were written to files
-    drops                   engines that no file could take; their rows are in the log
+    drops                   engines that could not be written to a file; their rows are in the log
     """
 
     host: str
