@@ -20,7 +20,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.aggregates.directory import numbered
 from eddy.aggregates.layout import Rows, Weighted
 from eddy.aggregates.state import Change, State
 from eddy.aggregates.storage import Numbers, Require, contents, fill
@@ -417,13 +416,9 @@ class Groups:
     def _window_rows(self, slots: Int64s, due: Due) -> tuple[Int64s, Int64s, tuple[Int64s, Int64s]]:
         """Return keys, cells and bounds of windows over the buckets in some slots, in order of their begins."""
         state, n = self.state, len(due.starts)
-        cells = state.layout.merged(state.groups.cells[slots[due.buckets]], due.windows, n, state.texts)
-        for inputs, values in zip(state.layout.values, state.values, strict=True):
-            # A value counts once, however many of the buckets have it.
-            words, places = values.of(np.ascontiguousarray(slots[due.buckets]))
-            different = numbered(np.column_stack([due.windows[places], words]))[1]
-            counts = np.bincount(due.windows[places][different], minlength=n)
-            cells[:, state.layout.distinct[inputs]] = counts
+        own = np.ascontiguousarray(slots[due.buckets])
+        stored = [values.of(own) for values in state.values]
+        cells = state.layout.merged(state.groups.cells[own], due.windows, n, stored, state.texts)
         order = np.argsort(due.starts, kind="stable")
         keys = state.groups.keys[slots[due.rows]][order]
         return keys, cells[order], (due.starts[order], due.ends[order])

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eddy.aggregates.directory import numbered
 from eddy.aggregates.kernels import add_rows, choose
 from eddy.aggregates.sums import Sum
 from eddy.aggregates.values import ValueChange, Values
@@ -33,7 +34,6 @@ Int64s = npt.NDArray[np.int64]
 Inputs = tuple[int, ...]
 """Inputs by their numbers; TIME is the event time of results."""
 TIME = -1
-SUMS, EXTREMES, ORDERED = ("sum", "avg"), ("min", "max"), ("first", "last")
 
 
 class Rows:
@@ -125,14 +125,19 @@ class Layout:
                 continue
             inputs = self.inputs_of(one)
             present[inputs] = None
-            if one.function in SUMS:
-                sums[one.column] = None
-            elif one.function == "count_distinct":
-                distinct[inputs] = values[inputs] = None
-            elif one.function != "count":
-                extremes[inputs, one.function in ("max", "last")] = None
-                if retracts:
-                    values[inputs] = None
+            match one.rule.form:
+                case "count":
+                    pass
+                case "sum" | "mean":
+                    sums[one.column] = None
+                case "distinct":
+                    distinct[inputs] = values[inputs] = None
+                case "least" | "greatest":
+                    extremes[inputs, one.rule.form == "greatest"] = None
+                    if retracts:
+                        values[inputs] = None
+                case other:
+                    assert_never(other)
         fields = iter(range(1, 1 << 20))
         self.present = {inputs: next(fields) for inputs in present}
         """Inputs -> the field that counts results without a null in these inputs."""
@@ -150,9 +155,14 @@ class Layout:
     def inputs_of(one: Computed) -> Inputs:
         """Return the inputs of a function that has any."""
         assert one.column is not None
-        if one.function in ORDERED:
+        if one.rule.ordered:
             return (TIME if one.by is None else one.by), one.column
         return (one.column,)
+
+    def extreme_of(self, one: Computed) -> int:
+        """Return the field with the value of a function whose form is "least" or "greatest"."""
+        inputs = self.inputs_of(one)
+        return self.extremes[inputs, one.rule.form == "greatest"] + len(inputs) - 1
 
     def _place(self, sums: Mapping[int, Sum]) -> int:
         """Lay out sums behind the other cells; return the number of fields."""
@@ -231,18 +241,33 @@ class Layout:
         for one in self.sums.values():
             one.normal(cells)
 
-    def merged(self, cells: Int64s, numbers: Int64s, groups: int, texts: BytesDirectory) -> Int64s:
-        """Return cells added up by group: those of the rows with the same number. Not where results are taken back."""
+    def merged(
+        self,
+        cells: Int64s,
+        numbers: Int64s,
+        groups: int,
+        stored: Sequence[tuple[Int64s, Int64s]],
+        texts: BytesDirectory,
+    ) -> Int64s:
+        """Return cells added up by group: those of the rows with the same number. Not where results are taken back.
+
+        stored   for each of `values` the values behind the cells, and the row of cells of each
+        """
         found = np.zeros((groups, self.fields), np.int64)
-        kept = np.ones(self.fields, np.bool_)
-        for (inputs, _), at in self.extremes.items():
-            kept[at : at + len(inputs)] = False
-        add_rows(np.where(kept, cells, 0), numbers, found)
+        added = np.zeros(self.fields, np.bool_)
+        added[[0, *self.present.values()]] = True
+        added[self._sums_at :] = True
+        add_rows(np.where(added, cells, 0), numbers, found)
         self.normalize(found)
         for (inputs, greatest), at in self.extremes.items():
             there = cells[:, self.present[inputs]] > 0
             own = np.ascontiguousarray(cells[there, at : at + len(inputs)])
             self.settle_extreme(found, inputs, greatest, own, numbers[there], texts)
+        for inputs, at in self.distinct.items():
+            # A value counts once, however many of the cells have it.
+            words, rows = stored[self.values.index(inputs)]
+            different = numbered(np.column_stack([numbers[rows], words]))[1]
+            found[:, at] = np.bincount(numbers[rows][different], minlength=groups)
         return found
 
     def settle_extreme(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eddy.aggregates.layout import SUMS
 from eddy.query.query import Query
 from stairs.graph import JoinGraph
 
@@ -32,7 +31,9 @@ def served(query: Query) -> Served:
         return Served((), "`where` reads joined rows")
     if graph.timed and not query.clock_rule.exact:
         return Served((), "rows may come later than younger ones; watermark='fastest' without lateness excludes that")
-    other = next((one.function for one in aggregation.functions if one.function not in ("count", *SUMS)), None)
+    other = next(
+        (one.function for one in aggregation.functions if not one.rule.summed and one.rule.form != "count"), None
+    )
     if other is not None:
         return Served((), f"{other} is neither a count nor a sum")
     if any(one.expression is not None for one in aggregation.inputs):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from eddy.aggregates.follow_kernels import follow_arrivals, follow_windows
 from eddy.aggregates.groups import Groups
-from eddy.aggregates.layout import SUMS, Weighted
+from eddy.aggregates.layout import Weighted
 from eddy.aggregates.ring import (
     B_LOW,
     B_NEXT,
@@ -92,7 +92,7 @@ class Rings(Cache):
             for i, column in [places[one.name]]
         }
         taken = {one.column for one in self.aggregation.functions if one.column is not None}
-        summed = {k for k in taken for one in self.aggregation.functions if one.column == k and one.function in SUMS}
+        summed = {k for k in taken for one in self.aggregation.functions if one.column == k and one.rule.summed}
         self._own = {i: [k for k in sorted(taken) if self._places[k][0] == i] for i in range(self.graph.n_streams)}
         """Inputs of functions, for each stream."""
         sums = {k: Sum.of(self.aggregation.inputs[k].kind, 0) for k in sorted(summed)}

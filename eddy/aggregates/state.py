@@ -8,7 +8,7 @@ after; writing it and taking it back are the same operation, and may be repeated
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -280,12 +280,7 @@ class State:
         """Return the aggregates of some cells, and the rows that have none: a sum exceeds its type, and is null."""
         arrays, faults = [], Faults()
         for one in self.aggregation.functions:
-            if one.function != "sum":
-                arrays.append(self._function(one, cells))
-                continue
-            assert one.column is not None
-            there = cells[:, self.layout.present[self.layout.inputs_of(one)]] > 0
-            array, beyond = self.layout.sums[one.column].array(cells, there, one.kind)
+            array, beyond = self._function(one, cells)
             arrays.append(array)
             for row in np.flatnonzero(beyond).tolist():
                 faults.setdefault(row, self._exceeded(one))
@@ -300,25 +295,30 @@ class State:
             "; sum a decimal: cast(pyarrow.decimal128(38, 0)), in SQL DECIMAL(38, 0)" if pt.is_integer(one.kind) else ""
         )
         what = "has more digits than" if pt.is_decimal(one.kind) else "exceeds the range of"
-        return Fault("aggregate", f"sum({text}) AS {one.name}", f"the sum {what} {one.kind}{remedy}")
+        return Fault("aggregate", f"{one.function}({text}) AS {one.name}", f"the sum {what} {one.kind}{remedy}")
 
-    def _function(self, one: Computed, cells: Int64s) -> pa.Array:
-        layout = self.layout
+    def _function(self, one: Computed, cells: Int64s) -> tuple[pa.Array, Mask]:
+        """Return the values of a function, and which of them exceed its type."""
+        layout, fits = self.layout, np.zeros(len(cells), np.bool_)
         if one.column is None:
-            return pa.array(cells[:, 0])
+            return pa.array(cells[:, 0]), fits
         inputs = layout.inputs_of(one)
-        if one.function == "count_distinct":
-            return pa.array(cells[:, layout.distinct[inputs]])
         counts = cells[:, layout.present[inputs]]
         there = counts > 0
-        if one.function == "count":
-            return pa.array(counts)
-        if one.function == "avg":
-            return pa.array(self._means(one, cells, counts, there), mask=~there)
-        greatest = one.function in ("max", "last")
-        at = layout.extremes[inputs, greatest] + len(inputs) - 1
-        own = layout.types[one.column]
-        return declared(own.array(np.ascontiguousarray(cells[:, at]), there, self.texts), own.kind)
+        match one.rule.form:
+            case "count":
+                return pa.array(counts), fits
+            case "distinct":
+                return pa.array(cells[:, layout.distinct[inputs]]), fits
+            case "sum":
+                return layout.sums[one.column].array(cells, there, one.kind)
+            case "mean":
+                return pa.array(self._means(one, cells, counts, there), mask=~there), fits
+            case "least" | "greatest":
+                own, words = layout.types[one.column], np.ascontiguousarray(cells[:, layout.extreme_of(one)])
+                return declared(own.array(words, there, self.texts), own.kind), fits
+            case other:
+                assert_never(other)
 
     def _means(self, one: Computed, cells: Int64s, counts: Int64s, there: Mask) -> npt.NDArray[np.float64]:
         """Return the means, 0 where there is none."""
@@ -344,23 +344,27 @@ class State:
             yield cells[:, 0]
             return
         inputs = layout.inputs_of(one)
-        if one.function == "count_distinct":
-            yield cells[:, layout.distinct[inputs]]
-            return
         counts = cells[:, layout.present[inputs]]
         there = counts > 0
-        yield counts if one.function == "count" else there.astype(np.int64)
-        if one.function == "avg":
-            yield ordered_floats(self._means(one, cells, counts, there))
-        elif one.function == "sum":
-            total = layout.sums[one.column]
-            if total.floats:
-                yield ordered_floats(np.where(there, total.floats_of(cells), 0.0))
-            else:
-                yield from np.where(there, cells[:, total.first : total.first + total.limbs].T, 0)
-        elif one.function != "count":
-            at = layout.extremes[inputs, one.function in ("max", "last")] + len(inputs) - 1
-            yield np.where(there, cells[:, at], 0)
+        if one.rule.nullable:
+            yield there.astype(np.int64)
+        match one.rule.form:
+            case "count":
+                yield counts
+            case "distinct":
+                yield cells[:, layout.distinct[inputs]]
+            case "sum":
+                total = layout.sums[one.column]
+                if total.floats:
+                    yield ordered_floats(np.where(there, total.floats_of(cells), 0.0))
+                else:
+                    yield from np.where(there, cells[:, total.first : total.first + total.limbs].T, 0)
+            case "mean":
+                yield ordered_floats(self._means(one, cells, counts, there))
+            case "least" | "greatest":
+                yield np.where(there, cells[:, layout.extreme_of(one)], 0)
+            case other:
+                assert_never(other)
 
     def check(self) -> None:
         """Raise StateError unless the invariants hold. O(state), for tests."""

@@ -102,25 +102,36 @@ def _order(value: Any) -> tuple[bool, Any]:
 
 def _aggregate(rows: Sequence[Row], one: OracleAggregate) -> Any:
     if one.column is None:
+        if one.function != "count":
+            raise ValueError(f"{one.function} needs a column")
         return len(rows)
     values = [_value(row, one.column) for row in rows]
     values = [value for value in values if value is not None]
-    if one.function == "count":
-        return len(values)
-    if one.function == "count_distinct":
-        return len({_unified(value) for value in values})
-    if one.function in ("first", "last"):
-        pairs = [(_value(row, one.by), _value(row, one.column)) for row in rows]
-        ordered = sorted(
-            (_order(by), _order(value), value) for by, value in pairs if by is not None and value is not None
-        )
-        return None if not ordered else ordered[0 if one.function == "first" else -1][2]
-    if not values:
-        return None
-    if one.function in ("min", "max"):
-        return sorted(values, key=_order)[0 if one.function == "min" else -1]
-    total = _sum(values)
-    return total if one.function == "sum" else _as_float(total) / len(values)
+    match one.function:
+        case "count":
+            return len(values)
+        case "count_distinct":
+            return len({_unified(value) for value in values})
+        case "sum":
+            return _sum(values) if values else None
+        case "avg":
+            return _as_float(_sum(values)) / len(values) if values else None
+        case "min":
+            return min(values, key=_order, default=None)
+        case "max":
+            return max(values, key=_order, default=None)
+        case "first":
+            return next(iter(_in_order(rows, one.column, one.by)), None)
+        case "last":
+            return next(reversed(_in_order(rows, one.column, one.by)), None)
+    raise ValueError(f"the oracle does not know {one.function}")
+
+
+def _in_order(rows: Sequence[Row], column: Argument, by: Argument) -> list[Any]:
+    """Return values in the order of `by`, then in their own; rows in which one of both is null do not count."""
+    pairs = [(_value(row, by), _value(row, column)) for row in rows]
+    known = [(_order(place), _order(value), value) for place, value in pairs if place is not None and value is not None]
+    return [value for _, _, value in sorted(known)]
 
 
 def _as_float(total: Any) -> float:

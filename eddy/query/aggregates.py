@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
 from eddy.expressions.select import Columns
 from eddy.filters.conditions import (
@@ -20,12 +19,11 @@ from eddy.filters.conditions import (
     expression_type,
 )
 from eddy.filters.faults import FAILURES
+from eddy.query.aggregate_functions import FUNCTIONS, AggregateFunction, is_value
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
-from eddy.streams.key_types import key_type_of
 from eddy.streams.stream import PRESENCE, Stream, readable_name
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph
-from stairs.plain_types import plain
 
 Argument: TypeAlias = str | pc.Expression
 """A column "stream.column", or an expression over columns of such names."""
@@ -63,7 +61,7 @@ class Joined(Columns, Protocol):
 class Aggregate:
     """An aggregate function with its arguments; `eddy.agg` makes them.
 
-    function  its name in FUNCTIONS
+    function  its name in `FUNCTIONS` (`eddy.query.aggregate_functions`)
     column    its argument; None only for count()
     by        what orders the results of `first` and `last`; None = event time
     """
@@ -75,65 +73,6 @@ class Aggregate:
     def __repr__(self) -> str:
         by = "" if self.by is None else f" by {self.by}"
         return f"{self.function}({'' if self.column is None else self.column}{by})"
-
-
-def _count(kind: pa.DataType) -> pa.DataType:
-    return pa.int64()
-
-
-def _sum(kind: pa.DataType) -> pa.DataType | None:
-    inner = plain(kind)
-    if pt.is_unsigned_integer(inner):
-        return pa.uint64()
-    if pt.is_integer(inner):
-        return pa.int64()
-    if pt.is_floating(inner):
-        return pa.float64()
-    if pt.is_decimal256(inner):
-        return pa.decimal256(76, inner.scale)
-    if pt.is_decimal(inner):
-        return pa.decimal128(38, inner.scale)
-    return inner if pt.is_duration(inner) else None
-
-
-def _avg(kind: pa.DataType) -> pa.DataType | None:
-    inner = plain(kind)
-    return pa.float64() if pt.is_integer(inner) or pt.is_floating(inner) or pt.is_decimal(inner) else None
-
-
-def _value(kind: pa.DataType) -> pa.DataType | None:
-    return kind if is_value(kind) else None
-
-
-def _number_of_values(kind: pa.DataType) -> pa.DataType | None:
-    return pa.int64() if is_value(kind) else None
-
-
-def is_value(kind: pa.DataType) -> bool:
-    """Return whether values of a type can be compared: it can be a key."""
-    try:
-        key_type_of(plain(kind))
-    except LookupError:
-        return False
-    return True
-
-
-FUNCTIONS: dict[str, tuple[Callable[[pa.DataType], pa.DataType | None], str]] = {
-    "count": (_count, "any columns"),
-    "sum": (_sum, "integers, decimals, floats and durations"),
-    "avg": (_avg, "integers, decimals and floats"),
-    "min": (_value, "columns that can be keys"),
-    "max": (_value, "columns that can be keys"),
-    "first": (_value, "columns that can be keys"),
-    "last": (_value, "columns that can be keys"),
-    "count_distinct": (_number_of_values, "columns that can be keys"),
-}
-"""Name of a function -> the type of its result, given the type of its argument (None if it does not fit); arguments."""
-
-ORDERED = ("first", "last")
-COUNTS = ("count", "count_distinct")
-TIME = "\0time"
-"""The argument of `first` and `last` that stands for the event time of a result."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +99,11 @@ class Computed:
     column: int | None
     by: int | None
     kind: pa.DataType
+
+    @property
+    def rule(self) -> AggregateFunction:
+        """The row of the function in FUNCTIONS."""
+        return FUNCTIONS[self.function]
 
 
 @dataclass(frozen=True)
@@ -212,7 +156,7 @@ class Aggregation:
         self.functions = tuple(self._function(name, one) for name, one in _functions(aggregates).items())
         self._texts = [f"{name} = {one!r}" for name, one in aggregates.items()]
         self.window = None if group_window is None else self._window(group_window)
-        if self.window is not None or any(one.by is None and one.function in ORDERED for one in self.functions):
+        if self.window is not None or any(one.by is None and one.rule.ordered for one in self.functions):
             self._take_times()
         self.places = tuple(self._read)
         self.schema = self._schema()
@@ -260,17 +204,19 @@ class Aggregation:
             raise QueryError(f"{what} must be a function of eddy.agg, such as agg.sum('stream.column'), not {one!r}")
         if one.function not in FUNCTIONS:
             raise QueryError(f"{what}: there is no function {one.function!r}; there are {', '.join(FUNCTIONS)}")
-        if one.by is not None and one.function not in ORDERED:
+        rule = FUNCTIONS[one.function]
+        if one.by is not None and not rule.ordered:
             raise QueryError(f"{what}: {one.function} has no order, so by= has no meaning; leave it out")
         if one.column is None:
-            if one.function != "count":
+            if rule.form != "count":
                 raise QueryError(f"{what}: {one.function} needs a column")
             return Computed(name, one.function, None, None, pa.int64())
-        result, wanted = FUNCTIONS[one.function]
         column = self._input(one.column, what, False)
-        kind = result(self.inputs[column].kind)
+        kind = rule.result(self.inputs[column].kind)
         if kind is None:
-            raise QueryError(f"{what}: {one.function} takes {wanted}, and {one.column} is {self.inputs[column].kind}")
+            raise QueryError(
+                f"{what}: {one.function} takes {rule.arguments}, and {one.column} is {self.inputs[column].kind}"
+            )
         by = None if one.by is None else self._input(one.by, f"{what}, by", True)
         return Computed(name, one.function, column, by, kind)
 
@@ -346,7 +292,7 @@ class Aggregation:
         if self.group_window is not None:
             bounds = [self.group_window.start, self.group_window.end]
             fields += [pa.field(name, query.time_type, False) for name in bounds if name is not None]
-        fields += [pa.field(one.name, one.kind, one.function not in COUNTS) for one in self.functions]
+        fields += [pa.field(one.name, one.kind, one.rule.nullable) for one in self.functions]
         names = [field.name for field in fields]
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:

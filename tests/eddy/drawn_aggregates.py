@@ -16,6 +16,7 @@ import eddy
 from eddy import agg
 from eddy.fuzz.aggregate_oracle import TIME, OracleAggregate, OracleWindow, Row, grouped, windowed
 from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream
+from eddy.query.aggregate_functions import FUNCTIONS
 
 SCHEMA = pa.schema(
     [
@@ -96,16 +97,8 @@ class Drawn:
         return f"{draw(st.sampled_from(names))}.{draw(st.sampled_from(columns))}"
 
     def _function(self) -> st.SearchStrategy[tuple[agg.Aggregate, OracleAggregate]]:
-        numbers, every = Drawn._any(self.names, "xid"), Drawn._any(self.names, "gxid")
         plain = st.one_of(
-            st.builds(lambda c: (agg.sum(c), OracleAggregate("sum", c)), numbers),
-            st.builds(lambda c: (agg.avg(c), OracleAggregate("avg", c)), numbers),
-            st.builds(lambda c: (agg.count(c), OracleAggregate("count", c)), every),
-            st.builds(lambda c: (agg.count_distinct(c), OracleAggregate("count_distinct", c)), every),
-            st.builds(lambda c: (agg.min(c), OracleAggregate("min", c)), every),
-            st.builds(lambda c: (agg.max(c), OracleAggregate("max", c)), every),
-            st.builds(lambda c, b: (agg.first(c, b), OracleAggregate("first", c, b)), every, every),
-            st.builds(lambda c, b: (agg.last(c, b), OracleAggregate("last", c, b)), every, every),
+            *(self._of_columns(name) for name in FUNCTIONS),
             st.builds(
                 lambda c: (agg.sum(pc.field(c) * 2 - 1), OracleAggregate("sum", lambda row: _twice(row[c]))),
                 Drawn._any(self.names, "i"),
@@ -113,7 +106,16 @@ class Drawn:
         )
         if not self.timed:
             return plain
-        return plain | st.builds(lambda c: (agg.last(c), OracleAggregate("last", c)), every)
+        return plain | self._of_columns("last", False)
+
+    def _of_columns(self, name: str, by: bool = True) -> st.SearchStrategy[tuple[agg.Aggregate, OracleAggregate]]:
+        """Draw a function of a column that it takes, and, if it is an ordered one and `by`, of one that it goes by."""
+        function, make = FUNCTIONS[name], getattr(agg, name)
+        taken = [c for c in "gxid" if function.result(SCHEMA.field(c).type) is not None]
+        arguments = [Drawn._any(self.names, "".join(taken))]
+        if function.ordered and by:
+            arguments.append(Drawn._any(self.names, "gxid"))
+        return st.tuples(*arguments).map(lambda chosen: (make(*chosen), OracleAggregate(name, *chosen)))
 
     # Results
 

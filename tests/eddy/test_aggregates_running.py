@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from eddy import Hopping, Query, Range, Rows, Runtime, Session, Stream, Tumbling, agg
+from eddy import Hopping, Query, Range, Rows, Runtime, Session, Stream, Tumbling, agg, aggregates, pipeline
 from eddy.aggregates.sums import Sum
 from eddy.live.engine_file import EngineFile
 
@@ -79,7 +79,7 @@ class Interrupted(BaseException):
 @contextmanager
 def interrupted_at(line: int) -> Iterator[None]:
     """Raise at a line of the aggregates' code or of the transaction around it, counted as lines run."""
-    places = (str(Path(eddy.__file__).parent / "aggregates"), str(Path(eddy.__file__).parent / "push"))
+    places = tuple(str(Path(module.__file__).parent) for module in (pipeline, aggregates))
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
