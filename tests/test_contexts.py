@@ -1,4 +1,4 @@
-"""Each room has a CONTEXT.md, whose names exist; what a room may not know according to it, it does not import."""
+"""Each room of architecture.md has a CONTEXT.md, whose names exist; what a room may not know, it does not import."""
 
 from __future__ import annotations
 
@@ -9,16 +9,10 @@ from functools import cache
 import pytest
 
 from tests.documents import ROOT
-from tests.test_imports import IN_ONE_PROCESS, MODULES, ROOMS, all_imports, within
+from tests.test_imports import IN_ONE_PROCESS, LAYERS, MODULES, ROOMS, all_imports, within
 
-SPARK = ROOT / "eddy" / "spark"
-FOLDERS = (
-    *(ROOT / package for package in ("stairs", "jisc", "bench")),
-    *(path for path in (ROOT / "eddy" / room for room in ROOMS) if path.is_dir()),
-    *sorted({path.parent for path in SPARK.rglob("__init__.py")} - {SPARK, SPARK / "streaming"}),
-)
-"""The rooms; of `eddy/spark` each folder with modules is one."""
-NAMES = [str(folder.relative_to(ROOT)) for folder in FOLDERS]
+NAMES = re.findall(r"^\| `([\w/]+)/` \|", (ROOT / "docs/internals/architecture.md").read_text(), re.MULTILINE)
+"""The rooms: the rows of the table in architecture.md."""
 SECTIONS = ("Purpose", "Words", "Invariants", "May not know", "Begin at")
 LINES = 30
 
@@ -61,6 +55,18 @@ def exists(name: str, word: str) -> bool:
     if (ROOT / word).exists() or (ROOT / name / word).exists():
         return True
     return "/" not in word and re.fullmatch(r"\w+(\.\w+)*", word) is not None and set(word.split(".")) <= defined(name)
+
+
+def test_the_table_of_rooms_has_each_page_and_each_room_of_the_order_of_imports() -> None:
+    """A room of Spark is a folder with modules; a part of a room of `eddy` needs no row."""
+    pages = {str(page.parent.relative_to(ROOT)) for layer in LAYERS for page in (ROOT / layer).rglob("CONTEXT.md")}
+    assert len(NAMES) == len(set(NAMES))
+    assert set(NAMES) == pages
+    spark = ROOT / "eddy" / "spark"
+    folders = {path.parent for path in spark.rglob("__init__.py")} - {spark / "streaming"}
+    folders |= {path for path in (ROOT / "eddy" / room for room in ROOMS) if path.is_dir()}
+    folders |= {path.parent for layer in ("stairs", "jisc") for path in (ROOT / layer).rglob("__init__.py")}
+    assert {str(folder.relative_to(ROOT)) for folder in folders} <= pages
 
 
 @pytest.mark.parametrize("name", NAMES)

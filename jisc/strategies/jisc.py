@@ -1,9 +1,10 @@
 """JISC: states of the new plan are completed just in time, key by key, on the first probe of each key.
 
 A transition drops the states that the new plan does not have, keeps those of both plans with their marks, and adds the
-others empty, with no key attempted. That is all, so a transition costs no more than compiling tables. Nothing else of
-the past matters: a kept incomplete state is described by its marks (the paper's sec. 4.5, figure 4), and a dropped
-state that returns starts empty.
+others empty, with no key attempted. That is all, so a transition costs no more than compiling tables. The first probe
+of a key completes it, in a kernel: `newest` in `stairs.kernels.climb` calls `promote` in `stairs.kernels.promotion`.
+Nothing else of the past matters: a kept incomplete state is described by its marks (the paper's sec. 4.5, figure 4),
+and a dropped state that returns starts empty.
 
 Deviations from the letter of the paper are listed in `stairs.kernels.climb` (a present key need not be complete) and in
 `stairs.stair` (when a state is complete). There are two more. A tuple that leaves a window is not traced through
