@@ -14,7 +14,7 @@ from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.clock import Clock
 from eddy.ingest.gate import Gate
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
-from eddy.query.places import check_counts_late
+from eddy.query.host_limits import check_counts_late
 from eddy.query.query import Query
 from eddy.streams.event_time import ticks, unified_time
 from eddy.streams.lateness import checked_span

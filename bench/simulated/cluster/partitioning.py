@@ -19,7 +19,7 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.keys import key_hash
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_times
-from eddy.query.places import check_counts_late, check_failed_plainly, check_joined_rows, check_waits
+from eddy.query.host_limits import check_counts_late, check_failed_plainly, check_joined_rows, check_waits
 from eddy.query.query import Query
 from eddy.results.failed_rows import ENDS_AT_FAILED
 from eddy.streams.stream import Stream

@@ -16,7 +16,7 @@ from eddy.ingest.clock import clock_of
 from eddy.ingest.gate import Gate
 from eddy.placement.keys import KeyNumbers, classes_of
 from eddy.placement.tuples import Ints, Tuples
-from eddy.query.places import check_counts_late, check_failed_plainly, check_joined_rows
+from eddy.query.host_limits import check_counts_late, check_failed_plainly, check_joined_rows
 from eddy.query.query import Query
 from eddy.results.failed_rows import ENDS_AT_FAILED, failed_text
 from eddy.results.results import Combined, Place, Results

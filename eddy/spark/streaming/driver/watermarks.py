@@ -25,7 +25,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG
-from eddy.query.places import check_waits
+from eddy.query.host_limits import check_waits
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.options import StreamingOptions, WatermarkOf
 from eddy.storage.json_form import FormError, fields, finite, integer, list_of, optional

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.queries.sources import Sources, window_of
-from eddy.query.places import check_failed_plainly
+from eddy.query.host_limits import check_failed_plainly
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.streams.stream import Stream

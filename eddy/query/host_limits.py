@@ -1,4 +1,4 @@
-"""Refusals of what a query asks for and a place that runs it does not have; a `Runtime` has everything."""
+"""The limits of hosts: what a query asks for and its host does not have is refused; a `Runtime` has everything."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from eddy.streams.lateness import LATE_ROWS
 from stairs.errors import QueryError
 
 
-def check_joined_rows(query: object, place: str) -> None:
+def check_joined_rows(query: object, host: str) -> None:
     """Raise QueryError unless this is a query whose results are the rows of one inner join."""
     if not isinstance(query, Query):
-        raise QueryError(f"{place} runs an eddy.Query, not {type(query).__name__}")
+        raise QueryError(f"{host} runs an eddy.Query, not {type(query).__name__}")
     if query.branches:
-        raise QueryError(f"{place} runs inner joins, and this query has branches; use a Runtime")
+        raise QueryError(f"{host} runs inner joins, and this query has branches; use a Runtime")
     if query.aggregation is not None:
         raise QueryError(
-            f"{place} gives the rows of a join, and this query has groups or aggregates; leave them out and aggregate"
+            f"{host} gives the rows of a join, and this query has groups or aggregates; leave them out and aggregate"
             " the results, or use a Runtime"
         )
 
@@ -27,9 +27,9 @@ def check_waits(query: Query, remedy: str) -> None:
         raise QueryError(f"Query({what}) is for a Runtime, where it goes by the event time of rows; {remedy}")
 
 
-def check_counts_late(query: Query, place: str) -> None:
-    """Raise QueryError if a query asks for more than the number of its late rows, which all places count."""
-    remedy = f"{place} only counts late rows; leave it out, or use a Runtime"
+def check_counts_late(query: Query, host: str) -> None:
+    """Raise QueryError if a query asks for more than the number of its late rows, which all hosts count."""
+    remedy = f"{host} only counts late rows; leave it out, or use a Runtime"
     if query.late_rows != LATE_ROWS:
         raise QueryError(f"late_rows={query.late_rows}: {remedy}")
     if callable(query.late):

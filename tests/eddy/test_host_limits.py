@@ -1,4 +1,4 @@
-"""Each option of `Query` and `Stream` has an effect in each place that runs a query, or is refused there."""
+"""Each option of `Query` and `Stream` has an effect in each host, which is what runs a query, or is refused there."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def by_hub(one: eddy.Query) -> None:
     HubStreams([Source(stream, None, "k") for stream in streams]).check("q", one)  # type: ignore[arg-type]
 
 
-PLACES: dict[str, Callable[[eddy.Query], Rows | None]] = {
+HOSTS: dict[str, Callable[[eddy.Query], Rows | None]] = {
     "engine": by_engine,
     "hub": by_hub,
     "placement": by_placement,
@@ -75,7 +75,7 @@ PLACES: dict[str, Callable[[eddy.Query], Rows | None]] = {
 EVERYWHERE = ""
 SIMULATED = "placement cluster"
 OPTIONS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
-    # option -> values, the places that refuse it, a word of the message
+    # option -> values, the hosts that refuse it, a word of the message
     "streams": [({}, EVERYWHERE, "")],
     "on": [({"on": ["R.k = S.k", "R.n = S.n"]}, EVERYWHERE, "")],
     "select": [({"select": {"double": "R.n * 2"}}, EVERYWHERE, "")],
@@ -142,36 +142,36 @@ CASES += [(f"stream's {name}", {"stream": value}, *rest) for name, own in OF_STR
 
 
 def test_the_tables_have_all_options() -> None:
-    """Say here what each place does with a new option."""
+    """Say here what each host does with a new option."""
     assert OPTIONS.keys() == inspect.signature(eddy.Query.__init__).parameters.keys() - {"self"}
     assert OF_STREAMS.keys() == {one.name for one in fields(eddy.Stream) if one.init}
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize(
     ("option", "value", "refusing", "message"), CASES, ids=[f"{c[0]}-{n}" for n, c in enumerate(CASES)]
 )
 def test_an_option_has_an_effect_or_is_refused(
-    place: str, option: str, value: dict[str, Any], refusing: str, message: str
+    host: str, option: str, value: dict[str, Any], refusing: str, message: str
 ) -> None:
     one = query(**value)
-    if place in refusing.split():
+    if host in refusing.split():
         with pytest.raises(eddy.QueryError, match=message) as caught:
-            PLACES[place](one)
-        assert "Engine" not in str(caught.value) or place == "engine"
+            HOSTS[host](one)
+        assert "Engine" not in str(caught.value) or host == "engine"
         return
-    found = PLACES[place](one)
-    if found is not None and place != "cluster" and option != "branches":
+    found = HOSTS[host](one)
+    if found is not None and host != "cluster" and option != "branches":
         # Rows are late by the time of their own stream in a cluster; an engine gives watermarks to rows that wait.
         assert Counter(found) == Counter(by_runtime(one))
     if found is not None and option not in ("streams", "late", "stream's late", "failed", "failed_rows"):
-        assert Counter(found) != Counter(PLACES[place](query()) or ())
+        assert Counter(found) != Counter(HOSTS[host](query()) or ())
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_what_is_no_query_is_refused(place: str) -> None:
+@pytest.mark.parametrize("host", HOSTS)
+def test_what_is_no_query_is_refused(host: str) -> None:
     with pytest.raises(eddy.QueryError, match=r"runs (an )?eddy.Query"):
-        PLACES[place]("R.k = S.k")  # type: ignore[arg-type]
+        HOSTS[host]("R.k = S.k")  # type: ignore[arg-type]
     alone = eddy.Query([eddy.Stream("R", SCHEMA, time="t")], group_by=["R.k"], aggregates={"c": eddy.agg.count()})
     with pytest.raises(eddy.QueryError, match="aggregates"):
-        PLACES[place](alone)
+        HOSTS[host](alone)
