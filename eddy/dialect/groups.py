@@ -16,8 +16,9 @@ from eddy.dialect.names import known
 from eddy.dialect.relations import Block, Groups
 from eddy.expressions.computed import Computed
 from eddy.expressions.conditions import SqlPredicate
-from eddy.expressions.grammar import Source, identifier, printed
+from eddy.expressions.grammar import identifier, printed
 from eddy.expressions.scalars import Scalars
+from eddy.expressions.source import Source
 from eddy.expressions.spans import seconds_of
 from eddy.expressions.trees import bare, conjuncts, is_presence, place_of, replaced
 from eddy.query.aggregates import Aggregate

@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from eddy.dialect.parts import Hung, Part
 from eddy.expressions.conditions import SqlPredicate, unconnected
-from eddy.expressions.grammar import Source
 from eddy.expressions.occurrences import Occurrence, Occurrences
+from eddy.expressions.source import Source
 from eddy.expressions.trees import own_columns, place_of, reads, where_present
 from eddy.filters.conditions import Condition
 from eddy.query.branch import Branch

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from eddy.expressions.grammar import Source, printed
+from eddy.expressions.grammar import printed
+from eddy.expressions.source import Source
 from eddy.expressions.trees import column, is_presence, replaced
 from eddy.streams.stream import PRESENCE
 from stairs.nearest import nearest

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from eddy.expressions.grammar import Source
+from eddy.expressions.source import Source
 from eddy.expressions.trees import reads, rejects
 from eddy.query.branch import How
 

@@ -15,9 +15,10 @@ from eddy.dialect.union import UnionAll
 from eddy.expressions.computed import Computed
 from eddy.expressions.conditions import SqlPredicate
 from eddy.expressions.derived import Derived
-from eddy.expressions.grammar import Source, identifier, parse, printed
+from eddy.expressions.grammar import identifier, printed
 from eddy.expressions.parser import Compared, Term
 from eddy.expressions.predicates import digits
+from eddy.expressions.source import Source, parse
 from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.branch import Branch

@@ -9,8 +9,8 @@ from sqlglot import exp
 
 from eddy.dialect.names import Relation, Scope, Shown, known
 from eddy.dialect.parts import Hung, Part
-from eddy.expressions.grammar import Source
 from eddy.expressions.occurrences import Occurrence
+from eddy.expressions.source import Source
 from eddy.expressions.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
 from eddy.query.branch import How
 from eddy.streams.stream import Stream

@@ -16,7 +16,8 @@ from eddy.dialect.joins import Joins
 from eddy.dialect.relations import Block, Relations
 from eddy.dialect.union import UnionAll
 from eddy.expressions.admitted import check
-from eddy.expressions.grammar import Source, parse, printed
+from eddy.expressions.grammar import printed
+from eddy.expressions.source import Source, parse
 from eddy.expressions.trees import place_of
 from eddy.query.arguments import listed
 from eddy.query.clock_rule import WatermarkOf

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from eddy.expressions.grammar import Source
+from eddy.expressions.source import Source
 
 PARTS: dict[type[exp.Expression], frozenset[str]] = {
     kind: frozenset(parts.split())

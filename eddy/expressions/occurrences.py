@@ -10,9 +10,10 @@ from sqlglot import exp
 
 from eddy.expressions.computed import Computed
 from eddy.expressions.conditions import SqlPredicate
-from eddy.expressions.grammar import Source, identifier, printed
+from eddy.expressions.grammar import identifier, printed
 from eddy.expressions.predicates import bands, implied, key_sides, predicate, why_no_key
 from eddy.expressions.scalars import Scalars
+from eddy.expressions.source import Source
 from eddy.expressions.trees import Place, own_columns, place_of, presence_of, replaced
 from eddy.streams.stream import PRESENCE, Stream, readable_name
 

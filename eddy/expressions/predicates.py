@@ -14,9 +14,10 @@ from itertools import chain
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.expressions.grammar import Eddy, Source
+from eddy.expressions.grammar import Eddy
 from eddy.expressions.kinds import family
 from eddy.expressions.scalars import Scalars
+from eddy.expressions.source import Source
 from eddy.expressions.spans import seconds_of
 from eddy.expressions.trees import Place, bare, place_of, reads
 from eddy.streams.key_types import comparable, unified

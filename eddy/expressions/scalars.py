@@ -18,9 +18,10 @@ from sqlglot import exp
 
 from eddy.expressions.arithmetic import ARITHMETIC
 from eddy.expressions.functions import CALLS, call
-from eddy.expressions.grammar import Source, printed, shown
+from eddy.expressions.grammar import printed, shown
 from eddy.expressions.kinds import NUMBERS, TIMES, family, name_of, wide
 from eddy.expressions.patterns import like, regular
+from eddy.expressions.source import Source
 from eddy.expressions.spans import span
 from eddy.expressions.trees import is_presence
 from eddy.expressions.types import type_of

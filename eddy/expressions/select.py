@@ -10,8 +10,9 @@ from sqlglot import exp
 
 from eddy.expressions.admitted import check
 from eddy.expressions.computed import Computed
-from eddy.expressions.grammar import Source, parse, printed
+from eddy.expressions.grammar import printed
 from eddy.expressions.scalars import Field, Scalars
+from eddy.expressions.source import Source, parse
 from eddy.expressions.trees import is_presence, own_columns
 from eddy.streams.stream import Stream, present
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.expressions.grammar import Source
 from eddy.expressions.parser import unit_seconds
+from eddy.expressions.source import Source
 from eddy.expressions.values import Value, constant
 from eddy.streams.key_types.times import UNITS
 

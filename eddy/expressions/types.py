@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.expressions.grammar import Source, printed
+from eddy.expressions.grammar import printed
+from eddy.expressions.source import Source
 
 _TYPES = {
     "BOOLEAN": pa.bool_(),

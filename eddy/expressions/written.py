@@ -10,9 +10,10 @@ from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from eddy.expressions.derived import Derived
-from eddy.expressions.grammar import Source, parse, printed
+from eddy.expressions.grammar import printed
 from eddy.expressions.occurrences import Occurrence, Occurrences
 from eddy.expressions.parser import Column, Parsed, parse_plain
+from eddy.expressions.source import Source, parse
 from eddy.expressions.trees import column, conjuncts, own_columns, place_of, reads, replaced
 from eddy.streams.key_types import comparable, unified
 from eddy.streams.stream import Stream

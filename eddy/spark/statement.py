@@ -13,7 +13,7 @@ from sqlglot import exp
 from eddy.dialect.statement import sql as read_sql
 from eddy.dialect.statement import tables_of, unexplained
 from eddy.dialect.union import UnionAll
-from eddy.expressions.grammar import parse
+from eddy.expressions.source import parse
 from eddy.query.query import Query
 from eddy.spark.dataframe_join import explain, join
 from eddy.spark.errors import SparkJoinError

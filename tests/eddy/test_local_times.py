@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 from eddy import Runtime, Stream, sql
-from eddy.expressions.grammar import Source, parse
 from eddy.expressions.scalars import Scalars
+from eddy.expressions.source import Source, parse
 from eddy.filters.conditions import project
 
 DAY = 86_400

@@ -15,7 +15,8 @@ from sqlglot import exp
 from eddy import Query, SqlError, sql, to_sql
 from eddy.dialect.statement import translated
 from eddy.expressions.admitted import PARTS
-from eddy.expressions.grammar import Source, parse, printed
+from eddy.expressions.grammar import printed
+from eddy.expressions.source import Source, parse
 from eddy.query.text import query_text
 from tests.eddy.sql_streams import STREAMS, TIMED
 
