@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import eddy
 from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream, Outcome, Row
 from eddy.query.clock_rule import WatermarkOf
-from eddy.streams.lateness import Late
+from eddy.streams.late_options import Late
 from tests.key_types import UNIT_NS, behind, to_arrow, to_plain, to_text
 
 Column = tuple[str, str]

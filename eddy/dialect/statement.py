@@ -22,7 +22,7 @@ from eddy.expressions.trees import place_of
 from eddy.query.arguments import listed
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
-from eddy.streams.lateness import LATE_ROWS, Failed, Late
+from eddy.streams.late_options import LATE_ROWS, Failed, Late
 from eddy.streams.stream import Stream
 from stairs.errors import QueryError, SqlError
 

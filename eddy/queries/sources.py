@@ -17,7 +17,7 @@ from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clo
 from eddy.query.host_limits import check_counts_late
 from eddy.query.query import Query
 from eddy.streams.event_time import ticks, unified_time
-from eddy.streams.lateness import checked_span
+from eddy.streams.late_options import checked_span
 from eddy.streams.stream import Stream
 from eddy.streams.windows import Range, Rows
 from stairs.clock_reading import ClockReading

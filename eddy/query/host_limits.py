@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eddy.query.query import Query
-from eddy.streams.lateness import LATE_ROWS
+from eddy.streams.late_options import LATE_ROWS
 from stairs.errors import QueryError
 
 

@@ -40,7 +40,15 @@ from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.show.html import drawn
 from eddy.show.planned import planned
 from eddy.streams.event_time import ticks, unified_time
-from eddy.streams.lateness import LATE_ROWS, Failed, Late, check_failed, check_late, checked_bound_of_rows, checked_span
+from eddy.streams.late_options import (
+    LATE_ROWS,
+    Failed,
+    Late,
+    check_failed,
+    check_late,
+    checked_bound_of_rows,
+    checked_span,
+)
 from eddy.streams.stream import PRESENCE, Stream, present, readable_name
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from eddy.ingest.arrivals import LateBatch
 from eddy.query.query import Query
 from eddy.results.side_output import SideOutput
-from eddy.streams.lateness import lateness_text, span_text
+from eddy.streams.span_texts import lateness_text, span_text
 from stairs.errors import LateRowsError
 
 

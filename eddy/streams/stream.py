@@ -8,7 +8,7 @@ from datetime import timedelta
 import pyarrow as pa
 
 from eddy.filters.conditions import Filter, Predicate, conditions
-from eddy.streams.lateness import Late, check_late, checked_span
+from eddy.streams.late_options import Late, check_late, checked_span
 from eddy.streams.schemas import schema_of
 from eddy.streams.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy.live.engine_file import EngineFile
-from eddy.streams.lateness import LATE_ROWS
+from eddy.streams.late_options import LATE_ROWS
 from tests.cases import Case, feed, late_rows, results, text_rows
 from tests.draws import arrivals, cases, splits
 from tests.eddy.late_streams import SCHEMA, Taker, messages, rows, two_streams

@@ -11,7 +11,7 @@ import pyarrow as pa
 from eddy.expressions.computed import Computed
 from eddy.expressions.derived import given_columns
 from eddy.query.query import Query
-from eddy.streams.lateness import Failed, Late
+from eddy.streams.late_options import Failed, Late
 from eddy.streams.stream import Stream, readable_name
 from stairs.plain_types import plain
 

@@ -19,7 +19,8 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.state.late_files import check_late_file
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.tasks import LateCount
-from eddy.streams.lateness import Failed, Late, span_text
+from eddy.streams.late_options import Failed, Late
+from eddy.streams.span_texts import span_text
 
 LOG = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from eddy.spark.options import PartitionOptions, StreamingOptions
 from eddy.spark.streaming.driver.rebalancing import Rebalancer
 from eddy.spark.streaming.driver.watermarks import WatermarkRules
-from eddy.streams.lateness import Failed, Late
+from eddy.streams.late_options import Failed, Late
 
 
 @dataclass(frozen=True)
