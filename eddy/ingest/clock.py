@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eddy.ingest.arrivals import Order, Times
+from eddy.ingest.given_watermark import check_given
 from eddy.ingest.kernels import BEHIND, BY_ROWS, GIVEN, GREATEST, PAST, SCALARS, UNTIL, WATERMARK, read_clock
-from eddy.ingest.watermark import check_given
 from eddy.query.clock_rule import ClockRule
 from eddy.query.query import Query
 from eddy.storage.json_form import fields, integer, list_of

@@ -18,7 +18,7 @@ import pyarrow as pa
 from eddy.aggregates.groups import GroupsCommit
 from eddy.aggregates.rings import BeyondLimit
 from eddy.ingest.arrivals import Arrivals
-from eddy.ingest.watermark import as_ticks, check_timed
+from eddy.ingest.given_watermark import as_ticks, check_timed
 from eddy.join.join import Join, JoinCommit
 from eddy.join.room import drop_state, make_room
 from eddy.join.walk import open_push, take
