@@ -126,7 +126,7 @@ def _reload(point: Point, say: Say) -> list[Row]:
 def _keys_of_groups(keys: int) -> list[npt.NDArray[np.int64]]:
     """Return the keys of each key group."""
     from eddy.spark.partitioning.job import make_job
-    from eddy.spark.partitioning.split import Splitter
+    from eddy.spark.partitioning.pieces import Splitter
 
     splitter = Splitter(make_job(query(), partitions=GROUPS), 0)
     numbers = pa.array(np.arange(keys))

@@ -25,10 +25,10 @@ FEATURES = [
 PROGRAM = """
 import eddy
 from eddy.spark.hops import windows
-from eddy.spark.partitioning import split
+from eddy.spark.partitioning import pieces
 
 eddy.warmup()
-split.warmup()
+pieces.warmup()
 windows.warmup()
 """
 """The program that compiles the kernels."""

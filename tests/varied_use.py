@@ -27,7 +27,7 @@ import stairs
 from eddy.ingest.keys import key_hash
 from eddy.live.engine_file import EngineFile
 from eddy.spark.hops import windows
-from eddy.spark.partitioning import split
+from eddy.spark.partitioning import pieces
 from eddy.spark.partitioning.job import make_job
 from jisc.strategies import STRATEGIES
 from tests.cases import raising
@@ -211,7 +211,7 @@ def use_all() -> None:
     for predicates in keys:
         for c in range(len(query(predicates, False).classes)):
             key_hash(query(predicates, False), c, "R", batch(0, 10, nulls=True))
-    splitter = split.Splitter(make_job(query(["R.k = S.k"], True), partitions=3), 0)
+    splitter = pieces.Splitter(make_job(query(["R.k = S.k"], True), partitions=3), 0)
     splitter.add(batch(0, ROWS))
     assert splitter.finish()
 
@@ -236,7 +236,7 @@ def compiled() -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    split.warmup()
+    pieces.warmup()
     windows.warmup()
     eddy.warmup()
     warm = compiled()

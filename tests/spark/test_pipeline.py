@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import eddy
 from eddy.spark.batch import blobs
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.partitioning import engine, merge, split
+from eddy.spark.partitioning import engine, merge, pieces
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.types import sortable_type
 from stairs.plain_types import to_plain
@@ -25,8 +25,8 @@ from tests.spark.pipeline import run_here
 def small_pieces() -> object:
     """Use small blobs, runs and pushes, so that few rows make many of them; leave types unchanged."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(split, "PIECE_ROWS", 3)
-        patch.setattr(split, "RUN_ROWS", 7)
+        patch.setattr(pieces, "PIECE_ROWS", 3)
+        patch.setattr(pieces, "RUN_ROWS", 7)
         patch.setattr(blobs, "BATCH_BYTES", 1000)
         patch.setattr(merge, "PUSH_ROWS", 5)
         patch.setattr(engine, "OUTPUT_ROWS", 4)

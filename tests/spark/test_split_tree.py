@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import eddy
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job, make_job
-from eddy.spark.partitioning.split import Splitter
+from eddy.spark.partitioning.pieces import Splitter
 from eddy.spark.partitioning.split_tree import MAX_DEPTH, MAX_SPLITS, Split, SplitTree, own_rows
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in "abcn"])

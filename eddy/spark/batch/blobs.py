@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from eddy.spark.partitioning.split import Piece, Splitter
+from eddy.spark.partitioning.pieces import Piece, Splitter
 from eddy.spark.transports.base import RowTask
 
 BLOB_SCHEMA = pa.schema([("part", pa.int32()), ("first", pa.int64()), ("stream", pa.int32()), ("blob", pa.binary())])

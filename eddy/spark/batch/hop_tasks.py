@@ -21,7 +21,7 @@ from eddy.spark.hops.windows import BLOCK_ROWS, SortedWindow, together
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, as_spark
 from eddy.spark.partitioning.failed import refuse_failed
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.split import Splitter
+from eddy.spark.partitioning.pieces import Splitter
 from eddy.spark.transports.base import RowTask
 from eddy.spark.types import spark_schema
 

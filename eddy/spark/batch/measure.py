@@ -22,7 +22,7 @@ from eddy.ingest.keys import key_hash
 from eddy.placement.keys import classes_of
 from eddy.spark.batch.figures import StreamFigures, figures_of
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.split import conform
+from eddy.spark.partitioning.pieces import conform
 from eddy.spark.transports.base import RowTask
 from eddy.spark.transports.choice import carry
 from eddy.spark.transports.inputs import UnsuitableError

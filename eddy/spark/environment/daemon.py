@@ -24,11 +24,11 @@ def warm() -> bool:
             import eddy
             from eddy.spark.batch import hop_tasks, partition_join  # noqa: F401
             from eddy.spark.hops import windows
-            from eddy.spark.partitioning import split
+            from eddy.spark.partitioning import pieces
             from eddy.spark.transports import packed, rows  # noqa: F401
 
             eddy.warmup()
-            split.warmup()
+            pieces.warmup()
             windows.warmup()
         except Exception:
             print("eddy: the warm-up of the workers failed; they load the kernels on first use:", file=sys.stderr)

@@ -30,7 +30,7 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.options import PartitionOptions
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, EngineOptions, as_spark
 from eddy.spark.partitioning.failed import refuse_failed
-from eddy.spark.partitioning.split import conform
+from eddy.spark.partitioning.pieces import conform
 from eddy.spark.types import spark_schema, struct_type
 from stairs.memory.allowance import Allowance
 from stairs.plain_types import plain

@@ -24,7 +24,7 @@ from eddy.query.query import Query
 from eddy.results.results import Combined, Place, Results
 from eddy.spark.hops.windows import Bounds, Found, Keys, SortedWindow
 from eddy.spark.partitioning.kernels import find_cells, group_rows
-from eddy.spark.partitioning.split import PIECE_BYTES, PIECE_ROWS
+from eddy.spark.partitioning.pieces import PIECE_BYTES, PIECE_ROWS
 from stairs.graph import FOREVER
 from stairs.plain_types import Column, taken
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.spark.environment.session import parallelism
-from eddy.spark.partitioning.split import PIECE_ROWS
+from eddy.spark.partitioning.pieces import PIECE_ROWS
 from eddy.spark.transports.base import Carried, RowTask, Transport
 from eddy.spark.transports.inputs import Input, UnsuitableError
 from eddy.spark.transports.parquet_source import BatchInput, FileInput, RowGroup, file_input, read_group

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from eddy.spark.directories import Directory
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.partitioning.split import PIECE_ROWS
+from eddy.spark.partitioning.pieces import PIECE_ROWS
 from eddy.spark.transports.inputs import FilePart, Input, UnsuitableError
 from eddy.spark.types import spark_type
 

@@ -18,7 +18,7 @@ import eddy
 from eddy.spark import SparkJoinError, join
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.partitioning.split_tree import SplitTree
-from eddy.spark.streaming.driver.splitting import FragmentGroup, SplitRule
+from eddy.spark.streaming.driver.hot_group_rule import FragmentGroup, HotGroupRule
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.spark.streaming.jobs import Inputs, published, run
 
@@ -96,13 +96,13 @@ def fragments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     most = 0
 
-    def plan(_: SplitRule, tree: SplitTree, *__: Any) -> FragmentGroup | None:
+    def plan(_: HotGroupRule, tree: SplitTree, *__: Any) -> FragmentGroup | None:
         nonlocal most
         most = max(most, len(tree.dealt))
         whole = [group for group in range(tree.groups) if tree.deal_of(group) is None]
         return FragmentGroup(whole[0], 0, 2) if whole else None
 
-    monkeypatch.setattr(SplitRule, "plan", plan)
+    monkeypatch.setattr(HotGroupRule, "plan", plan)
     yield
     assert most > 0
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eddy.spark.partitioning.split import PIECE_ROWS
+from eddy.spark.partitioning.pieces import PIECE_ROWS
 from eddy.spark.streaming.state.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, Horizon, compact, part, prune
 from eddy.spark.streaming.state.manifest import Link
 from eddy.spark.streaming.state.segments import SegmentReader, SegmentWriter

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 import eddy
-from eddy.spark.partitioning import split
+from eddy.spark.partitioning import pieces
 from tests.spark.streaming.faults.campaign import ROOT, Campaign, HubCampaign, late_rows, parquet_results
 from tests.spark.streaming.faults.hub_program import Journal
 from tests.spark.streaming.faults.network import INSIDE, missing
@@ -152,7 +152,7 @@ class Total:
 def test_faults_of_all_kinds_change_no_result(tmp_path: Path, variables: dict[str, str]) -> None:
     """See the top of the file for the long run."""
     eddy.warmup()  # once here, and not in each driver, if the cache of kernels is empty
-    split.warmup()
+    pieces.warmup()
     wanted = int(os.environ.get("EDDY_FAULTS", FEWEST))
     total = Total()
     faults = total.faults
@@ -179,7 +179,7 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(
 ) -> None:
     """EDDY_FAULTS continues with further hubs, as above. Only the first one runs without it."""
     eddy.warmup()
-    split.warmup()
+    pieces.warmup()
     wanted = int(os.environ.get("EDDY_FAULTS", HUB_FEWEST))
     total = Total()
     given: Counter[str] = Counter()

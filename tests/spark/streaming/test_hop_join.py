@@ -28,7 +28,7 @@ from eddy.spark.hops.windows import GrowingWindow, SortedWindow
 from eddy.spark.options import StreamingOptions
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
-from eddy.spark.partitioning.split import Splitter
+from eddy.spark.partitioning.pieces import Splitter
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver import hop_works as hop_works_module
 from eddy.spark.streaming.driver.hop_works import hop_works

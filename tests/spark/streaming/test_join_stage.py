@@ -16,7 +16,7 @@ from eddy.spark.directories import Directory
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
-from eddy.spark.partitioning.split import Splitter
+from eddy.spark.partitioning.pieces import Splitter
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.segments import Segment, SegmentWriter

@@ -14,11 +14,11 @@ from eddy.placement.shares import Shares
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.fragments import Dealt
 from eddy.spark.partitioning.split_tree import Split, SplitTree
+from eddy.spark.streaming.driver.hot_group_rule import GROUPS_FACTOR, HotGroupRule, directions
 from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.move_records import MEASURED_AFTER
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Manual, Rebalancer
-from eddy.spark.streaming.driver.splitting import GROUPS_FACTOR, SplitRule, directions
 from eddy.spark.streaming.worker.hot_keys import HotKey
 from eddy.spark.streaming.worker.tasks import LIVE
 
@@ -232,7 +232,7 @@ def test_there_is_a_bound_on_groups_and_a_rest_between_splits() -> None:
         layout = job.run(*[10] + [0.02] * (job.groups.tree.groups - 1), keys=many())
         made += [batch] * sum(one.child is not None for one in layout.changes)
     assert job.groups.tree.groups == GROUPS_FACTOR * 4 or job.groups.tree.depth(0, 0) == 16
-    assert min(later - sooner for sooner, later in itertools.pairwise(made)) >= SplitRule().rest
+    assert min(later - sooner for sooner, later in itertools.pairwise(made)) >= HotGroupRule().rest
 
 
 def test_a_hot_key_whose_rows_cannot_be_dealt_is_reported_until_it_cools(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pytest
 import eddy
 from eddy.spark import SparkJoinError, join
 from eddy.spark.partitioning.job import make_job
-from eddy.spark.partitioning.split import Splitter
+from eddy.spark.partitioning.pieces import Splitter
 from eddy.spark.streaming.driver import micro_batch as batches
 from eddy.spark.streaming.driver.rebalancing import Automatic
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery

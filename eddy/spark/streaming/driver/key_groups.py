@@ -18,18 +18,18 @@ from eddy.log import LOG
 from eddy.placement.shares import Shares
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.split_tree import SplitTree
-from eddy.spark.streaming.driver.move_records import Change, How, Kind, MoveRecords, check_how
-from eddy.spark.streaming.driver.partition_map import PartitionMap
-from eddy.spark.streaming.driver.rebalancing import Load, Rebalancer, balanced
-from eddy.spark.streaming.driver.splitting import (
+from eddy.spark.streaming.driver.hot_group_rule import (
     FragmentGroup,
     GatherGroup,
     HotGroup,
+    HotGroupRule,
     SplitGroup,
-    SplitRule,
     Wish,
     directions,
 )
+from eddy.spark.streaming.driver.move_records import Change, How, Kind, MoveRecords, check_how
+from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.rebalancing import Load, Rebalancer, balanced
 from eddy.streams.numbers import whole
 from stairs.nearest import no_stream
 
@@ -92,7 +92,7 @@ class KeyGroups:
         self._title = title
         self.shares = shares
         self._rebalancer = by
-        self._rule = SplitRule.beside(by, why_undealt)
+        self._rule = HotGroupRule.beside(by, why_undealt)
         self._lock = Lock()
         self._moves: dict[int, _Request] = {}
         self._wishes: list[Wish] = []

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from eddy.spark.partitioning.split import PIECE_BYTES, PIECE_ROWS
+from eddy.spark.partitioning.pieces import PIECE_BYTES, PIECE_ROWS
 from eddy.spark.streaming.state.manifest import Link
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from eddy.spark.hops.hops import key_class
 from eddy.spark.hops.legs import deal
 from eddy.spark.hops.windows import BLOCK_ROWS, GrowingWindow, together
-from eddy.spark.partitioning.split import PIECE_ROWS
+from eddy.spark.partitioning.pieces import PIECE_ROWS
 from eddy.spark.partitioning.split_tree import own_rows
 from eddy.spark.streaming.state.segments import Segment, SegmentReader
 from eddy.spark.streaming.worker.engines import Engines

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.split import Piece, Splitter
+from eddy.spark.partitioning.pieces import Piece, Splitter
 from eddy.spark.partitioning.split_tree import Split, SplitTree
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.locations import Locations

@@ -96,7 +96,7 @@ def directions(tree: SplitTree, shares: Shares, group: int) -> list[int]:
     return sorted((c for c in range(tree.classes) if tree.depth(group, c) < MAX_DEPTH), key=cost)
 
 
-class SplitRule:
+class HotGroupRule:
     """Splits or fragments a key group that alone had more load than a partition should have for several batches.
 
     why_undealt  per stream, why its rows cannot be dealt to fragments; None if they can
@@ -134,7 +134,7 @@ class SplitRule:
         self._rests_until = 0
 
     @classmethod
-    def beside(cls, rebalancer: Rebalancer, why_undealt: Sequence[str | None]) -> SplitRule:
+    def beside(cls, rebalancer: Rebalancer, why_undealt: Sequence[str | None]) -> HotGroupRule:
         """Return the rule for a rebalancer: with `Automatic` the rule splits, with twice the patience of its moves."""
         if isinstance(rebalancer, Automatic):
             return cls(why_undealt, rebalancer.threshold, 2 * rebalancer.patience)
