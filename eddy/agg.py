@@ -11,7 +11,7 @@ defines each.
 
 from __future__ import annotations
 
-from eddy.query.aggregates import Aggregate, Argument
+from eddy.query.aggregation import Aggregate, Argument
 
 __all__ = ["Aggregate", "avg", "count", "count_distinct", "first", "last", "max", "min", "sum"]
 

@@ -26,7 +26,7 @@ from eddy.aggregates.kernels import add_rows, choose
 from eddy.aggregates.sums import Sum
 from eddy.aggregates.values import ValueChange, Values
 from eddy.aggregates.words import Mask, Words, valid_rows
-from eddy.query.aggregates import Aggregation, Computed
+from eddy.query.aggregation import Aggregation, Computed
 from stairs.bytes_directory import BytesDirectory
 from stairs.plain_types import Column
 

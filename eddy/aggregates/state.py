@@ -21,7 +21,7 @@ from eddy.aggregates.layout import Layout, Rows, Weighted
 from eddy.aggregates.values import ValueChange, Values
 from eddy.aggregates.words import Mask, encode, ordered_floats
 from eddy.filters.faults import Fault, Faults
-from eddy.query.aggregates import Aggregation, Computed
+from eddy.query.aggregation import Aggregation, Computed
 from stairs.bytes_directory import BytesDirectory
 from stairs.errors import SnapshotError
 from stairs.kernels.byte_strings import B_FREE, B_NEXT

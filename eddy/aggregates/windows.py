@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eddy.aggregates.directory import numbered
-from eddy.query.aggregates import WindowTicks
+from eddy.query.aggregation import WindowTicks
 from stairs.graph import FOREVER
 
 Int64s = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from eddy import agg
-from eddy.dialect.aggregates import AGGREGATES, BY, TURNED, aggregates_in, called, is_aggregate
+from eddy.dialect.aggregate_names import AGGREGATES, BY, TURNED, aggregates_in, called, is_aggregate
 from eddy.dialect.joins import Join, Joins
 from eddy.dialect.names import known
 from eddy.dialect.relations import Block, Groups
@@ -21,7 +21,7 @@ from eddy.expressions.scalars import Scalars
 from eddy.expressions.source import Source
 from eddy.expressions.spans import seconds_of
 from eddy.expressions.trees import bare, conjuncts, is_presence, place_of, replaced
-from eddy.query.aggregates import Aggregate
+from eddy.query.aggregation import Aggregate
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
 from eddy.query.query import Query
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from eddy.dialect.aggregates import aggregates_in
+from eddy.dialect.aggregate_names import aggregates_in
 from eddy.dialect.explaining import explained
 from eddy.dialect.groups import grouped_query, read_groups, with_distinct
 from eddy.dialect.joins import Joins

@@ -19,7 +19,7 @@ from eddy.expressions.select import computed
 from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Filter, Predicate, conditions
 from eddy.filters.faults import Faults, others
-from eddy.query.aggregates import Aggregate, Aggregation, Argument
+from eddy.query.aggregation import Aggregate, Aggregation, Argument
 from eddy.query.arguments import Select, check_streams, has_groups, listed, predicate_texts, selected
 from eddy.query.branch import Branch, checked_branches
 from eddy.query.branch_nodes import Node, Path

@@ -16,7 +16,7 @@ import pytest
 
 from eddy import Hopping, Query, Range, Runtime, Session, Stream, agg
 from eddy.aggregates.state import State
-from eddy.dialect.aggregates import AGGREGATES, BY
+from eddy.dialect.aggregate_names import AGGREGATES, BY
 from eddy.fuzz.aggregate_oracle import TIME, OracleAggregate, OracleWindow, Row, grouped, windowed
 from eddy.fuzz.sql.expressions import Column, Expressions
 from eddy.fuzz.sql.grouped import grouped as statement

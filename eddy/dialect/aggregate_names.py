@@ -1,4 +1,4 @@
-"""The aggregate functions of SQL, and their calls in a tree."""
+"""The names of aggregate functions in SQL, and their calls in a tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from eddy import agg
 from eddy.expressions.trees import in_subquery
-from eddy.query.aggregates import Aggregate
+from eddy.query.aggregation import Aggregate
 
 AGGREGATES: dict[str, Callable[..., Aggregate]] = {
     "COUNT": agg.count,
