@@ -9,5 +9,5 @@ The same function joins streaming DataFrames: see `eddy.spark.streaming`. `Sink`
 
 import lazy_loader
 
-# A name is imported when it is first used: the processes of Spark's sources use none of the engine.
+# A name is imported when it is first used, because the processes of Spark's sources do not use the engine.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Columns of DataFrames: whether they fit the streams of a query, and their names on the way to a Python worker."""
+"""Columns of DataFrames: the check that they fit the streams of a query, and their names for a Python worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_frames(query: object, frames: object) -> None:
-    """Raise SparkJoinError, which says what to pass, unless these are a query and Spark DataFrames by name."""
+    """Raise a SparkJoinError that names the right arguments unless these are a query and Spark DataFrames by name."""
     if isinstance(query, str):
         raise SparkJoinError("the query is text: pass an eddy.Query, or the text to eddy.spark.sql(spark, …)")
     if not isinstance(query, Query):
@@ -31,7 +31,7 @@ def check_frames(query: object, frames: object) -> None:
 
 
 def check_frame(where: str, frame: object) -> None:
-    """Raise SparkJoinError, which says what to pass, unless this is a Spark DataFrame."""
+    """Raise a SparkJoinError that names the right argument unless this is a Spark DataFrame."""
     if hasattr(frame, "isStreaming"):
         return
     if isinstance(frame, str):
@@ -93,7 +93,7 @@ def _key(name: str, sensitive: bool) -> str:
 def check_texts(query: Query, frames: Sequence[DataFrame], columns: Sequence[Sequence[str]]) -> None:
     """Raise SparkJoinError if Spark compares a text that the query reads in another way than byte by byte.
 
-    columns   that the query reads, per stream
+    columns   columns that the query reads, per stream
     """
     for stream, frame, names in zip(query.streams, frames, columns, strict=True):
         schema = frame.schema

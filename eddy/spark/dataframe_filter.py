@@ -1,4 +1,4 @@
-"""`eddy.spark.filter`: the rows of a DataFrame that meet several conditions, checked in an order that tasks learn."""
+"""`eddy.spark.filter`: filters a DataFrame by several conditions, which tasks evaluate in an order that they learn."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def filter(df: DataFrame, predicates: Filter, names: Sequence[str] | None = None
     predicates  one predicate or several: Arrow expressions over the columns by name, functions from a
                 pyarrow.RecordBatch to a boolean per row, or `eddy.Predicate`s. Spark sends functions to the workers by
                 cloudpickle
-    names       one name per predicate for error messages; None: the text of the predicate
+    names       one name per predicate for error messages; None = the text of the predicate
 
-    The schema stays as it is. Each task learns the best order of the predicates on its own (`eddy.AdaptiveFilter`).
+    The schema does not change. Each task independently learns the best order of the predicates (`eddy.AdaptiveFilter`).
     Rows pass through Python, so prefer `DataFrame.where` for conditions that Spark can express. Raises QueryError for a
     predicate that does not fit the columns, and SparkJoinError for a DataFrame with two columns of one name and for
     workers that cannot import this package. If a predicate fails on its rows, the job fails with an InputError that

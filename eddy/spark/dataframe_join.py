@@ -1,4 +1,4 @@
-"""`eddy.spark.join` and `explain`: for batch and for streaming DataFrames."""
+"""`eddy.spark.join` and `explain`, for batch and for streaming DataFrames."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ def join(query: Query, frames: Mapping[str, DataFrame], **options: Unpack[Stream
 
 @takes_options(BatchKeywords, StreamingKeywords)
 def join(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> DataFrame | StreamingJoin:
-    """Join DataFrames: batch ones to a DataFrame, streaming ones to a `StreamingJoin` that can be started.
+    """Join batch DataFrames to a DataFrame, or streaming DataFrames to a `StreamingJoin` that can be started.
 
         join(query, frames).write.parquet("results")
         join(query, frames, checkpoint="state").writeStream.format("parquet").start("results")
 
     query       2 to 128 streams with their windows, predicates and filters; `select` names the columns of the results.
                 With aggregates the results are groups (docs/guide/spark.md): of all results in a batch join, of windows
-                of event time in a streaming one
+                of event time in a streaming join
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
                 streaming
 
     The options are the fields of three classes of `eddy.spark.options`, whose docstrings describe them:
 
     EngineOptions       plan, strategy, policy, max_bytes: how each engine runs
-    PartitionOptions    partitions, transport, placement; for batch DataFrames order_by; for streaming ones key_groups,
-                        rebalance, memory: how rows reach the tasks, and how work is spread over them
-    StreamingOptions    for streaming DataFrames checkpoint, which they need, keep, change, watermark, lateness,
-                        idle_after: where state is durable, and which rows are late
+    PartitionOptions    partitions, transport, placement; for batch DataFrames order_by; for streaming DataFrames
+                        key_groups, rebalance, memory: how rows reach the tasks, and how work is spread over them
+    StreamingOptions    for streaming DataFrames checkpoint (required), keep, change, watermark, lateness, idle_after:
+                        where state is durable, and which rows are late
 
-    A batch join gives the results of one engine that receives all rows in the order that
-    `eddy/spark/partitioning/job.py` defines, in no particular order. A streaming join of the same rows, none of them
-    late, gives the same results, each exactly once, whatever the micro-batches, faults and restarts; its windows are
-    `Range` or `Unbounded`. docs/guide/streaming.md lists what may change from one start to the next, and the guarantees
-    of each sink.
+    A batch join returns, in no particular order, the results of one engine that receives all rows in the order that
+    `eddy/spark/partitioning/job.py` defines. A streaming join of the same rows, without late rows, has the same
+    results, each exactly once, for any micro-batches, faults and restarts; its windows are `Range` or `Unbounded`.
+    docs/guide/streaming.md lists what may change from one start to the next, and the guarantees of each sink.
 
-    Nothing runs before an action or `writeStream…start()`; the call has Spark analyse the plans and reads no row, but
-    for the samples of placement="hops" and "auto": some rows of Parquet files, or a small job over other DataFrames.
+    The join does not run before an action or `writeStream…start()`. The call lets Spark analyse the plans and reads no
+    rows, except the samples of placement="hops" and "auto": some rows of Parquet files, or a small job over other
+    DataFrames.
     Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an
     unknown strategy or policy.
     """
@@ -70,9 +70,9 @@ def explain(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> st
         print(eddy.spark.explain(query, {"R": r, "S": s}, partitions=4))
 
     For batch DataFrames: placement and its reason, partitions and their operators, transport, order of arrival, plan.
-    For streaming ones: key groups, tasks, transport, watermark, the state of the checkpoint, and the plan of a new
-    engine; `StreamingJoinQuery.explain` says how a running join runs. Reads no row but samples of placement="hops" and
-    "auto", and writes nothing. Raises what `join` raises.
+    For streaming DataFrames: key groups, tasks, transport, watermark, the state of the checkpoint, and the plan of a
+    new engine; `StreamingJoinQuery.explain` describes a running join. Reads no rows, except the samples of
+    placement="hops" and "auto", and writes nothing. Raises what `join` raises.
     """
     return _prepare(query, frames, options).explain()
 

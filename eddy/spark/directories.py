@@ -1,4 +1,4 @@
-"""The directories of streams of files, read as Spark's own file source reads them."""
+"""The directories of streams of files, listed by the rules of Spark's own file source."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class Directory:
-    """The place of a stream's files, and how many of them a micro-batch takes.
+    """The place of a stream's files, and the limits of a micro-batch.
 
     path       a directory or a file, with a scheme; its segments may be patterns (`*`, `?`, `[ab]`)
-    names      pattern of the names of files, None for all
-    recursive  whether files in directories below count
-    max_files  per micro-batch, None for all
-    max_bytes  per micro-batch, None for all; one file is taken in any case
+    names      pattern of the names of files, None = all names
+    recursive  whether files in subdirectories count
+    max_files  maximal number of files per micro-batch, None = no limit
+    max_bytes  maximal number of bytes per micro-batch, None = no limit; at least one file is taken
     """
 
     path: str
@@ -43,11 +43,11 @@ class Directory:
         return _file_system(self._split()[0])[0]
 
     def new_files(self, seen: Collection[str]) -> list[File]:
-        """Return the files whose paths are not in `seen`, ascending by time of modification. O(files there)."""
+        """Return the files whose paths are not in `seen`, ascending by time of modification. O(existing files)."""
         return self.look(seen)[0]
 
     def look(self, seen: Collection[str]) -> tuple[list[File], set[str]]:
-        """Return `new_files`, and the paths of everything that is there."""
+        """Return `new_files`, and the paths of all existing files."""
         base, patterns = self._split()
         system, root = _file_system(base)
         root = root.rstrip("/")
@@ -63,7 +63,7 @@ class Directory:
         return files, {one.path for one in found}
 
     def take(self, files: Sequence[File], start: int) -> int:
-        """Return where a micro-batch ends that begins with file number `start` of the files."""
+        """Return the end of a micro-batch that begins with file number `start` of the files."""
         end = len(files) if self.max_files is None else min(len(files), start + self.max_files)
         if self.max_bytes is not None:
             size = 0
@@ -74,7 +74,7 @@ class Directory:
         return end
 
     def _split(self) -> tuple[str, list[str]]:
-        """Return the path up to the first pattern, and the segments from there on."""
+        """Return the path up to the first pattern, and the remaining segments."""
         segments = self.path.split("/")
         first = next((k for k, one in enumerate(segments) if _PATTERN & set(one)), len(segments))
         return "/".join(segments[:first]) or "/", segments[first:]
@@ -83,7 +83,7 @@ class Directory:
         """Return whether a file counts, given its path below the first part of the directory's path."""
         if any(map(_hidden, below)) or (self.names is not None and not fnmatchcase(below[-1], self.names)):
             return False
-        # The patterns match the file itself, or the directory that has it.
+        # The patterns match the file itself, or the directory of the file.
         deeper = len(below) - len(patterns)
         if deeper < (not patterns) or (deeper > 1 and not self.recursive):
             return False

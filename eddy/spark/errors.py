@@ -13,11 +13,11 @@ class SparkJoinError(EddyError):
 
 
 class StreamingStateError(SparkJoinError):
-    """The state of a streaming job is damaged, incomplete, in use, or belongs to another job. Nothing was joined."""
+    """The state of a streaming job is damaged, incomplete, in use, or belongs to another job. No rows were joined."""
 
 
 class MalformedMessageError(SparkJoinError):
-    """A message of a topic cannot be decoded. It never passes, so nothing is tried again."""
+    """A message of a topic cannot be decoded. The error is permanent, so the task is not repeated."""
 
 
 def _family(one: type[EddyError] = EddyError) -> Iterator[type[EddyError]]:
@@ -31,7 +31,7 @@ _LAST_LINE = re.compile(r"^(?:stairs|eddy)[\w.]*\.(\w+): (.*)$", re.MULTILINE)
 
 
 def error_of_worker(problem: BaseException) -> EddyError | None:
-    """Return the error of this library with which a task failed, None if it failed for another reason.
+    """Return the error of this library with which a task failed, None if the task failed for another reason.
 
     Spark passes on an error of a Python worker only as text: its trace, with Spark's own trace around it.
 

@@ -1,12 +1,12 @@
 """The options of a join on Spark: three frozen dataclasses, which check their values and are passed whole.
 
-    EngineOptions       how each engine runs; it stands beside the engines, because workers load it with them
+    EngineOptions       how each engine runs; defined in the module of the engines, because workers load both together
     PartitionOptions    how rows reach the tasks, and how work is spread over them
     StreamingOptions    where the state of a streaming join is durable, and which rows are late
 
-A batch join has the first two; a streaming join and a hub have all three. Users write the fields as keyword arguments
-of `eddy.spark.join`, `explain`, `sql` and `Hub`. The `…Keywords` name the arguments of each for type checkers, and
-`takes_options` shows them with their defaults in `help` and in notebooks.
+A batch join has the first two classes; a streaming join and a hub have all three. Users write the fields as keyword
+arguments of `eddy.spark.join`, `explain`, `sql` and `Hub`. The `…Keywords` name the arguments of each for type
+checkers, and `takes_options` shows them with their defaults in `help` and in notebooks.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 class PartitionOptions:
     """How the rows of a join reach its tasks, and how work is spread over tasks and hosts.
 
-    partitions  number of tasks that join; None: the number of tasks that run at a time, or 1 in a batch join with a
+    partitions  number of tasks that join; None = the number of tasks that run at a time, or 1 in a batch join with a
                 `Rows` window
     transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
                 "packed" where possible. Fixed when a checkpoint begins
     placement   where the steps of a query without a common key run. "grid" (None): one round, rows are copied to a
                 grid of partitions. {head: [(stream, "ship" or "window"), …]}: several rounds; to join a stream, the
-                intermediate tuples travel by a key that they share with it ("ship"), or stay where they are, and a copy
-                of the stream comes to them ("window"). One plan for each stream as head, or for one of them if no
-                window is `Range`. "hops": such plans, chosen from samples of the rows. "auto": the grid or hops,
-                whichever is predicted to take less time from samples. A batch join decides once; a streaming one anew
-                for each micro-batch, and it needs a plan for each head. In a streaming join None is the placement that
-                the checkpoint stores, and "hops" and "auto" begin with the hops that it stores
+                intermediate tuples are shuffled by a key that they share with the stream ("ship"), or stay in their
+                partitions, which get a copy of the stream ("window"). One plan for each stream as head, or for one
+                stream if no window is `Range`. "hops": such plans, chosen from samples of the rows. "auto": the grid or
+                hops, whichever is predicted from samples to take less time. A batch join decides once; a streaming join
+                decides for each micro-batch, and needs a plan for each head. In a streaming join None is the placement
+                in the checkpoint, and "hops" and "auto" begin with the hops in the checkpoint
 
     For batch DataFrames only:
     order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
@@ -66,15 +66,15 @@ class PartitionOptions:
 
     For streaming DataFrames only:
     key_groups  number of parts of the key space, each with its own engine and plan; fixed when a checkpoint begins.
-                None: the number in the checkpoint; without one 4 for each task that can run at a time, at least 8, or 8
-                if some stream lacks the key and is copied to several groups
+                None = the number in the checkpoint; in a new checkpoint 4 for each task that can run at a time, at
+                least 8, or 8 if some stream lacks the key and is copied to several groups
     rebalance   how key groups change partitions: "auto", by load with hysteresis, and a group that alone overloads a
                 partition is split; "off", on request only; or your own `Rebalancer`
-    memory      bound on the bytes of all engines on each host, a number of bytes or text such as "2 GiB"; None: none.
-                Engines of cold key groups are spilled to files of the host, from which they are mapped again when they
-                have rows. It changes no result and refuses no row, unlike max_bytes
+    memory      bound on the bytes of all engines on each host, a number of bytes or text such as "2 GiB"; None = no
+                bound. Engines of idle key groups are spilled to files of the host, and mapped again when the groups
+                have rows. Unlike max_bytes, the bound neither changes results nor refuses rows
 
-    Raises SparkJoinError for values that cannot be.
+    Raises SparkJoinError for invalid values.
     """
 
     partitions: int | None = None
@@ -118,17 +118,17 @@ class StreamingOptions:
     checkpoint  directory of the job's state that the driver and all workers can reach, on a POSIX file system with
                 rename and locks; created if missing. If it holds a state, the job resumes from it
     keep        number of states to keep, 2 or more
-    change      how the join of the checkpoint changes if this is another one (docs/guide/streaming.md): "handover", the
-                new query goes on with the rows in the log; "immediate", it starts without rows; None: it is refused
+    change      how a join with another query than the checkpoint starts (docs/guide/streaming.md): "handover", the new
+                query continues with the rows in the log; "immediate", it starts without rows; None = it is refused
     watermark   which rows are late: "slowest", rows behind the slowest source; "per-source", rows behind their own
                 source
     lateness    how far rows may be behind the greatest event time of earlier batches: a timedelta, or ticks of the
-                common time type; one for all streams, or a mapping by stream; None, and streams left out: the query's;
-                if that is 0, the delay that `withWatermark` set on the time column of the DataFrame
+                common time type; one for all streams, or a mapping by stream. None, and streams left out: the lateness
+                of the query; if this is 0, the delay that `withWatermark` set on the time column of the DataFrame
     idle_after  processing time without rows (a timedelta, or seconds) after which the watermark no longer waits for a
-                source; None: it always waits
+                source; None = the watermark always waits
 
-    Raises SparkJoinError for values that cannot be; those of `lateness` are checked with the query.
+    Raises SparkJoinError for invalid values; `lateness` is checked with the query.
     """
 
     checkpoint: str | Path | None = None
@@ -182,7 +182,7 @@ def _count(what: str, value: int) -> int:
     return number
 
 
-# As keyword arguments
+# The options as keyword arguments
 
 
 class _Common(TypedDict, total=False):
@@ -231,14 +231,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def options_of(given: Mapping[str, Any]) -> Options:
-    """Return the options that keyword arguments give."""
+    """Return the options from keyword arguments."""
     return cast(Options, tuple(kind(**{name: given[name] for name in _names(kind) & given.keys()}) for kind in _KINDS))
 
 
 def takes_options(*keywords: type) -> Callable[[Function], Function]:
-    """Return a decorator for a function with `**options`: its signature shows these options, and others are refused.
+    """Return a decorator for a function with `**options`: its signature shows these options and refuses others.
 
-    keywords   those of `BatchKeywords`, `StreamingKeywords` and `HubKeywords` whose names the function takes
+    keywords   the classes among `BatchKeywords`, `StreamingKeywords` and `HubKeywords` whose names the function takes
 
     As Python does, the function raises TypeError for an unknown name.
     """

@@ -1,7 +1,7 @@
 """The time zone of a Spark session under a name that Arrow knows.
 
-In Spark a `timestamp` is an instant, and the zone of the session decides its date, its hour and its text. Expressions
-of Arrow take the zone from the type of the column.
+In Spark a `timestamp` is an instant, and the zone of the session determines its date, its hour and its text.
+Expressions of Arrow take the zone from the type of the column.
 """
 
 from __future__ import annotations

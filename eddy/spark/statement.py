@@ -38,16 +38,16 @@ def sql(
 ) -> Any:
     """Join the temporary views that a statement names; docs/guide/sql.md describes the dialect.
 
-    text      a SELECT, or EXPLAIN and a SELECT, which gives a text
+    text      a SELECT, or EXPLAIN and a SELECT, for which `sql` returns a text
     times     view -> its column of event times; views left out: the column of `withWatermark`, if there is one
-    windows   view -> its window; views left out: as long as intervals between event times require, or without end
-    lateness  as in `Query`; 0: for each streaming view the delay of its `withWatermark`
-    options   of `eddy.spark.join`: plan, policy, partitions, transport, and for streaming views checkpoint=, …
+    windows   view -> its window; views left out: the window that the intervals require, or `Unbounded()`
+    lateness  as in `Query`; 0 = for each streaming view the delay of its `withWatermark`
+    options   options of `eddy.spark.join`: plan, policy, partitions, transport, and for streaming views checkpoint=, …
 
-    Returns a DataFrame for batch views and a `StreamingJoin` for streaming ones, as `eddy.spark.join` does. A view must
-    not change while the query runs: the statement reads the DataFrame that the view has now. UNION ALL is for batch
-    views. Dates and hours of a `timestamp` are those in the time zone of the session. Raises SqlError for the text,
-    SparkJoinError for views and options.
+    Returns a DataFrame for batch views and a `StreamingJoin` for streaming views, as `eddy.spark.join` does. A view
+    must not change while the query runs, because the statement reads the current DataFrame of the view. UNION ALL is
+    for batch views. Dates and hours of a `timestamp` are those in the time zone of the session. Raises SqlError for the
+    text, SparkJoinError for views and options.
     """
     frames = {name: _view(spark, name) for name in tables_of(text)}
     known = times or {}, windows or {}
@@ -98,7 +98,7 @@ def _stream(name: str, frame: DataFrame, times: Mapping[str, str], windows: Mapp
 
 
 def _arrow_type(field: StructField, zone: str) -> pa.DataType | None:
-    """Return the Arrow type of a column, None if there is none."""
+    """Return the Arrow type of a column, None without an Arrow type."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -109,7 +109,7 @@ def _arrow_type(field: StructField, zone: str) -> pa.DataType | None:
 
 
 def _check_known(text: str, frames: Mapping[str, DataFrame]) -> None:
-    """Raise SparkJoinError if a statement names a column whose type Arrow lacks, or has * over a view with one."""
+    """Raise SparkJoinError if a statement reads a column, by name or *, whose type Arrow lacks."""
     unknown = {
         field.name.lower(): f"view {name!r}, column {field.name!r}: its type is {field.dataType.simpleString()}"
         for name, frame in frames.items()

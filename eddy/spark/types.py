@@ -67,7 +67,7 @@ def spark_schema(schema: pa.Schema) -> pa.Schema:
 def struct_type(schema: pa.Schema) -> StructType:
     """Return the Spark schema of results with the Arrow schema `schema`.
 
-    Raises SparkJoinError naming the column whose type Spark does not have.
+    Raises a SparkJoinError that names the column if Spark does not have its type.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -86,9 +86,10 @@ def struct_type(schema: pa.Schema) -> StructType:
 def why_unfit(given: pa.DataType, wanted: pa.DataType) -> str | None:
     """Return why a column of the Spark type `given` (as Arrow) cannot be a stream's column of type `wanted`.
 
-    None if it can. Numbers may differ in width: the job fails at a value that does not fit, and never changes it.
+    Returns None if it can. Numbers may differ in width: the job fails at a value that does not fit, and never changes a
+    value.
     """
-    # Whether nested values may be null is a promise, which Spark and queries make in their own ways.
+    # Spark and queries declare the nullability of nested values differently, so it is not compared.
     if spark_type(given) == spark_type(wanted):
         return None
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):

@@ -1,4 +1,4 @@
-"""What `DataFrame.withWatermark` has set on a DataFrame: the column of event times, and how far a row may be behind."""
+"""The settings of `DataFrame.withWatermark` on a DataFrame: the column of event times, and the delay of rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ _DELAY = "spark.watermarkDelayMs"
 
 
 def delays(frame: DataFrame) -> dict[str, timedelta]:
-    """Return the delay of each column that `withWatermark` named; with several calls Spark keeps those of all."""
+    """Return the delay of each column that `withWatermark` named; Spark keeps the delays of several calls."""
     fields = [field for field in frame.schema.fields if _DELAY in (field.metadata or {})]
     return {field.name: timedelta(milliseconds=int(field.metadata[_DELAY])) for field in fields}

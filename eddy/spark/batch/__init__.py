@@ -1,1 +1,1 @@
-"""A join of batch DataFrames: rows become blobs, Spark shuffles the blobs, each partition joins its own."""
+"""A join of batch DataFrames: rows become blobs, Spark shuffles the blobs, and each partition joins its blobs."""

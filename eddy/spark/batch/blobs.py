@@ -1,4 +1,4 @@
-"""Blobs: the form in which rows travel through Spark's shuffle in a batch join.
+"""Blobs: the form of rows in Spark's shuffle in a batch join.
 
 A *blob* is up to 65 536 tuples (or 8 MB) of one stream that go to one partition, as one binary value: the body of an
 Arrow record batch. Both sides know the schema. Spark then moves a few hundred values instead of ten million rows.
@@ -75,7 +75,8 @@ def as_batches(blobs: Iterable[Blob]) -> Iterator[pa.RecordBatch]:
 
 def _batch(blobs: list[Blob]) -> pa.RecordBatch:
     part, first, stream, values = zip(*blobs, strict=True)
-    # Assembled by hand, so that each value is copied once and stays aligned to 8 bytes: all sizes are multiples of 8.
+    # The batch is assembled from buffers, so that each value is copied once and stays aligned: all sizes are multiples
+    # of 8.
     ends = np.zeros(len(blobs) + 1, np.int32)
     np.cumsum([value.size for value in values], out=ends[1:])
     blob = pa.Array.from_buffers(pa.binary(), len(blobs), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])

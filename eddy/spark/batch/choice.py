@@ -1,6 +1,7 @@
 """The choice between one round and several hops of a batch join, by predicted CPU seconds of all processes.
 
-The costs of the engine that joins in one round and of the arrays that join in hops differ; those of Spark are the same.
+The costs of the engine that joins in one round differ from those of the arrays that join in hops. The costs of Spark
+are the same for both.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ GRID = TaskCosts(0.14, 0.023, 2.4e-8, 2.3e-7, 4.9e-9, 5.1e-8, 1.0e-8)
 HOPS = TaskCosts(0.14, 0.023, 2.4e-8, 2.7e-8, 4.9e-9, 4.3e-8, 7.1e-8)
 """Fitted to the CPU seconds of joins in both ways by least squares of relative errors: the 12 points of `eddy bench
 placement-spark` in quick size, measured on two cores without other work, and 23 joins of the same chains with 20,000 to
-1,000,000 rows of a stream, 4 to 16 partitions and up to 6 further columns, measured beside other work. The predictions
-are off by 14 % in the median. A large grid costs more than predicted: with 8 streams of 400,000 rows and 16 partitions
-1.8 times as much."""
+1,000,000 rows of a stream, 4 to 16 partitions and up to 6 further columns, measured while other work ran. The
+predictions are off by 14 % in the median. A large grid costs more than predicted: with 8 streams of 400,000 rows and 16
+partitions 1.8 times as much."""
 
 
 def timed(job: Job) -> bool:
-    """Return whether results depend on event times: then every row is a head."""
+    """Return whether results depend on event times; if they do, every row is a head."""
     return job.arrival == "time"
 
 
@@ -34,7 +35,7 @@ def asked_hops(job: Job, plan: Mapping[str, Sequence[tuple[str, str]]]) -> Hops:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The best hops, and the predicted work of the grid and of them."""
+    """The best hops, and the predicted work of the grid and of these hops."""
 
     hops: Hops
     in_grid: TaskWork
@@ -42,12 +43,12 @@ class Predicted:
 
     @property
     def grid_s(self) -> float:
-        """The CPU seconds that the grid is predicted to take."""
+        """The predicted CPU seconds of the grid."""
         return GRID.seconds(self.in_grid)
 
     @property
     def hops_s(self) -> float:
-        """The CPU seconds that the hops are predicted to take."""
+        """The predicted CPU seconds of the hops."""
         return HOPS.seconds(self.in_hops)
 
 
@@ -69,8 +70,8 @@ def predicted(job: Job, figures: Sequence[StreamFigures]) -> Predicted:
 def may_pay(job: Job, sizes: Mapping[str, float] | None) -> bool:
     """Return whether hops may cost less than the grid, by sizes of the streams in bytes, None = unknown.
 
-    They need a second round and deal each row once at least, so they save the further copies of the grid, which probe
-    once each if few rows find partners.
+    Hops need a second round and send each row at least once. So they save only the additional copies of the grid, each
+    of which probes once if few rows find partners.
     """
     if job.shares.volume() == 1:
         return False

@@ -1,7 +1,7 @@
-"""Figures of the streams of a batch join: rows, event times, and samples of keys, from which its choice predicts.
+"""Figures of the streams of a batch join, the input of its predictions: rows, event times, and samples of keys.
 
-The share of pairs of rows with the same key is the same in samples of both streams, whatever their sizes, so no stream
-has to be read by key.
+The share of pairs of rows with the same key is the same in samples of both streams, whatever the sizes of the samples
+are, so no stream has to be read by key.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from eddy.spark.partitioning.job import Job
 class StreamFigures:
     """The measured figures of one stream.
 
-    rows         after its filter
+    rows         number of rows that the filter accepts
     low, high    least and greatest event time, in ticks
-    row_bytes    of the columns that the join needs
+    row_bytes    bytes of a row in the columns that the join needs
     hashes       by class hashes of the keys of a sample, int64[sampled]
     """
 
@@ -43,7 +43,7 @@ class StreamFigures:
 
 
 def figures_of(job: Job, i: int, rows: list[dict[str, Any]]) -> StreamFigures:
-    """Return the figures of a stream by what the tasks that sampled it gave."""
+    """Return the figures of a stream from the reports of the tasks that sampled it."""
     own = sorted(classes_of(job.query)[i])
     parts = []
     coarsest = max((row["step"] for row in rows), default=1)
@@ -71,7 +71,7 @@ class BatchSynopsis(Synopsis):
 
 
 def synopses(query: Query, figures: Sequence[StreamFigures], single: bool) -> list[Synopsis]:
-    """Return what the planner knows of the streams; with `single`, one head finds all rows of each other stream."""
+    """Return the figures for the planner; with `single`, one head finds all rows of each other stream."""
     first, last = min(one.low for one in figures), max(one.high for one in figures)
     found: list[Synopsis] = []
     for one, span in zip(figures, query.spans, strict=True):

@@ -1,8 +1,9 @@
-"""The tasks of a batch join in hops: they deal the rows of streams to places, and join them with what was dealt before.
+"""The tasks of a batch join in hops: they send the rows of streams to places, and join intermediate tuples with them.
 
 Blobs have the form of `blobs.py`. `first` is 0 for rows of streams and 1 for intermediate tuples, so that all windows
-of a partition are there before a tuple probes. `stream` says which: stream + number of streams * class for rows dealt
-by the keys of a class, the head for intermediate tuples, whose columns `hops/legs.py` describes.
+of a partition arrive before a tuple probes. `stream` identifies the content: stream + number of streams * class for
+rows that are partitioned by the keys of a class, the head for intermediate tuples, whose columns `hops/legs.py`
+describes.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ def class_shares(job: Job, c: int) -> Shares:
 
 
 class DealRows(RowTask):
-    """Deals the rows of streams to the places where a round needs them.
+    """Sends the rows of streams to the places where a round needs them.
 
-    dealt   by stream the classes by whose keys
+    dealt   by stream the classes by whose keys its rows are partitioned
     """
 
     verb = "deal"
@@ -50,7 +51,7 @@ class DealRows(RowTask):
         return as_batches(self._blobs(stream, batches))
 
     def _blobs(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Blob]:
-        # Windows are sorted where they are kept, so rows need not be sorted here.
+        # The partition that keeps a window sorts it, so rows need not be sorted here.
         unsorted = replace(self.job, sequence=(None,) * len(self.job.sequence))
         splitters = {
             stream + len(self.job.inputs) * c: Splitter(replace(unsorted, shares=class_shares(self.job, c)), stream)
@@ -66,7 +67,7 @@ class DealRows(RowTask):
 class JoinRound:
     """The function that Spark runs on the blobs of one partition in one round.
 
-    It yields blobs of intermediate tuples, in the last round the results.
+    The function yields blobs of intermediate tuples, and in the last round the results.
     """
 
     def __init__(self, job: Job, hops: Hops, number: int) -> None:
@@ -91,7 +92,7 @@ class _Partition:
         self._waiting: dict[int, list[pa.RecordBatch]] = {}
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what the round gives for the blobs of the partition, ascending by `first`."""
+        """Yield the tuples or results of the round for the blobs of the partition, ascending by `first`."""
         if self._number == self._hops.rounds - 1:
             for _, tuples in self._joined(batches):
                 yield from self._made(tuples)
@@ -99,7 +100,7 @@ class _Partition:
             yield from as_batches(self._shipped(batches))
 
     def _joined(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield (head, tuples) of what the legs of this round give, in blocks."""
+        """Yield the output of the legs of this round as (head, tuples), in blocks."""
         m = len(self._job.inputs)
         for batch in batches:
             firsts, codes, blobs = (batch.column(name) for name in ("first", "stream", "blob"))
@@ -126,7 +127,7 @@ class _Partition:
             yield head, found
 
     def _window(self, stream: int, c: int) -> SortedWindow:
-        """Return the window of a stream whose rows were dealt by the keys of a class."""
+        """Return the window of a stream whose rows were partitioned by the keys of a class."""
         if (stream, c) not in self._windows:
             parts = self._parts.pop(stream + len(self._job.inputs) * c, [])
             schema = self._job.query.streams[stream].schema

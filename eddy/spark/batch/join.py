@@ -5,7 +5,7 @@ r"""`eddy.spark.join` of batch DataFrames.
     stream T  scan / any plan -> split /                                     one engine per partition
 
 See `blobs.py` for the blobs, `eddy/placement/shares.py` for the partitions, `partitioning/merge.py` for the order and
-`transports/` for the ways in which rows reach the workers. `DataFrame.explain()` shows these steps as MapInArrow nodes.
+`transports/` for the paths of rows to the workers. `DataFrame.explain()` shows these steps as MapInArrow nodes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UNKNOWN_BYTES = 1 << 60  # without an estimate Spark reports the largest long
 
 
 def _weights(query: Query, frames: list[DataFrame]) -> dict[str, float] | None:
-    """Return Spark's estimate of each stream's size in bytes, None unless there is one for every stream."""
+    """Return Spark's estimate of each stream's size in bytes, None unless every stream has an estimate."""
     sizes = {}
     for stream, frame in zip(query.streams, frames, strict=True):
         if not hasattr(frame, "_jdf"):
@@ -60,7 +60,7 @@ class BatchJoin:
 
     job      the query and the grid of partitions
     carried  the DataFrame of the blobs
-    why      why it runs in one round
+    why      why the join runs in one round
     """
 
     job: Job
@@ -105,9 +105,9 @@ class HopJoin:
     """A join of batch DataFrames in several hops that has not run.
 
     job      the query; its grid gives the number of partitions only
-    hops     which partitions join what in which round
+    hops     the plan: the steps of each round, and their places
     carried  for each round the DataFrame of the blobs of its streams
-    why      why it runs in hops
+    why      why the join runs in hops
     """
 
     job: Job
@@ -142,7 +142,7 @@ class HopJoin:
 
 
 def _operator_lines(operators: Mapping[str, list[str]]) -> list[str]:
-    """Return lines of text with the operator set of each partition, by the place of which it is a part."""
+    """Return lines of text with the operator set of each partition, by place."""
     return ["operators of each partition:", *(f"  {place}: {', '.join(own)}" for place, own in operators.items())]
 
 

@@ -1,9 +1,9 @@
 """Figures of the streams of a batch join, measured before it runs: rows, event times, and samples of keys.
 
-Of Parquet files the driver reads some rows of a few row groups, which takes less time than any job; their number is in
-the footers. Rows of any other DataFrame are counted by one small job, whose tasks sample them. Only key and time
-columns, and those of filters, are read. The share of pairs of rows with the same key is the same in samples of both
-streams, whatever their sizes, so no stream has to be read by key.
+If the files are Parquet, the driver reads some rows of a few row groups, which takes less time than any job; the
+footers have the number of rows. For any other DataFrame one small job counts the rows and samples them. Only key and
+time columns, and columns of filters, are read. The share of pairs of rows with the same key is the same in samples of
+both streams, whatever the sizes of the samples are, so no stream has to be read by key.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eddy.spark.transports.inputs import UnsuitableError
 from eddy.spark.transports.parquet_source import BatchInput, read_group
 
 SAMPLE_ROWS = 1 << 15
-"""At least half as many rows of a stream, if it has them, make the sample of a task, and at most so many."""
+"""Maximal number of rows in the sample of a task. A sample of a long stream has at least half this number."""
 GROUPS, GROUP_ROWS = 4, 1 << 13
 """Number of row groups of a stream that the driver reads, and number of rows of each."""
 _FIELDS = {"stream": pa.int32(), "rows": pa.int64(), "low": pa.int64(), "high": pa.int64(), "step": pa.int64()}
@@ -37,7 +37,7 @@ SAMPLED = pa.schema([*_FIELDS.items(), ("sample", pa.binary())])
 
 
 def measured_job(job: Job) -> Job:
-    """Return a job whose inputs are the columns that figures need: keys, event times, those of filters."""
+    """Return a job whose inputs are the columns that figures need: keys, event times, columns of filters."""
     inputs = []
     for i, (stream, conditions) in enumerate(zip(job.query.streams, job.filters, strict=True)):
         needed = {job.sequence[i]}.union(*(one.read(job.inputs[i]) for one in conditions))
@@ -86,7 +86,7 @@ class SampleRows(RowTask):
 
 
 def measure(job: Job, transport: str, inputs: Sequence[BatchInput]) -> list[StreamFigures]:
-    """Return the figures of all streams. Reads some rows of each, or runs a job."""
+    """Return the figures of all streams. Reads some rows of each stream, or runs a job."""
     sample = SampleRows(measured_job(job))
     found = None
     if transport in ("auto", "packed"):
@@ -98,7 +98,7 @@ def measure(job: Job, transport: str, inputs: Sequence[BatchInput]) -> list[Stre
 
 
 def _read_here(sample: SampleRows, stream: int, given: BatchInput) -> list[dict[str, Any]]:
-    """Return what the task gives for a part of the files of a stream, with the number of all rows.
+    """Return the result of the task on a part of the files of a stream, with the number of all rows.
 
     Raises UnsuitableError unless the DataFrame is a plain scan of Parquet files.
     """

@@ -1,4 +1,4 @@
-"""The reduce side of a batch join: one partition's blobs in, its results out."""
+"""The reduce side of a batch join, which turns the blobs of one partition into its results."""
 
 from __future__ import annotations
 

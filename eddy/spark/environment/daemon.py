@@ -1,10 +1,10 @@
 """The parent process of Spark's Python workers: it loads the engine once and then forks the workers.
 
 The setting `spark.python.daemon.module` names this module (see `session.py`). A forked worker shares the imported
-modules and the compiled kernels of its parent, so no task compiles or loads anything. If the warm-up fails, the workers
-still run, and each loads the kernels when it first uses them.
+modules and the compiled kernels of its parent, so no task compiles or loads kernels. If the warm-up fails, the workers
+still run, and each worker loads the kernels when it first uses them.
 
-Invariant: nothing else writes to the standard output before `manager()` writes its port, which the JVM reads there.
+Invariant: no code writes to the standard output before `manager()` writes its port, which the JVM reads there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def warm() -> bool:
             traceback.print_exc()
             return False
     # A worker collects garbage after each task. Freezing excludes the half million objects of the compiler and the
-    # libraries: collecting them would cost more than a small task and would unshare their memory pages.
+    # libraries: collecting these objects would cost more than a small task and would copy their shared memory pages.
     gc.collect()
     gc.freeze()
     return True

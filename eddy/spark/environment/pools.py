@@ -1,9 +1,9 @@
 """Pools of Python workers that only joins use.
 
-Spark gives a task an idle worker of a pool, and it has a pool for each set of environment variables. So a variable
-makes a pool of its own. Each streaming join that runs in a session has one; the next join takes over the pool of one
-that ended, with its workers. It takes none with more workers than it has tasks: Spark uses idle workers in turn, so its
-engines would be in another worker in each micro-batch.
+Spark gives a task an idle worker of a pool, and has a pool for each set of environment variables. So an additional
+variable makes a separate pool. Each running streaming join of a session has its own pool; the next join takes over the
+pool of a join that ended, with its workers. A join does not take a pool with more workers than it has tasks: Spark uses
+idle workers in turn, so the engines of the join would be in another worker in each micro-batch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ VARIABLE = "EDDY_JOIN"
 _used: dict[str, set[int]] = {}
 """Id of a Spark application -> numbers of the pools of running joins."""
 _workers: dict[str, dict[int, int]] = {}
-"""Id of a Spark application -> number of a pool -> workers that it may have."""
+"""Id of a Spark application -> number of a pool -> maximal number of its workers."""
 _lock = threading.Lock()
 
 
 def take_pool(context: SparkContext, tasks: int) -> int:
     """Return the least number of a pool that no running join uses, and reserve it.
 
-    tasks   how many tasks the join runs at a time; the pool has no more workers
+    tasks   number of tasks that the join runs at a time; the pool has no more workers
     """
     with _lock:
         application = str(context.applicationId)
@@ -45,7 +45,7 @@ def return_pool(context: SparkContext, number: int) -> None:
 
 
 def in_pool(context: SparkContext, number: int, stage: RDD[T]) -> RDD[T]:
-    """Return the stage, whose tasks will run in a pool. Nothing may have run it before."""
+    """Return the stage, whose tasks will run in a pool. The stage must not have run before."""
     context.environment[VARIABLE] = str(number)
     try:
         stage._jrdd  # noqa: B018 - fixes the environment of the stage

@@ -1,6 +1,6 @@
 """A Spark session with settings that suit the engine.
 
-  - The workers run this interpreter (`PYSPARK_PYTHON`), not the first `python3` on the PATH.
+  - The workers run the current interpreter (`PYSPARK_PYTHON`), not the first `python3` on the PATH.
   - `java.py` finds Java or prepares one. A local session binds to the loopback address.
   - Workers are forked from a process with loaded kernels (`daemon.py`), and each uses one thread.
   - `local[N]` becomes `local[N,4]`, because `local[N]` never retries a task.
@@ -28,19 +28,19 @@ ARROW_ROWS = 65_536
 FAST = {
     # Workers are forked from a process with loaded kernels.
     "spark.python.daemon.module": "eddy.spark.environment.daemon",
-    # A job of Python workers takes 20 ms in place of 62.
+    # A job of Python workers then takes 20 ms instead of 62.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Writing an offset or a commit takes 10 ms in place of 45.
+    # Writing an offset or a commit then takes 10 ms instead of 45.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""Settings without which a micro-batch takes several times as long."""
+"""The settings without which a micro-batch takes several times as long."""
 _TASK_FAILURES = 4
 
 
 def with_retries(master: str) -> str:
-    """Return a master URL with which Spark retries tasks that fail: a plain `local[2]` never retries.
+    """Return a master URL with which Spark retries failed tasks: a plain `local[2]` never retries.
 
     >>> with_retries("local[2]"), with_retries("local"), with_retries("local[2,1]"), with_retries("yarn")
     ('local[2,4]', 'local[1,4]', 'local[2,1]', 'yarn')
@@ -66,13 +66,13 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": _driver_memory(),
         "spark.log.level": "ERROR",
-        # Else tasks of SQL have another parent of workers than all other tasks.
+        # Otherwise tasks of SQL would have another parent process of workers than all other tasks.
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     }
     if master.startswith("local"):
         settings["spark.ui.enabled"] = "false"
         settings["spark.ui.showConsoleProgress"] = "false"
-        # Shuffled blobs stay on this machine, and compression hardly shrinks numbers.
+        # Shuffled blobs stay on this machine, and compression hardly reduces the size of numbers.
         settings["spark.shuffle.compress"] = "false"
         threads = re.match(r"local\[(\d+)", master)
         settings["spark.sql.shuffle.partitions"] = threads[1] if threads else str(os.cpu_count() or 1)
@@ -80,7 +80,7 @@ def _settings(master: str) -> dict[str, str]:
 
 
 def _make_importable() -> None:
-    """Let the workers import the package even if it runs from a source tree that is not installed."""
+    """Let the workers import the package even if the package runs from a source tree that is not installed."""
     root = str(Path(__file__).resolve().parents[3])
     installed = {str(Path(p).resolve()) for p in [*site.getsitepackages(), site.getusersitepackages()]}
     known = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
@@ -89,8 +89,8 @@ def _make_importable() -> None:
 
 
 def missing_settings(spark: SparkSession) -> dict[str, str]:
-    """Return the settings of FAST for which a session has no value, with the values that `session` gives them."""
-    # A setting of SQL may be set in the session, all others only where it starts.
+    """Return the settings of FAST for which a session has no value, with the values that `session` sets."""
+    # A setting of SQL may be set in a running session; all other settings only at its start.
     known = spark.sparkContext.getConf()
     return {name: value for name, value in FAST.items() if not (known.get(name) or spark.conf.get(name, None))}
 

@@ -1,8 +1,8 @@
 """Checks once per session, before a join starts, that the Python of Spark's workers can run the engine.
 
 Workers run `PYSPARK_PYTHON`, or without it the first `python3` on the PATH, which is often another installation. Spark
-reports that with a hundred lines of trace from the first task. So this module first runs a local interpreter that
-differs from this one, and then a small job whose task imports the package.
+reports such a failure with a hundred lines of trace from the first task. So this module first runs the local
+interpreter of the workers, if it differs from the current one, and then a small job whose task imports the package.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _checked: set[str] = set()
 def check_workers(spark: SparkSession) -> None:
     """Raise SparkJoinError unless a worker of this session can import this version of the package.
 
-    The first call in a session runs a small Spark job; later calls are a look-up. Does nothing under Spark Connect,
-    whose workers belong to the server.
+    The first call in a session runs a small Spark job; later calls only look up the result. Without effect under Spark
+    Connect, whose workers belong to the server.
     """
     try:
         context = spark.sparkContext
@@ -61,7 +61,7 @@ def _probe(_: int) -> tuple[str, str | None, str]:
     return sys.executable, eddy.__version__, ""
 
 
-# Pickled by value: the worker may lack this module.
+# The function is pickled by value, because the worker may lack this module.
 _probe.__module__ = "__main__"
 
 

@@ -2,8 +2,9 @@ r"""Aggregates of a batch join: its results are dealt out by group, and each tas
 
     join -> results with their keys - shuffle by key - one operator for each partition -> rows of groups
 
-The operator is that of a `Runtime` whose input ends, so types and exactness are those of a Runtime: sums of floats do
-not depend on how Spark deals rows out. Spark's own groupBy would round each addition, and lacks some of the types.
+The operator is the operator of a `Runtime` whose input ends, so types and exactness are those of a Runtime: sums of
+floats do not depend on the distribution of rows by Spark. Spark's own groupBy would round each addition, and lacks some
+of the types.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MARK = "#end"
-"""The column that tells the one row by which a partition without rows runs from rows of results."""
+"""The column that marks the one row by which a partition without results runs."""
 
 
 def _keys(query: Query) -> dict[str, Any]:
-    """Return the group columns as output columns of the join, equal for Spark if they are equal here."""
+    """Return the group columns as output columns of the join; Spark finds two values equal if eddy does."""
     assert query.aggregation is not None
     found: dict[str, Any] = {}
     for k, (_, number) in enumerate(query.aggregation.keys):
@@ -57,7 +58,7 @@ def _keys(query: Query) -> dict[str, Any]:
 
 
 def joined_rows(query: Query) -> Query:
-    """Return the query that gives the results of a query with aggregates, and its group columns."""
+    """Return the query whose results a query with aggregates groups, and its group columns."""
     return ungrouped(query, _keys(query))
 
 
@@ -72,7 +73,7 @@ def grouped(query: Query, joined: DataFrame, partitions: int | None) -> DataFram
         tasks = parallelism(joined.sparkSession) if partitions is None else partitions
         parted = joined.repartition(tasks, *keys)
     else:
-        # The group of no rows is a row, too, and Spark runs no task for a DataFrame that it knows to be empty.
+        # A group without rows still has a result row, but Spark runs no task for a DataFrame that it knows to be empty.
         one = joined.sparkSession.range(1).select(
             *(sf.lit(None).cast(field.dataType).alias(field.name) for field in joined.schema), sf.lit(True).alias(MARK)
         )
@@ -82,7 +83,7 @@ def grouped(query: Query, joined: DataFrame, partitions: int | None) -> DataFram
 
 
 class GroupPartition:
-    """The function that Spark runs on the results of one partition; marked: their last column is MARK."""
+    """The function that Spark runs on the results of one partition; if `marked`, their last column is MARK."""
 
     def __init__(self, query: Query, marked: bool) -> None:
         self._query, self._marked = query, marked
@@ -109,13 +110,13 @@ class GroupPartition:
 
 
 def as_rows(query: Query, rows: pa.Table | None) -> pa.Table:
-    """Return results in Spark's types, in the order of `row_schema`, as a query aggregates them; None = no rows."""
+    """Return results in Spark's types, in the order of `row_schema`, for the aggregation; None = no rows."""
     schema = pa.schema([field.with_type(plain(field.type)) for field in query.row_schema])
     # Arrow cannot make empty arrays of every type.
     return pa.Table.from_batches([], schema=schema) if rows is None else rows.rename_columns(schema.names).cast(schema)
 
 
-# A query of one stream
+# Queries of one stream
 
 
 class RowsOfStream:
@@ -166,10 +167,10 @@ def rows_of_stream(query: Query, frames: Mapping[str, DataFrame]) -> DataFrame:
 class GroupedJoin:
     """Aggregates of a batch join that have not run.
 
-    query       with its aggregates
-    joined      the join; None: the query has one stream
+    query       the query with its aggregates
+    joined      the join; None = the query has one stream
     rows        makes the DataFrame of results
-    partitions  of groups; None: as many as tasks run at a time
+    partitions  number of partitions of groups; None = the number of tasks that run at a time
     """
 
     query: Query

@@ -2,13 +2,14 @@
 
     tasks -> files of results - manifest - operator -> file of groups -> state of groups -> sink
 
-A group may have results from all partitions, so one operator sees all of them. It takes them when their batch is
-committed, in the order of batches, with the watermark after the batch. Nothing depends on how the results were dealt to
-files, because aggregates do not depend on the order of rows. The state after a batch is durable before the sink gets
-the rows. So a batch that is published again, after a stop at any point, has the same rows, and each result counts once.
+A group may have results from all partitions, so one operator gets all results. The operator takes the results of a
+batch after its commit, in the order of batches, with the watermark after the batch. The distribution of results over
+files has no influence, because aggregates do not depend on the order of rows. The state after a batch is durable before
+the sink gets the rows. So a batch that is published again, after a stop at any point, has the same rows, and each
+result counts once.
 
-The groups of a batch follow from those of the batch before it and from no others. The manifests say with which batch
-the groups began, so only that batch follows from none.
+The groups of a batch are computed from the groups of the previous batch. The manifests state with which batch the
+groups began, so only this batch has no previous groups.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
     from eddy.spark.streaming.state.manifest import Manifest
 
 GROUPS_BEGIN = "groups_begin"
-"""Name of the first batch whose results are aggregated in `extra` of manifests; there None without aggregates."""
+"""Key of the first batch whose results are aggregated in `extra` of manifests; the value is None without aggregates."""
 
 
 class GroupsSink(Sink):
-    """Takes the results of a streaming join and gives the rows of their groups to another sink.
+    """Takes the results of a streaming join and passes the rows of their groups to another sink.
 
-    Before each `publish`, and before `prepare` if a batch is committed, `committed` says which manifest is the newest.
+    Call `committed` with the newest manifest before each `publish`, and before `prepare` if a batch is committed.
     """
 
     def __init__(self, inner: Sink, query: Query, root: Path) -> None:
@@ -51,7 +52,7 @@ class GroupsSink(Sink):
         self._files = GroupsFiles(root, query)
         self._groups: Groups | None = None
         self._batch: int | None = None
-        """The batch after which `_groups` are; None before the first."""
+        """The newest batch in `_groups`; None before the first batch."""
         self._first: int | None = None
         self._watermark: int | None = None
 
@@ -61,7 +62,7 @@ class GroupsSink(Sink):
         return self._files.recoveries
 
     def committed(self, manifest: Manifest) -> None:
-        """Take the newest manifest: the first batch of the groups, and the watermark after its own batch.
+        """Take the newest manifest: the first batch of the groups, and the watermark after the newest batch.
 
         Raises StreamingStateError for a checkpoint without aggregates.
         """
@@ -74,9 +75,9 @@ class GroupsSink(Sink):
         self._watermark = manifest.watermarks["engine"]
 
     def check(self, batch: int, results: Sequence[str], published: bool) -> None:
-        """Raise StreamingStateError unless the groups after a committed batch are there, or can be made.
+        """Raise StreamingStateError unless the groups after a committed batch exist, or can be made.
 
-        They can be made while the batch is not published, from those of the batch before.
+        The groups can be made while the batch is not published, from the groups of the previous batch.
         """
         if not self._made(batch, results):
             before = self._before(batch)
@@ -105,7 +106,7 @@ class GroupsSink(Sink):
     def _made(self, batch: int, results: Sequence[str]) -> Saved | None:
         """Return the groups after a batch, None if they are not made of these results.
 
-        Another attempt to join the batch gave other files if the manifest that named them is lost.
+        If the manifest that named the result files is lost, another attempt to join the batch makes other files.
         """
         if batch not in self._files.batches():
             return None
@@ -113,7 +114,7 @@ class GroupsSink(Sink):
         return saved if saved.results == tuple(results) else None
 
     def _before(self, batch: int) -> int | None:
-        """Return the batch from whose groups those of a batch follow, None if they are the first."""
+        """Return the batch whose groups precede those of a batch, None for the first groups."""
         return None if batch == self._first else batch - 1
 
     def _aggregate(self, batch: int, files: Sequence[str]) -> list[str]:
@@ -123,7 +124,7 @@ class GroupsSink(Sink):
             groups = Groups(self._query, False, False, Allowance())
             if before is not None:
                 self._files.fill(self._files.read(before), groups)
-        # Set again when the batch is complete: after an exception the groups are read anew.
+        # The attribute is set again when the batch is complete: after an exception the groups are read again.
         self._groups = None
         rows = pa.Table.from_batches([*read_batches(self.paths(batch, files))]) if files else None
         found, commit = groups.follow(as_rows(self._query, rows), self._watermark, False)
@@ -147,9 +148,12 @@ class GroupsSink(Sink):
 
 
 def sink_of(inner: Sink, query: Query | None, root: Path, begun: bool) -> Sink:
-    """Return the sink of a job; query: the one with aggregates, None without; begun: whether the checkpoint is used.
+    """Return the sink of a job.
 
-    Raises StreamingStateError for a checkpoint that was begun the other way.
+    query   the query with aggregates, None without aggregates
+    begun   whether the checkpoint has been used
+
+    Raises StreamingStateError for a checkpoint that began with aggregates if `query` is None, and vice versa.
     """
     found = (root / "groups").exists()
     if query is None:
@@ -167,7 +171,7 @@ def sink_of(inner: Sink, query: Query | None, root: Path, begun: bool) -> Sink:
 def without_groups(query: Query) -> Query:
     """Return the streaming join whose results a query aggregates.
 
-    Raises SparkJoinError for aggregates that a streaming join cannot give.
+    Raises SparkJoinError for aggregates that a streaming join does not support.
     """
     assert query.aggregation is not None
     window = query.aggregation.window

@@ -1,10 +1,10 @@
 """The groups of a streaming join after a batch, in a file of the checkpoint and its copy.
 
-    groups/0000000007        after batch 7: groups, and the file of rows that the batch gave
+    groups/0000000007        after batch 7: groups, and the file of rows that the batch returned
     groups/0000000007-copy
 
-The file of a batch is written before its rows are published, so a batch that comes again gives the same rows. It names
-its batch and the results of the join that it took, so a file of another batch or of another attempt is recognised.
+The file of a batch is written before its rows are published, so a repeated batch returns the same rows. The file names
+its batch and the results of the join that were aggregated, so a file of another batch or attempt is recognised.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Saved:
     """The contents of a file.
 
     results    the files of results of the join that the batch added
-    files      the files of rows that the batch gave
-    watermark  the one after the batch
+    files      the files of rows that the batch returned
+    watermark  the watermark after the batch
     header, sections   the groups
     """
 
@@ -76,7 +76,7 @@ class GroupsFiles:
 
     @property
     def begun(self) -> bool:
-        """Whether the checkpoint is one of a join with aggregates."""
+        """Whether the checkpoint belongs to a join with aggregates."""
         return self._root.exists()
 
     def path(self, batch: int) -> Path:
@@ -84,7 +84,7 @@ class GroupsFiles:
         return self._root / batch_name(batch)
 
     def begin(self) -> None:
-        """Make the directory."""
+        """Create the directory."""
         make_directories(self._root)
 
     def batches(self) -> list[int]:
@@ -97,7 +97,7 @@ class GroupsFiles:
     ) -> None:
         """Write the groups after a batch."""
         header, sections = groups_sections(groups)
-        # In the form in which it is read: sequences are lists.
+        # The header is converted to the form in which it is read: sequences are lists.
         own = json.loads(json.dumps(query_text(self._query)))
         taken = {"results": list(results), "files": list(files)}
         whole = {"batch": batch, "query": own, "watermark": watermark, **taken, "groups": header}
@@ -115,9 +115,9 @@ class GroupsFiles:
         write_whole(path, out.getvalue())
 
     def read(self, batch: int) -> Saved:
-        """Return what is written after a batch.
+        """Return the contents of the file after a batch.
 
-        Raises StreamingStateError if it is missing or damaged, or of another batch or query.
+        Raises StreamingStateError if the file is missing or damaged, or belongs to another batch or query.
         """
         path = self.path(batch)
         found = read_twice(path, path.with_name(path.name + _COPY), partial(self._parsed, batch))
@@ -132,7 +132,7 @@ class GroupsFiles:
         return found.value
 
     def fill(self, saved: Saved, groups: Groups) -> None:
-        """Fill new groups with what was read."""
+        """Fill new groups with the contents of a file."""
         sections = CheckedSections(saved.sections, GROUPS)
         sections.check_names(groups_names(groups), set())
         fill_groups(groups, saved.header, sections, saved.watermark, GROUPS)

@@ -1,1 +1,1 @@
-"""Joins in hops, batch and streaming: their plan, their windows, and the legs that tuples take through these."""
+"""Joins in hops, batch and streaming: their plan, their windows, and the legs of tuples through the windows."""

@@ -1,7 +1,7 @@
-"""The predicted work of a join on Spark, in one round or in hops, and what its parts cost.
+"""The predicted work of a join on Spark, in one round or in hops, and the costs of its parts.
 
 A prediction is a sum of products: counts of rounds, tasks, rows, copies, bytes, probes and matches, over all processes,
-and the CPU seconds of each. Batch joins and micro-batches count in the same way and have costs of their own
+and the CPU seconds of each. Batch joins and micro-batches count in the same way and have different costs
 (`eddy/spark/batch/choice.py`, `eddy/spark/streaming/driver/forecast.py`), which are fitted to such counts.
 """
 
@@ -29,11 +29,11 @@ TEXT_BYTES = 16
 class TaskWork(NamedTuple):
     """The work of all tasks of a join.
 
-    rounds            whatever their tasks: planning, scheduling, the shuffle
-    tasks             whatever their rows
-    rows              that are read
-    copies, n_bytes   of rows and tuples, each dealt, shuffled, and inserted where it arrives
-    probes, matches   of rows and tuples in windows
+    rounds            number of rounds, with the cost of planning, scheduling and the shuffle
+    tasks             number of tasks, with a cost that does not depend on their rows
+    rows              number of rows that are read
+    copies, n_bytes   copies of rows and tuples and their bytes; each is partitioned, shuffled and inserted
+    probes, matches   probes and matches of rows and tuples in windows
     """
 
     rounds: float = 0.0
@@ -62,7 +62,7 @@ class TaskCosts:
         return sum(map(mul, astuple(self), work))
 
     def carried(self, tuple_bytes: float) -> float:
-        """Return the seconds to deal a copy of a row, to shuffle it, and to insert it where it arrives."""
+        """Return the seconds to partition, shuffle and insert a copy of a row."""
         return self.c_copy + self.c_byte * tuple_bytes
 
 
@@ -77,7 +77,7 @@ def hops_work(
 ) -> TaskWork:
     """Return the predicted work of hops.
 
-    dealt   by stream the classes by which its rows are dealt, each time that they are read
+    dealt   by stream the classes by which its rows are partitioned, each time that they are read
     """
     rows = copies = n_bytes = probes = matches = 0.0
     for once in dealt:

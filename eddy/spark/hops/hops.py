@@ -1,21 +1,22 @@
-"""A join in several hops: which partitions join what in which round.
+"""The plan of a join in several hops: the steps of each round, and the place of each step.
 
-The plan of each head stream is a list of steps, each at a *place*: all partitions, which share the work by the keys of
-one class. Steps at the same place, one after the other, are a *leg*: they happen in one task. After a leg the
-intermediate tuples travel to the place of the next one.
+The plan of each head stream is a list of steps. Each step has a *place*: all partitions, which share the work by the
+keys of one class. Successive steps at the same place are a *leg*: they run in one task. After a leg the intermediate
+tuples are shuffled to the place of the next leg.
 
     head R: S by a, T by b      round 1: R, S dealt by a            -> intermediate tuples R S
                                 round 2: R S, T dealt by b          -> results
     head T: S by b, R by b      round 2: T, S dealt by b, R to all  -> results
 
-Heads with fewer legs begin later, so that all results come from the last round.
+Heads with fewer legs begin later, so that the last round emits all results.
 
 In a batch join a round is one shuffle; the rows of a stream are read again in each round that needs them. With windows,
-each row is a head, and joins those that precede it in (event time, stream). Without windows every order of arrival
-gives the same results, so one stream is the head of all results, and its rows join all others.
+each row is a head and joins the rows that precede it in (event time, stream). Without windows every order of arrival
+gives the same results, so one stream is the head of all results, and its rows join all other streams.
 
-In a streaming join each row is a head. Its partitions are called nodes, and keep *copies* of windows, one for each
-stream and class by whose keys it is dealt. The rows of a micro-batch enter all copies before the first round.
+In a streaming join each row is a head. The partitions of a streaming join are called nodes. A node keeps *copies* of
+windows, one copy for each stream and each class by whose keys the stream is partitioned. The rows of a micro-batch
+enter all copies before the first round.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from stairs.errors import PlanError
 
 @dataclass(frozen=True)
 class Leg:
-    """Steps of one head that happen in one task: where, and which streams are joined in turn."""
+    """Steps of one head that run in one task: their place, and the streams that they join in turn."""
 
     place: Place
     joins: tuple[int, ...]
@@ -46,10 +47,10 @@ class Leg:
 class Hops:
     """The plan of a join in hops.
 
-    partitions   how many share the work
+    partitions   number of partitions that share the work
     starts       per stream its home: the partitions by its first key
-    routes       by head its steps; heads that give no results are left out
-    timed        whether rows of several streams are heads, and join those only that precede them
+    routes       by head its steps; heads without results are left out
+    timed        whether rows of several streams are heads, and join only rows that precede them
     """
 
     partitions: int
@@ -77,7 +78,7 @@ class Hops:
         return max(map(len, self.legs.values()))
 
     def leg(self, head: int, number: int) -> Leg | None:
-        """Return what a head does in a round, counted from 0; None before it begins."""
+        """Return the leg of a head in a round, counted from 0; None before the head begins."""
         legs = self.legs[head]
         at = number - self.rounds + len(legs)
         return legs[at] if at >= 0 else None
@@ -92,9 +93,9 @@ class Hops:
         return (head, *(j for leg in legs[: max(0, number - self.rounds + len(legs))] for j in leg.joins))
 
     def dealt(self, number: int) -> dict[int, tuple[int, ...]]:
-        """Return by stream the classes by whose keys its rows are dealt in a round; streams without any are left out.
+        """Return by stream the classes by whose keys its rows are partitioned in a round, without other streams.
 
-        These are its windows, and its rows as heads in the round in which it begins.
+        The rows are those of its windows, and its heads in the round in which it begins.
         """
         found: dict[int, set[int]] = {}
         for head in self.legs:
@@ -112,7 +113,7 @@ class Hops:
 
     @cached_property
     def entries(self) -> dict[int, int]:
-        """Head -> the class by whose keys the rows of the head are dealt for the first leg."""
+        """Head -> the class by whose keys the rows of the head are partitioned for the first leg."""
         return {head: key_class(legs[0].place) for head, legs in self.legs.items()}
 
     def operators(self) -> dict[Place, NOS]:
@@ -129,17 +130,17 @@ class Hops:
 
 
 def key_class(place: Place) -> int:
-    """Return the class whose keys deal rows to a place; with one partition any will do."""
+    """Return the class whose keys assign rows to a place; with one partition any class works."""
     return place.shares[0][0] if place.shares else 0
 
 
 def own_hops(query: Query, plan: Mapping[str, Sequence[tuple[str, str]]], partitions: int, timed: bool) -> Hops:
     """Return the hops of a plan that a user wrote as {head: [(stream, "ship" or "window"), …]}.
 
-    "ship" deals the intermediate tuples by a key that they share with the stream, another one than before if there is
-    one; "window" leaves them where they are: the stream is dealt by their key, or goes to all partitions if it lacks
-    that key. The rows of a head begin at its home. Without windows the plan of one head is enough, and the first one
-    counts. Raises PlanError for a plan that does not fit the query.
+    "ship" shuffles the intermediate tuples by a key that they share with the stream, if possible by another key than
+    before. "window" leaves the tuples in their partitions: the stream is partitioned by their key, or goes to all
+    partitions if it lacks this key. The rows of a head begin at its home. Without windows the plan of one head is
+    enough, and the first plan counts. Raises PlanError for a plan that does not fit the query.
     """
     names = query.graph.names
     given = seps(plan, names)

@@ -18,8 +18,8 @@ def slot_of(key: np.int64, mask: np.uint64, seeds: np.ndarray) -> np.uint64:
 def index_runs(keys: np.ndarray, slots: np.ndarray, seeds: np.ndarray, ends: np.ndarray) -> None:
     """Enter the runs of equal keys into a hash table.
 
-    keys int64[n] ascending; slots int64[2^k > runs] of -1: where a run begins; seeds int64[2] of their hash; ends
-    int64[n]: where it ends, at the position where it begins.
+    keys int64[n] ascending; slots int64[2^k > runs] of -1: the start of a run; seeds int64[2] of the hash; ends
+    int64[n]: the end of a run, at the position of its start.
     """
     mask = np.uint64(slots.size - 1)
     begin = np.int64(0)
@@ -47,7 +47,7 @@ def find_runs(
     first: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """Write for each wanted key the rows with that key and a time from low to high, as (first row, number of rows).
+    """Write for each key the rows with this key and a time from low to high, as (first row, number of rows).
 
     keys, times int64[n], ascending by (key, time); slots, seeds, ends of `index_runs`; all others int64[m].
     """

@@ -1,11 +1,11 @@
-"""Legs of a join in hops: tuples join one window after the other in a partition, then travel to where the next leg is.
+"""Legs of a join in hops: tuples join one window after the other in a partition, then move to the next leg's partition.
 
 Columns of intermediate tuples: those of the streams joined so far that later steps or results need, as "stream
-position.column"; and event times in ticks, as far as the join needs them:
+position.column"; and event times in ticks, if the join needs them:
 
-    time     of the head
-    newest   greatest of all components
-    last     greatest that a further component may have, by the windows of those so far
+    time     event time of the head
+    newest   greatest event time of all components
+    last     greatest event time that a further component may have, by the windows of the components so far
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from stairs.graph import FOREVER
 from stairs.plain_types import Column, taken
 
 TIME, NEWEST, LAST = "time", "newest", "last"
-"""Columns with event times; names of other columns have a dot."""
+"""Names of the columns with event times. The names of other columns have a dot."""
 WHOLE, OPEN = (TIME,), (TIME, NEWEST, LAST)
-"""Times of tuples whose head is the newest component, and of tuples whose head came last but may be older."""
+"""Columns for tuples whose head is the newest component, and for tuples whose head came last but may be older."""
 
 
 class Columns:
@@ -45,14 +45,14 @@ class Columns:
         self.classes = classes_of(query)
         self.kept = query.payload_columns(True)
         self._schemas: dict[tuple[int, ...], pa.Schema] = {}
-        """Those made so far: each block of matches needs one."""
+        """Schemas that were made so far: each block of matches needs a schema."""
 
     def carrier(self, c: int, bound: tuple[int, ...]) -> int:
         """Return the first stream with a key in a class."""
         return next(i for i in bound if c in self.classes[i])
 
     def open(self, bound: tuple[int, ...]) -> list[int]:
-        """Return the classes that these streams share with those that are not joined yet."""
+        """Return the classes that these streams share with the streams that are not joined yet."""
         left = frozenset().union(*(own for i, own in enumerate(self.classes) if i not in bound))
         return sorted(left & frozenset().union(*(self.classes[i] for i in bound)))
 
@@ -78,14 +78,14 @@ class Columns:
         return pa.RecordBatch.from_arrays([rows.column(name) for name in own], names=[n[len(prefix) :] for n in own])
 
     def headed(self, window: SortedWindow) -> pa.RecordBatch:
-        """Return the rows of a window as tuples that they head."""
+        """Return the rows of a window as tuples with these rows as heads."""
         schema, prefix, times = self.schema((window.stream,)), f"{window.stream}.", window.times
         given = {TIME: times, NEWEST: times, LAST: window.outlived()}
         columns = [pa.array(given[n]) if n in given else window.rows.column(n[len(prefix) :]) for n in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def bounds(self, tuples: pa.RecordBatch) -> Bounds | None:
-        """Return the event times that the next component of tuples may have; None if it may have any."""
+        """Return the event times that the next component of tuples may have; None if any event time is possible."""
         if not self.times:
             return None
         time = np.asarray(tuples.column(TIME))
@@ -112,7 +112,7 @@ class Columns:
 
 
 class Window(Protocol):
-    """A window in a partition, as tuples probe it."""
+    """A window in a partition that tuples probe."""
 
     @property
     def stream(self) -> int:
@@ -122,13 +122,13 @@ class Window(Protocol):
         """Return the number of its rows."""
 
     def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[Found]:
-        """Yield what joins in blocks; see `SortedWindow.matches`."""
+        """Yield matches in blocks; see `SortedWindow.matches`."""
 
 
 class Legs:
     """The legs of one partition.
 
-    heads_precede   whether only rows that precede the head join; else all of the windows do
+    heads_precede   whether only rows that precede the head join; otherwise all rows of the windows join
     """
 
     def __init__(self, columns: Columns, numbers: KeyNumbers, heads_precede: bool) -> None:
@@ -138,7 +138,7 @@ class Legs:
         self._results = Results(columns.query, columns.kept, changelog=False, count_only=False, ids_only=False)
 
     def window(self, stream: int, rows: pa.RecordBatch, times: Ints | None) -> SortedWindow:
-        """Return rows of a stream as a window; `times` are None if they do not matter."""
+        """Return rows of a stream as a window; `times` is None if event times are not needed."""
         span = self.columns.query.spans[stream]
         return SortedWindow(
             stream,

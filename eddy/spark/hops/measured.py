@@ -1,8 +1,8 @@
 """The costs of each placement of a streaming join, fitted to the micro-batches that ran in it.
 
-A micro-batch is a *point*: the work that was predicted for it, and the CPU seconds that its tasks took. The fitted
-costs follow from the newest points and the usual costs alone. So manifests store the points, and a restarted join has
-the costs that it had. Points have few digits in memory, too, so that a restart changes nothing.
+A micro-batch is a *point*: its predicted work, and the CPU seconds that its tasks took. The fitted costs follow from
+the newest points and the default costs alone. So manifests store the points, and a restarted join has the same costs as
+before. Points are rounded in memory, too, so that a restart does not change the costs.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from eddy.storage.json_form import fields, finite, list_of, row_of
 POINTS = 24
 """Number of the newest micro-batches of a placement that count for its costs."""
 HALF_LIFE = 8
-"""A micro-batch of a placement counts half as much as one that came so many later."""
+"""A micro-batch of a placement counts half as much as a micro-batch that came HALF_LIFE micro-batches later."""
 TRUST = 0.02
-"""The weight of the usual costs, beside micro-batches whose predictions may be off by their whole amount."""
+"""The weight of the default costs, relative to micro-batches whose predictions may be off by their whole amount."""
 MOST_FACTOR = 4.0
-"""A cost is at most so many times the usual one of this machine, and this one so many times that of the fit."""
+"""Upper bound of the ratio of a cost to the default cost of this machine, and of this cost to that of the fit."""
 DIGITS = 4
 """Significant digits of the numbers of a point."""
 LEAST_S, MOST = 1e-9, 1e15
-"""A point has these seconds at least, and no number beyond `MOST`: with others a fit might not be finite."""
+"""Least seconds and greatest number of a point; with other values a fit might not be finite."""
 
 _PARTS = len(TaskWork._fields)
 _COSTS = list_of(row_of(*[finite(0, MOST)] * _PARTS, finite(LEAST_S, MOST)))
 MEASURED = fields({"grid": _COSTS, "hops": _COSTS})
-"""The form of `Measured.to_json`: of each placement the points, each the numbers of its work, and its seconds."""
+"""The form of `Measured.to_json`: the points of each placement; a point has numbers of work, and seconds."""
 UNMEASURED: dict[str, Any] = {"grid": [], "hops": []}
-"""The stored form without any point."""
+"""The stored form without points."""
 
 
 class MeasuredCosts:
@@ -48,13 +48,13 @@ class MeasuredCosts:
         return len(self._points)
 
     def add(self, work: TaskWork, seconds: float) -> None:
-        """Take the work that was predicted for a micro-batch, and the CPU seconds that its tasks took."""
+        """Take the predicted work of a micro-batch, and the CPU seconds that its tasks took."""
         point = tuple(float(f"{one:.{DIGITS}g}") for one in (*work, max(seconds, LEAST_S)))
         if all(0 <= one <= MOST for one in point):
             self._points.append(point)
 
     def factor(self, usual: TaskCosts) -> float | None:
-        """Return how many times the usual seconds the newest micro-batches took: their median, None without any."""
+        """Return the median ratio of measured to default seconds of the newest micro-batches, None without points."""
         if not self._points:
             return None
         newest = list(self._points)[-HALF_LIFE:]
@@ -63,9 +63,9 @@ class MeasuredCosts:
         return min(MOST_FACTOR, max(1 / MOST_FACTOR, float(ratio)))
 
     def costs(self, usual: TaskCosts, factor: float) -> TaskCosts:
-        """Return the costs with the least sum of squared relative errors and of distances from the usual ones.
+        """Return the costs with the least sum of squared relative errors and of distances from the default costs.
 
-        factor   by which the usual costs are off on this machine
+        factor   ratio of measured to default costs on this machine
         """
         prior = np.array(astuple(usual)) * factor
         if not self._points:
@@ -106,5 +106,5 @@ class Measured:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> Measured:
-        """Return what `to_json` returned, after `MEASURED` has checked it."""
+        """Return the value from which `to_json` was made, after `MEASURED` has checked the JSON."""
         return cls(MeasuredCosts.from_json(stored["grid"]), MeasuredCosts.from_json(stored["hops"]))

@@ -1,4 +1,4 @@
-"""Where a join may run its steps: in one round over a grid, in several hops, or as chosen by predicted costs."""
+"""The placement of the steps of a join: one round over a grid, several hops, or a choice by predicted costs."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The placement of a streaming join as its manifests store it.
+"""The placement of a streaming join in the form in which its manifests store it.
 
     asked   "grid", "hops", "auto", or the plan of each head as [[head, [[stream, "ship" or "window"], …]], …]
-    steps   of the hops that ran, by head [[stream, class by whose keys the nodes share the step], …], with streams and
-            classes as numbers; null if the micro-batch ran in one round
-    costs   what the fitted costs of both placements follow from (`Measured.to_json`)
+    steps   steps of the hops that ran, by head [[stream, class by whose keys the nodes share the step], …]; streams and
+            classes are numbers; null if the micro-batch ran in one round
+    costs   the measurements from which the costs of both placements are fitted (`Measured.to_json`)
 
-The number of nodes is not stored: it may be another one at the next start.
+The number of nodes is not stored, because it may change at the next start.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ UNPLACED = {"asked": "grid", "steps": None, "costs": UNMEASURED}
 class SavedPlacement:
     """A placement that a manifest stores.
 
-    asked   by `placement=` of `join`, or by `place` after it
-    steps   of the hops that ran, None if there were none
-    costs   fitted to the micro-batches before
+    asked   the placement requested by `placement=` of `join`, or by a later `place`
+    steps   steps of the hops that ran, None if no hops ran
+    costs   costs fitted to the earlier micro-batches
     """
 
     asked: Placement
@@ -52,7 +52,7 @@ class SavedPlacement:
     costs: Measured
 
     def hops(self, query: Query, nodes: int) -> Hops | None:
-        """Return the hops over so many nodes; None if there were none."""
+        """Return the hops over a number of nodes; None if no hops ran."""
         if self.steps is None:
             return None
         routes: dict[int, Steps] = {
@@ -74,7 +74,7 @@ def _steps(query: Query, hops: Hops, head: int) -> list[list[int]]:
     own = classes_of(query)
     bound, steps = own[head], []
     for j, place in hops.routes[head]:
-        # A single node shares nothing; several ones may at the next start.
+        # A single node shares no work, but several nodes may at the next start.
         steps.append([j, key_class(place) if place.shares else min(bound & own[j])])
         bound |= own[j]
     return steps
@@ -83,7 +83,7 @@ def _steps(query: Query, hops: Hops, head: int) -> list[list[int]]:
 def restored(query: Query, stored: object, place: str) -> SavedPlacement:
     """Return the placement that `saved` returned. Raises FormError, or PlanError, for any other value.
 
-    place   of the value, for messages
+    place   place of the value, for messages
     """
     SAVED(stored, place)
     assert isinstance(stored, dict)
@@ -102,9 +102,9 @@ def restored(query: Query, stored: object, place: str) -> SavedPlacement:
 
 
 def _check(query: Query, routes: list[list[list[int]]], place: str) -> None:
-    """Raise FormError unless each head joins each other stream once, by a key of what it joined before.
+    """Raise FormError unless each head joins each other stream once, by a key of the streams joined before.
 
-    Tuples that travel have the keys only that streams to come have as well.
+    Tuples that are sent have only the keys that the remaining streams have as well.
     """
     own, names = classes_of(query), query.graph.names
     if len(routes) != len(own):

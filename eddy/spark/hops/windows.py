@@ -1,13 +1,14 @@
 """Windows of a join in hops: the rows of one stream in one partition, sorted by key and time.
 
-Of the rows with the key of a tuple those join whose event times fit all components of the tuple, and that precede the
-head of the tuple in (event time, stream), or in an earlier micro-batch. So a result is found once, by its last row.
+A row with the key of a tuple joins the tuple if the event time of the row fits all components of the tuple, and if the
+row precedes the head of the tuple in (event time, stream) or is of an earlier micro-batch. So a result is found once,
+by its last row.
 
-A batch join has all rows of a window before the first tuple probes. There the head is the newest component of a tuple.
-In a streaming join a window grows from micro-batch to micro-batch: it is a list of runs, each of them sorted, and the
-rows of the present micro-batch are the last run. Runs are merged like the levels of a log-structured merge tree: the
-next run is less than half as large. So a row is sorted about log2(rows of the window / rows of a micro-batch) times,
-and a probe looks into as many runs.
+A batch join has all rows of a window before the first tuple probes, and the head is the newest component of a tuple. In
+a streaming join a window grows from micro-batch to micro-batch: the window is a list of sorted runs, and the rows of
+the current micro-batch are the last run. Runs are merged like the levels of a log-structured merge tree: the next run
+is less than half as large. So a row is sorted about log2(rows of the window / rows of a micro-batch) times, and a probe
+searches the same number of runs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from stairs.plain_types import taken
 from stairs.seeds import seeds
 
 BLOCK_ROWS = 1 << 18
-"""About so many matches are found at a time, unless a single tuple has more."""
+"""Approximate number of matches in a block, unless a single tuple has more matches."""
 Keys = Mapping[int, Ints]
 """Class -> the number of each key."""
 Index = tuple[Ints, Ints, Ints, Ints, Ints]
@@ -36,9 +37,9 @@ Index = tuple[Ints, Ints, Ints, Ints, Ints]
 class Bounds(NamedTuple):
     """Event times of tuples in ticks, int64[tuples] each.
 
-    head     of their heads
-    newest   greatest of all components
-    last     greatest that a further component may have, by the windows of those so far
+    head     event time of the head
+    newest   greatest event time of all components
+    last     greatest event time that a further component may have, by the windows of the components so far
     """
 
     head: Ints
@@ -49,8 +50,8 @@ class Bounds(NamedTuple):
 class SortedWindow:
     """The rows of one stream in one partition, or some of them.
 
-    stream  its position
-    rows    their columns
+    stream  position of the stream
+    rows    columns of the rows
     keys    by class the number of each row's key, int64[rows]
     times   event times in ticks, int64[rows]
     span    ticks of the window, FOREVER = without limit
@@ -72,7 +73,7 @@ class SortedWindow:
         return int(self.rows.nbytes) + sum(one.nbytes for one in arrays)
 
     def outlived(self, rows: Ints | None = None) -> Ints:
-        """Return the greatest event time that some rows may meet, FOREVER without limit, int64[rows]; None: all."""
+        """Return the greatest event time that rows may join, int64[rows]; FOREVER = without limit."""
         times = self.times if rows is None else self.times[rows]
         return times + self.span if self.span < FOREVER else np.full(len(times), FOREVER)
 
@@ -83,17 +84,17 @@ class SortedWindow:
         return SortedWindow(self.stream, taken(self.rows, keep), keys, self.times[keep], self.span)
 
     def merged(self, other: SortedWindow) -> SortedWindow:
-        """Return the rows of both."""
+        """Return the rows of both windows."""
         keys = {c: np.concatenate([own, other.keys[c]]) for c, own in self.keys.items()}
         rows, times = together([self.rows, other.rows], self.rows.schema), np.concatenate([self.times, other.times])
         return SortedWindow(self.stream, rows, keys, times, self.span)
 
     def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[Found]:
-        """Yield (this window, tuples, rows) that join, int64[matches] each, in blocks.
+        """Yield the matches as (this window, tuples, rows), int64[matches] each, in blocks.
 
-        keys    by class the keys of the tuples, one class in common at least
-        bounds  their event times; None: the event times of rows do not matter
-        head    stream of their heads, which rows must precede; None: all rows do
+        keys    by class the keys of the tuples, with at least one class of the window
+        bounds  event times of the tuples; None = event times are not compared
+        head    stream of the heads, which rows must precede; None = all rows precede them
 
         Cost: a sort of the window by the first probe with a class; per tuple a look-up in a hash table, and two in the
         run of its key by bisection; the matches.
@@ -150,7 +151,7 @@ Found = tuple[SortedWindow, Ints, Ints]
 class GrowingWindow:
     """The rows of one stream in one partition of a streaming join.
 
-    fresh   the rows of the present micro-batch; those before them precede every head
+    fresh   the rows of the current micro-batch; earlier rows precede every head
     """
 
     def __init__(self, fresh: SortedWindow) -> None:
@@ -173,12 +174,12 @@ class GrowingWindow:
             yield one.rows
 
     def grow(self, fresh: SortedWindow) -> None:
-        """Take the rows of the next micro-batch; those of the last one are older from now on."""
+        """Take the rows of the next micro-batch; the rows of the last one become earlier rows."""
         self._settle()
         self.fresh = fresh
 
     def forget(self, least: int) -> None:
-        """Forget rows before the present micro-batch with an event time below `least`; some may stay for a while."""
+        """Drop earlier rows with an event time below `least`; some of these rows may stay temporarily."""
         kept = []
         for one in self._runs:
             dead = int(np.count_nonzero(one.times < least))
@@ -189,7 +190,7 @@ class GrowingWindow:
         self._runs = kept
 
     def matches(self, keys: Keys, bounds: Bounds | None, head: int | None) -> Iterator[Found]:
-        """Yield what joins; see `SortedWindow.matches`. `head` concerns the rows of the present micro-batch."""
+        """Yield matches; see `SortedWindow.matches`. `head` applies to the rows of the current micro-batch."""
         for one in self._runs:
             yield from one.matches(keys, bounds, None)
         if len(self.fresh):
@@ -218,7 +219,7 @@ def together(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBat
 
 
 def _plain(numbers: Ints) -> Ints:
-    """Return an array that can be written to: numba would compile a kernel once more for another kind of memory."""
+    """Return a writable array, because numba would compile a kernel again for read-only memory."""
     return np.require(numbers, np.int64, ["C", "W"])
 
 

@@ -1,4 +1,4 @@
-"""The clients of Kafka in this process: where partitions begin and end, and the messages between two offsets."""
+"""The clients of Kafka in this process: the offsets of partitions, and the messages between two offsets."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 Offsets = dict[str, int]
 """Partition -> offset of its next message. Partitions are text, as JSON has no other keys."""
 PIECE = 8192
-"""Messages that are fetched together."""
+"""Number of messages that are fetched together."""
 SILENCE_S = 60.0
-"""A broker that gives nothing for so long is taken for dead."""
+"""Seconds after which a broker that sends nothing counts as dead."""
 _FIXED = {
     "group.id": "eddy",  # required, and without effect
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "error",  # messages that are gone must not be skipped in silence
+    "auto.offset.reset": "error",  # deleted messages must not be skipped silently
 }
 _USUAL = {"fetch.wait.max.ms": 50, "client.id": "eddy"}
 KAFKA_LOG = logging.getLogger("eddy.kafka")
-"""Gets what librdkafka says, at its own levels."""
+"""The logger for the messages of librdkafka, at their own levels."""
 _clients: dict[str, Client] = {}
-"""The clients of this process, by settings. To make one takes a connection, and workers live long."""
+"""The clients of this process, by settings. A new client needs a connection, so workers keep their clients."""
 
 
 def client_of(settings: Mapping[str, str]) -> Client:
@@ -41,7 +41,7 @@ def client_of(settings: Mapping[str, str]) -> Client:
 
 
 def described(topic: str, settings: Mapping[str, str]) -> str:
-    """Return a topic as messages name it."""
+    """Return the text by which messages name a topic."""
     return f"topic {topic!r} at {settings.get('bootstrap.servers')}"
 
 
@@ -77,7 +77,7 @@ class Client:
             raise SparkJoinError(f"librdkafka refuses the settings of a topic: {problem}") from problem
 
     def offsets(self, topic: str, latest: bool) -> Offsets:
-        """Return where each partition of a topic ends, or else begins. Open transactions are beyond the end.
+        """Return the end of each partition of a topic, or its beginning. Open transactions are beyond the end.
 
         Raises SparkJoinError if the servers do not answer or the topic has no partitions.
         """
@@ -100,9 +100,9 @@ class Client:
             raise self._unavailable(topic, problem) from problem
 
     def messages(self, topic: str, partition: str, start: int, end: int) -> Iterator[list[Message]]:
-        """Yield the messages of a partition from offset `start` up to `end`, some at a time.
+        """Yield the messages of a partition from offset `start` up to `end`, in blocks.
 
-        Raises SparkJoinError for messages that are gone, and if the servers do not answer.
+        Raises SparkJoinError for deleted messages, and if the servers do not answer.
         """
         from confluent_kafka import TopicPartition
 
@@ -127,7 +127,7 @@ class Client:
             self._consumer.unassign()
 
     def _after(self, event: Message, topic: str, partition: str, at: int, end: int) -> int:
-        """Return the offset after an event. Raises SparkJoinError for an error that does not pass."""
+        """Return the offset after an event. Raises SparkJoinError for a permanent error."""
         from confluent_kafka import KafkaError
 
         error = event.error()

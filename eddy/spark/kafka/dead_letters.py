@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def send_dead_letters(topic: str, settings: Mapping[str, str], letters: Sequence[tuple[Message, str]]) -> None:
-    """Send messages with their reasons to a topic. Key, value, headers and timestamp stay as they are.
+    """Send messages with their reasons to a topic. Key, value, headers and timestamp are unchanged.
 
     Further headers: `eddy-error`, the reason; `eddy-topic`, `eddy-partition` and `eddy-offset`, which identify the
-    message. Returns when the servers have all of them. Raises SparkJoinError if they do not take one.
+    message. Returns when the servers have all messages. Raises SparkJoinError if a server refuses a message.
     """
     from confluent_kafka import KafkaException, Producer
 

@@ -14,7 +14,7 @@ Decode = Callable[[Sequence[bytes], pa.Schema], pa.Table]
 
 
 _LONGEST = 200
-"""Characters of a reason: a message may be of megabytes, and a decoder may quote it."""
+"""Maximal number of characters of a reason: a message may have megabytes, and a decoder may quote it."""
 
 
 def shortened(why: str) -> str:
@@ -24,7 +24,7 @@ def shortened(why: str) -> str:
 
 
 class NotDecodedError(Exception):
-    """A message is not what its topic should hold. `message` is its place among the given ones."""
+    """A message cannot be decoded. `message` is its position among the given messages."""
 
     def __init__(self, message: int, why: str) -> None:
         super().__init__(why)
@@ -51,7 +51,7 @@ def decode_json(messages: Sequence[bytes], schema: pa.Schema) -> pa.Table:
 
 
 def _json_rows(text: bytes, rows: int, schema: pa.Schema) -> pa.Table:
-    # Arrow reads a date as a number; as text it must be cast.
+    # Arrow reads only numbers as dates; dates as text must be cast.
     wire = pa.schema([(f.name, pa.string() if pa.types.is_date(f.type) else f.type) for f in schema])
     found = pyarrow.json.read_json(
         io.BytesIO(text),

@@ -1,4 +1,4 @@
-"""The parts of a message beside its value, as columns: key, headers, timestamp, partition and offset."""
+"""The parts of a message other than its value, as columns: key, headers, timestamp, partition and offset."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _part(message: Message, part: str) -> Any:
         case "key":
             return message.key()
         case "headers":
-            found: Any = message.headers()  # pairs, unlike its annotation
+            found: Any = message.headers()  # pairs, unlike the annotation
             return None if found is None else [{"name": name, "value": value} for name, value in found]
         case "timestamp":
             available, milliseconds = message.timestamp()

@@ -24,7 +24,7 @@ Deserialize = Callable[[bytes], Any]
 REGISTERED = ("avro", "protobuf", "json")
 """The encodings whose schemas a registry may have."""
 UNKNOWN = 404
-"""The status of a schema that the registry does not have: the message names a wrong one."""
+"""The status of a schema that the registry does not have: the message names an unknown schema."""
 _known: dict[tuple[str, ...], Deserialize] = {}
 """The deserializers of this process. Each has a cache of schemas."""
 
@@ -112,7 +112,7 @@ def _records(deserialize: Deserialize, messages: Sequence[bytes], registry: Mapp
                 ) from problem
             raise _unanswered(registry, problem) from problem
         except Exception as problem:
-            # A deserializer raises what its libraries for HTTP and for the format raise.
+            # A deserializer raises the errors of its libraries for HTTP and for the format.
             if isinstance(problem, OSError) or type(problem).__module__.startswith("httpx"):
                 raise _unanswered(registry, problem) from problem
             raise NotDecodedError(number, f"{type(problem).__name__}: {problem}") from problem
@@ -166,7 +166,7 @@ def _made(encoding: str, client: Any, protobuf: str | None) -> Any:
 
 
 def _of_record(record: Any, name: str, kind: pa.DataType) -> Any:
-    """Return a field of a record of Avro as a value for a column; None for one that is absent."""
+    """Return a field of a record of Avro as a value for a column; None for an absent field."""
     return _fitted(record.get(name), kind) if isinstance(record, Mapping) else None
 
 
@@ -184,7 +184,7 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
 
 
 def _field(message: Any, name: str, kind: pa.DataType) -> Any:
-    """Return a field of a message of Protobuf as a value for a column; None for one that is absent."""
+    """Return a field of a message of Protobuf as a value for a column; None for an absent field."""
     known = message.DESCRIPTOR.fields_by_name.get(name)
     if known is None or (known.has_presence and not message.HasField(name)):
         return None

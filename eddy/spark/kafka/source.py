@@ -1,6 +1,6 @@
-"""A topic of Kafka as a streaming DataFrame. Spark's own source needs a package of Java classes; this one does not.
+"""A topic of Kafka as a streaming DataFrame. Spark's own source needs a package of Java classes; this source does not.
 
-A join with the transport "packed" reads the messages in its own tasks, so this source then only names the topic.
+A join with the transport "packed" reads the messages in its own tasks. The source then only names the topic.
 """
 
 from __future__ import annotations
@@ -56,31 +56,32 @@ def stream_topic(
         clicks = eddy.spark.stream_topic(spark, "clicks", schema, servers="broker:9092")
 
     topic      name of the topic
-    schema     of the rows
+    schema     schema of the rows
     servers    addresses of brokers, "host:port,host:port"
     settings   further settings of librdkafka, such as `security.protocol` and `sasl.password`. Users of the session see
-               them in Spark's plans; no file has them
+               these settings in Spark's plans; no file contains them
     encoding   "json": each message is a JSON object; fields that the schema lacks are ignored, missing ones are null,
                times and dates are text in the form of ISO 8601. "arrow": an Arrow IPC stream of any number of rows.
-               "avro", "protobuf": a record each, whose schema `registry` has; fields as with "json", and their values
-               must be those of the column
+               "avro", "protobuf": each message is a record whose schema `registry` has; fields as with "json", and
+               their values must fit the column
     starting   where a query without a checkpoint starts: at the "earliest" message that Kafka has, or at the "latest"
-    max_rows   most messages that a micro-batch takes; None: all that are there
-    malformed  "fail": a message that cannot be decoded ends the query with an error that names its offset; "skip": it
-               is left out, with a warning
-    dead_letters   name of a topic of the same servers to which a message that cannot be decoded is sent, as it is, with
+    max_rows   maximal number of messages in a micro-batch; None = all available messages
+    malformed  "fail": a message that cannot be decoded ends the query with an error that names its offset; "skip": such
+               a message is left out, with a warning
+    dead_letters   name of a topic of the same servers to which a message that cannot be decoded is sent unchanged, with
                the reason and its place in the headers `eddy-error`, `eddy-topic`, `eddy-partition` and `eddy-offset`.
-               The stream goes on without it. A micro-batch that comes again sends its dead letters again
-    message    column -> part of the message that it has: "key" (binary, or text if `schema` has the column so),
-               "headers" (a list of name and value), "timestamp", "partition" or "offset". A column that `schema` lacks
-               is added. With encoding "arrow" all rows of a message have the same
+               The stream continues without the message. A repeated micro-batch sends its dead letters again
+    message    column -> its part of the message: "key" (binary, or text if the column of `schema` is text), "headers"
+               (a list of name and value), "timestamp", "partition" or "offset". A column that `schema` lacks is added.
+               With encoding "arrow" all rows of a message have the same parts
     registry   settings of a schema registry by the names of confluent-kafka, {"url": "http://registry:8081"}: messages
-               of Avro, Protobuf and JSON begin with the number of their schema there. None: JSON without it
+               of Avro, Protobuf and JSON begin with the number of their schema in it. None = JSON without a registry
     protobuf   "module:name" of the class that protoc generated for the messages
 
     A query with a checkpoint reads each message once. Messages without a value have no row. In a streaming join with
-    the transport "packed", the tasks of the join read the messages, and the JVM never sees them. Needs confluent-kafka
-    (`pip install 'eddy-join[kafka]'`) on the driver and the workers. Nothing is read before a query starts. Raises
+    the transport "packed", the tasks of the join read the messages, which do not pass through the JVM. Needs
+    confluent-kafka (`pip install 'eddy-join[kafka]'`) on the driver and the workers. No message is read before a query
+    starts. Raises
     SparkJoinError for arguments that do not fit.
     """
     if find_spec("confluent_kafka") is None:
@@ -116,7 +117,7 @@ def stream_topic(
 
 
 class TopicSource(DataSource):
-    """The source in Spark's terms."""
+    """The source as Spark's interface defines it."""
 
     @classmethod
     def name(cls) -> str:
@@ -163,5 +164,5 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             yield from self._topic.read(partition.partition, partition.start, partition.end, self._schema)
         except MalformedMessageError as problem:
-            # Spark logs the trace of each attempt: that of the decoder says no more than the message.
+            # Spark logs the trace of each attempt: the trace of the decoder adds no information.
             raise problem.with_traceback(None) from None

@@ -1,7 +1,7 @@
-"""A topic of Kafka: where its partitions begin and end, and the messages between two offsets.
+"""A topic of Kafka: the first and last offsets of its partitions, and the messages between two offsets.
 
-A range of offsets always has the same messages, so a micro-batch that comes again reads the same rows. Offsets are
-never committed to Kafka: Spark's checkpoint has them.
+A range of offsets always has the same messages, so a repeated micro-batch reads the same rows. Offsets are never
+committed to Kafka, because Spark's checkpoint has them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Topic:
     """A topic and how it is read: the arguments of `stream_topic`.
 
-    settings   of librdkafka, `bootstrap.servers` among them; like those of the registry they may hold passwords
+    settings   settings of librdkafka with `bootstrap.servers`; like those of the registry they may contain passwords
     parts      the argument `message`
     """
 
@@ -45,19 +45,19 @@ class Topic:
     protobuf: str | None = None
 
     def begins(self) -> Offsets:
-        """Return where a new job starts."""
+        """Return the offsets at which a new job starts."""
         return self.ends() if self.starting == "latest" else client_of(self.settings).offsets(self.name, latest=False)
 
     def ends(self) -> Offsets:
-        """Return where each partition ends now. Messages of transactions that are not committed yet are beyond it."""
+        """Return the current end of each partition. Messages of uncommitted transactions are beyond the end."""
         return client_of(self.settings).offsets(self.name, latest=True)
 
     def take(self, start: Offsets, ends: Offsets, everything: bool = False) -> Offsets:
-        """Return where a micro-batch ends that begins at `start`: at most `max_rows` messages, in fair shares.
+        """Return the end of a micro-batch that begins at `start`: at most `max_rows` messages, in fair shares.
 
-        everything  whether `max_rows` does not count
+        everything  whether `max_rows` is ignored
 
-        Raises SparkJoinError if a partition ends before `start`: it is not the one that was read.
+        Raises SparkJoinError if a partition ends before `start`, because it is not the partition that was read.
         """
         for name, at in start.items():
             if ends.get(name, -1) < at:
@@ -79,11 +79,10 @@ class Topic:
         return {name: start.get(name, 0) + n for name, n in taken.items()}
 
     def read(self, partition: str, start: int, end: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the messages of a partition from offset `start` up to `end`. Messages without a value have
-        none.
+        """Yield the rows of the messages of a partition from offset `start` up to `end`.
 
-        Raises SparkJoinError, which names the place, for messages that are gone, and if the broker does not answer;
-        MalformedMessageError for a message that cannot be decoded.
+        Messages without a value have no row. Raises a SparkJoinError that names the place for deleted messages, and if
+        the broker does not answer; MalformedMessageError for a message that cannot be decoded.
         """
         for messages in client_of(self.settings).messages(self.name, partition, start, end):
             kept = [one for one in messages if one.value() is not None]
@@ -95,7 +94,7 @@ class Topic:
             yield from found.to_batches()
 
     def _rows(self, messages: Sequence[Message], schema: pa.Schema) -> pa.Table:
-        """Return the rows of messages. Raises NotDecodedError or ArrowInvalid if one of them cannot be decoded."""
+        """Return the rows of messages. Raises NotDecodedError or ArrowInvalid if a message cannot be decoded."""
         decode, values = self._decoder(), [one.value() or b"" for one in messages]
         parts = {name: self.parts[name] for name in schema.names if name in self.parts}
         if not parts:
@@ -106,7 +105,7 @@ class Topic:
             rows = pa.concat_tables([decode([], inside), *tables])
             of_row = np.repeat(np.arange(len(values)), [one.num_rows for one in tables])
         else:
-            # A row without columns has no place in a table of JSON.
+            # A table of JSON cannot represent a row without columns.
             rows = decode(values, inside) if inside.names else None
             of_row = np.arange(len(values))
         columns = {
@@ -123,7 +122,7 @@ class Topic:
         return registered(self.encoding, self.name, self.registry, self.protobuf)
 
     def _decodable(self, messages: Sequence[Message], schema: pa.Schema) -> list[Message]:
-        """Return the messages that can be decoded; the others fail, are skipped, or become dead letters."""
+        """Return the messages that can be decoded; other messages fail, are skipped, or become dead letters."""
         good, dead = [], []
         for one in messages:
             try:
@@ -155,5 +154,5 @@ class Topic:
 
 
 def topic_of(data: Mapping[str, Any]) -> Topic:
-    """Return a topic from its fields, as `dataclasses.asdict` gives them."""
+    """Return a topic from its fields, as `dataclasses.asdict` returns them."""
     return Topic(**data)

@@ -30,7 +30,7 @@ class EngineOptions:
 
     A batch join has an engine for each partition, a streaming join one for each key group.
 
-    plan         first join tree, "((R S) T) U"; None: the engine chooses
+    plan         first join tree, "((R S) T) U"; None = the engine chooses
     strategy, policy   as in `eddy.Runtime`; each engine has its own copy of the policy
     max_bytes    as in `eddy.Runtime`, for each engine; in hops of a streaming join for each node
     """
@@ -70,8 +70,9 @@ class PartitionEngine:
         for batch in engine.push({"R": rows}):
             ...
 
-    `output_schema` is the schema of every result batch: the query's, with each type replaced by the one that Spark uses
-    for it. A partition of any DataFrame can be joined with it: the owner calls `push` with rows in arrival order.
+    `output_schema` is the schema of every result batch: the query's schema with each type replaced by the type that
+    Spark uses for it. A partition of any DataFrame can be joined with it: the owner calls `push` with rows in arrival
+    order.
     """
 
     def __init__(self, query: Query, options: EngineOptions | None = None) -> None:
@@ -102,7 +103,7 @@ class PartitionEngine:
         if self._runtime.failed_count:
             refuse_failed(self._query, self._runtime.failed().to_batches())
             if self._query.failed != "count":
-                # `max_bytes` left no room for a single one.
+                # `max_bytes` left no memory for a single row.
                 raise SparkJoinError(
                     f"expressions of the query have no value for {self._runtime.failed_count:,} rows, and max_bytes"
                     " leaves no room to tell which: raise it to see the reason"

@@ -1,4 +1,4 @@
-"""Rows and groups that fail in a batch join: they fail the job, unless the query only counts them."""
+"""Rows and groups that fail in a batch join: the job fails, unless the query only counts them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eddy.spark.errors import SparkJoinError
 
 
 def refuse_failed(query: Query, failed: Iterable[pa.RecordBatch]) -> None:
-    """Raise SparkJoinError if there are failed rows, unless the query says failed="count"."""
+    """Raise SparkJoinError if there are failed rows, unless the query has failed="count"."""
     for batch in failed:
         if not batch.num_rows or query.failed == "count":
             continue

@@ -1,20 +1,20 @@
 """Fragments of a key group: rows of one key divided among tasks, although no partitioning by key can divide them.
 
-One stream is *dealt*: each of its rows in the group goes to one fragment, which a hash of the whole row decides. Rows
-of the other streams in the group go to all fragments. A result has exactly one row of the dealt stream, so exactly one
-fragment gives it; and that fragment has the rows of all other streams, so it finds it.
+One stream is *dealt*: each of its rows in the group goes to one fragment, which a hash of the whole row determines.
+Rows of the other streams in the group go to all fragments. A result has exactly one row of the dealt stream, and the
+fragment of this row has the rows of all other streams. So exactly this fragment finds the result.
 
     stream R (dealt)       r0 r1 r2 r3      fragment 0: r0 r3     fragment 1: r1 r2
     S, T (replicated)      s0 s1, t0        both: s0 s1, t0
 
-A fragment is what the group would be in a grid with one more class, which only the dealt stream has. The hash depends
-on nothing but the row, so a row finds its fragment again in a replay, and when the log is read.
+A fragment corresponds to a cell of a grid with one more class, which only the dealt stream has. The hash depends only
+on the row, so a row goes to the same fragment in a replay, and when the log is read.
 
 A stream can be dealt only if each result has *exactly one* row of it (`why_undealt`). A stream in a branch cannot be
-dealt: whether a left, semi or anti join gives a row depends on all partners of the row, and a fragment has some of them
-only. A full outer join has two cores, and each has results without a row of the other one, so none of its streams can
-be dealt.
-Windows of event time do not depend on the other rows in an engine; streaming joins have no others.
+dealt: whether a left, semi or anti join emits a row depends on all partners of the row, and a fragment has only some of
+them. A full outer join has two cores, and each core has results without a row of the other core, so none of its streams
+can be dealt. Windows of event time do not depend on the other rows in an engine, and streaming joins have no other
+windows.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from stairs.kernels.stable_hashes import mix_words
 class Dealt(NamedTuple):
     """A key group in fragments.
 
-    group   the key group, which is the first of them
-    stream  position of the stream whose rows are dealt to them; rows of the others are in each
+    group   the key group, which is the first fragment
+    stream  position of the stream whose rows are dealt; rows of the other streams are in each fragment
     parts   number of fragments
     """
 
@@ -45,7 +45,7 @@ class Dealt(NamedTuple):
 
 
 def why_undealt(query: Query, stream: int) -> str | None:
-    """Return why the rows of a stream cannot be dealt to fragments; None if they can."""
+    """Return why the rows of a stream cannot be dealt to fragments; None if they can be dealt."""
     if query.branches:
         if len(query.cores) > 1:
             return "a full outer join has results without a row of any one stream"

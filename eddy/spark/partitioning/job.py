@@ -1,14 +1,15 @@
-"""A join as the workers run it: the narrowed query, its partitioning and its order of arrival.
+"""The join that the workers run: the narrowed query, its partitioning and its order of arrival.
 
 Order of arrival. An engine needs one total order:
   time      every stream has a time column: by (event time, stream order in the query)
   sequence  `order_by` names one column per stream, with one numbering over all streams: by (number, stream order)
   any       all windows are unbounded: every order gives the same results, so Spark's order is used
-With a `ROWS` window the order of rows at equal positions decides which rows the window holds. So such rows are ordered
-by content, column after column, and no column of the stream's schema is dropped. With `RANGE` and unbounded windows the
-order of rows at equal positions does not matter.
+With a `ROWS` window the order of rows at equal positions determines the rows of the window. So such rows are ordered by
+content, column after column, and no column of the stream's schema is dropped. With `RANGE` and unbounded windows the
+order of rows at equal positions has no influence.
 
-`ROWS` counts the arrivals of a whole stream, which a partition cannot know. So such a query runs in one partition.
+A `ROWS` window counts the arrivals of a whole stream, but a partition has only a part of the stream. So a query with a
+`ROWS` window runs in one partition.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ class Job:
 
     query            with the needed columns only, and without filters, which the map side applies
     inputs           per stream, the columns to read: those of the query and those of the filter
-    filters          per stream, the conditions of its filter; empty for none
-    options          of the engines
-    sequence         per stream, the column that gives the order of arrival; None for all if `arrival` is "any"
-    sequence_type    type in which those columns are compared, None if `arrival` is "any"
+    filters          per stream, the conditions of its filter; empty without a filter
+    options          options of the engines
+    sequence         per stream, the column that determines the order of arrival; None for all if `arrival` is "any"
+    sequence_type    type in which these columns are compared, None if `arrival` is "any"
     breaks_ties      rows at equal positions are ordered by content
     keeps_null_keys  rows with null keys are sent as well, because a window counts them, or a branch needs no partner
     """
@@ -164,8 +165,8 @@ def make_job(
 ) -> Job:
     """Return the job of a query.
 
-    partitions   None: `parallelism`, or 1 if a window is `Rows`
-    weights      stream -> expected size, in any unit; None: equal sizes
+    partitions   None = `parallelism`, or 1 if a window is `Rows`
+    weights      stream -> expected size, in any unit; None = equal sizes
 
     Raises SparkJoinError if the query cannot run exactly as specified, PlanError for a bad plan.
     """

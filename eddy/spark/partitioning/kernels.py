@@ -9,7 +9,7 @@ from stairs.kernels.accelerate import inlined, jit
 
 @inlined
 def scaled(h: np.uint64, share: np.int64) -> np.uint64:
-    """Return a hash times a share: the coordinate in the upper 32 bits, the bits that follow it in the lower ones."""
+    """Return a hash times a share: the coordinate in the upper 32 bits, the following bits in the lower 32 bits."""
     # Mixed again and read from the high end: hash tables take their slots from the same hash, and the rows of one
     # partition must not all fall on the same slots.
     h ^= h >> np.uint64(32)
@@ -21,8 +21,7 @@ def scaled(h: np.uint64, share: np.int64) -> np.uint64:
 def find_cells(
     hashes: np.ndarray, keep: np.ndarray, shares: np.ndarray, strides: np.ndarray, cells: np.ndarray, starts: np.ndarray
 ) -> None:
-    """Write the cell of each row, -1 where `keep` is false, and where each cell begins once the rows are sorted by
-    cell.
+    """Write the cell of each row, -1 where `keep` is false, and the start of each cell among the rows sorted by cell.
 
     hashes uint64[k, n], keep bool[n], shares and strides int64[k]; cells int32[n], starts int64[n_cells + 1] zeros.
     """
@@ -43,7 +42,7 @@ def find_cells(
 def refine_cells(
     hashes: np.ndarray, shares: np.ndarray, roots: np.ndarray, nodes: np.ndarray, cells: np.ndarray, starts: np.ndarray
 ) -> None:
-    """Replace the cell of each row by its key group, and write where each group begins once the rows are sorted.
+    """Replace the cell of each row by its key group, and write the start of each group among the sorted rows.
 
     hashes and shares as in `find_cells`; roots int64[n_cells], nodes int64[k, 4] (`SplitTree.tables`); cells int32[n],
     starts int64[n_groups + 1] zeros.
@@ -78,8 +77,8 @@ def keep_branch(hashes: np.ndarray, share: int, shift: int, bits: int, keep: np.
 def group_rows(cells: np.ndarray, order: np.ndarray, fill: np.ndarray, rows: np.ndarray) -> None:
     """Write the rows sorted by cell, in the sequence of `order` within a cell, without those of cell -1.
 
-    cells int32[n], order int64[n] (a permutation of the rows), fill int64[n_cells] where each cell begins (moved to
-    where it ends); rows int64[kept].
+    cells int32[n], order int64[n] (a permutation of the rows), fill int64[n_cells] the start of each cell (replaced by
+    its end); rows int64[kept].
     """
     for i in range(order.size):
         row = order[i]

@@ -1,15 +1,15 @@
-"""Puts pieces back into arrival order and groups them into pushes: the reduce side of both kinds of join.
+"""Restores the arrival order of pieces and groups them into pushes: the reduce side of both kinds of join.
 
-Pieces arrive ascending by the position of their first tuple, and each is sorted. So when a piece arrives that starts at
-position f, all tuples before f have been seen: the waiting tuples below f, the *frontier*, are final. They are pushed
-as soon as there are enough of them, because few large pushes cost less than many small ones.
+Pieces arrive in ascending order of the position of their first tuple, and each piece is sorted. So when a piece arrives
+that starts at position f, the *frontier*, all tuples before f have arrived, and the waiting tuples below f are final.
+Final tuples are pushed when there are enough of them, because few large pushes cost less than many small pushes.
 
     waiting   R |----a----|   |---c---|
               S    |------b------|
     frontier            ^ first of the piece that arrives now
     pushed       all tuples left of the frontier
 
-Only overlapping pieces wait: about one piece per run and stream. Input without an order of arrival is pushed as it
+Only overlapping pieces wait: about one piece per run and stream. Input without an order of arrival is pushed when it
 arrives.
 
 Invariant: the pushes, one after the other, are the arrivals in the defined order: by (position, stream of the query),
@@ -38,7 +38,7 @@ class _Waiting:
     low: int = 0
 
     def below(self, frontier: int | None) -> int:
-        """Return the number of waiting tuples before the frontier; all of them for None."""
+        """Return the number of waiting tuples before the frontier; None = all waiting tuples."""
         if frontier is None or self.positions is None:
             return self.tuples.num_rows - self.low
         return max(0, int(np.searchsorted(self.positions, frontier, side="left")) - self.low)
@@ -51,17 +51,17 @@ class Merger:
         self._job = job
         self._waiting: list[list[_Waiting]] = [[] for _ in job.query.streams]
         self._rows = 0
-        self._look_at = PUSH_ROWS  # fewer waiting rows cannot make a push
+        self._look_at = PUSH_ROWS  # fewer waiting rows are not enough for a push
 
     def add(self, first: int, stream: int, tuples: pa.RecordBatch) -> Iterator[dict[str, pa.Table]]:
-        """Take a piece that no later piece precedes; yield the pushes that became final."""
+        """Take a piece that no later piece precedes; yield the pushes that have become final."""
         if self._rows >= self._look_at:
             frontier = None if self._job.arrival == "any" else first
             ready = sum(w.below(frontier) for pieces in self._waiting for w in pieces)
             if ready >= PUSH_ROWS:
                 yield from self._give(frontier, ready)
                 ready = 0
-            # Before this many rows wait, another look cannot find a push.
+            # Before this number of rows waits, another search cannot find a push.
             self._look_at = self._rows + PUSH_ROWS - ready
         self._waiting[stream].append(_Waiting(tuples, self._job.positions(tuples, stream)))
         self._rows += tuples.num_rows
@@ -78,7 +78,7 @@ class Merger:
                 yield rows
 
     def _cuts(self, frontier: int | None, ready: int) -> list[int | None]:
-        """Return positions to cut at, the frontier last, so that no push is much larger than PUSH_ROWS."""
+        """Return the positions of cuts, the frontier last, so that no push is much larger than PUSH_ROWS."""
         if ready < 2 * PUSH_ROWS or self._job.arrival == "any":
             return [frontier]
         parts = []

@@ -1,4 +1,4 @@
-"""Narrows a query to what a worker needs: fewer columns to move, filters before the shuffle."""
+"""Narrows a query to the needs of a worker: fewer columns to move, filters before the shuffle."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def _flat(schema: pa.Schema, names: set[str]) -> pa.Schema:
 def narrowed(
     query: Query, sequence: Sequence[str | None], *, timed: bool, whole: bool
 ) -> tuple[Query, tuple[pa.Schema, ...]]:
-    """Return the query as a worker runs it, and per stream the columns to read from the source.
+    """Return the query that a worker runs, and per stream the columns to read from the source.
 
-    sequence   per stream, the column of the order of arrival, None for none
+    sequence   per stream, the column of the order of arrival, None without an order
     timed      whether the query keeps event times
-    whole      whether it keeps all columns
+    whole      whether the query keeps all columns
 
-    The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of each `where`. It has no
-    filters: rows are filtered when they are read, so a column that only the filter reads is not sent further. Its
-    arrivals are in order of event time or come with watermarks, so it needs no lateness, and it waits for no stream.
-    Functions for late and failed rows run on the driver: workers keep the rows, as many as there are, until they have
-    written them.
+    The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of each `where`. The narrowed
+    query has no filters: rows are filtered when they are read, so a column that only the filter reads is not sent to
+    the worker. The arrivals are in order of event time or come with watermarks, so the query needs no lateness and
+    waits for no stream. Functions for late and failed rows run on the driver: workers keep all of these rows until they
+    have written them.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     joins = tuple(query.inner_joins().values())

@@ -14,7 +14,7 @@ from eddy.streams.windows import Rows
 
 
 def why_unplaced(query: Query) -> str | None:
-    """Return why the steps of a query have no places of their own; None if they have."""
+    """Return why the steps of a query have no places; None if they have places."""
     if query.branches:
         return "it has branches"
     if query.comparisons:
@@ -38,7 +38,7 @@ def grid_place(shares: Shares) -> Place:
 
 
 def grid_operators(query: Query, shares: Shares) -> dict[str, list[str]]:
-    """Return the operators of a join in one round, as text, by the place of which every node is a part."""
+    """Return the operators of a join in one round, as text, by place."""
     place, m = grid_place(shares), len(query.streams)
     routes = {head: tuple((j, place) for j in range(m) if j != head) for head in range(m)}
     return operator_texts(query, shares, place_operators(homes(query, shares.partitions), routes))

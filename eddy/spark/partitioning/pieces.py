@@ -5,8 +5,9 @@ and cuts each cell's part into *pieces* of up to 65 536 tuples or 8 MB. So each 
 run gives a cell follow one another in time. The reduce side (`merge.py`) merges runs like an external sort, and holds
 about one piece per run and stream.
 
-Invariants: a tuple is in exactly one piece, which stands for all cells that the tuple is copied to; or in none, if its
-key is null and no `ROWS` window counts it. How the input was cut into batches affects only where pieces are cut.
+Invariants: a tuple is in exactly one piece, which represents all cells to which the tuple is copied. A tuple with a
+null key that no `ROWS` window counts is in no piece. The division of the input into batches affects only the bounds of
+pieces.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ RUN_BYTES = 64 << 20
 class Piece:
     """Tuples of one run that go to one cell of the grid, and to the cells at the stream's other offsets from it.
 
-    cell         of the grid; a key group if the splitter has applied splits
+    cell         cell of the grid; a key group if the splitter has applied splits
     first, last  positions in arrival order of the first and last tuple, 0 without an order
     """
 
@@ -67,10 +68,10 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordB
 class Splitter:
     """Splits the rows of one stream. Call `add` for each batch and `finish` at the end; both return pieces.
 
-    tree    splits of cells; None for none. They are applied to streams without copies; other streams have one piece for
-            a cell and all its groups
+    tree    splits of cells; None = no splits. Splits are applied to streams without copies; other streams have one
+            piece for a cell and all its groups
     failed  takes the rows for which the filter has no value (`eddy.results.failed_rows.FAILED`), which are left out;
-            None: such a row is an error
+            None = such a row is an error
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Splitter:
         self._tables = None if self._tree is None else self._tree.tables(self._routed)
         self.offsets = [int(offset) for offset in shares.offsets(stream)]
         """Per copy of a tuple, its partition minus the cell of its piece."""
-        # A row with a null key joins nothing, but a ROWS window counts it.
+        # A row with a null key joins no row, but a ROWS window counts it.
         self._drops_null = not job.keeps_null_keys
         self._classes = shares.has[stream] if self._drops_null else self._routed
         self.span: tuple[int, int] | None = None
@@ -129,7 +130,7 @@ class Splitter:
         return self._cut(run.select(self._kept))
 
     def _filtered(self, accepts: AdaptiveFilter, run: pa.RecordBatch, failed: list[pa.RecordBatch]) -> pa.RecordBatch:
-        """Return the rows that the filter accepts, and add those that fail to `failed`."""
+        """Return the rows that the filter accepts, and add failed rows to `failed`."""
         rows, failing = accepts.divided(run)
         named = {f"{self._name}.{column}": run.column(column) for column in run.schema.names}
         failed += failed_batch(accepts.faults(failing, "filter"), named)
@@ -141,14 +142,14 @@ class Splitter:
             low, high = int(positions.min()), int(positions.max())
             self.span = (low, high) if self.span is None else (min(low, self.span[0]), max(high, self.span[1]))
         order = np.arange(run.num_rows, dtype=np.int64)
-        # Read-only memory has another type, for which Numba would compile the kernel once more.
+        # Read-only memory has another type, for which Numba would compile the kernel again.
         if positions is not None and (positions[1:] < positions[:-1]).any():
             order = np.argsort(positions, kind="stable").astype(np.int64, copy=False)
         cells, starts = self._cells(run)
         rows = np.empty(starts[-1], np.int64)
         group_rows(cells, order, starts[:-1].copy(), rows)
         dealt = run.take(pa.array(rows))
-        # Wide tuples make shorter pieces: the reduce side holds one per run, and a binary value is limited to 2 GB.
+        # Wide tuples make shorter pieces: the reduce side holds a piece per run, and a binary value is limited to 2 GB.
         step = max(1, min(PIECE_ROWS, PIECE_BYTES * dealt.num_rows // max(1, dealt.nbytes)))
         pieces: list[Piece] = []
         for cell in np.flatnonzero(np.diff(starts)):
@@ -160,7 +161,7 @@ class Splitter:
         return pieces
 
     def _cells(self, run: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cell of each row, -1 for none, and where each cell begins among the rows sorted by cell."""
+        """Return the cell of each row, -1 without a cell, and the start of each cell among the rows sorted by cell."""
         hashes = np.empty((len(self._routed), run.num_rows), np.uint64)
         keep = np.ones(run.num_rows, np.bool_)
         for c in self._classes:

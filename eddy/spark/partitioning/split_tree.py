@@ -2,9 +2,9 @@
 
 A cell whose rows are too many for one engine is split by the next bit of the hash of a key. The coordinate of a row
 along a class with share s is the integer part of h * s, with a hash h in [0, 1); the bits of the fraction follow. So a
-split along a class does to one cell what a grid with twice the share would do to all: floor(h * 2s) is
-2 * floor(h * s) + the first bit. A row of a stream without the class is copied to both children, as it would be in that
-grid. Therefore each result is still found in exactly one group.
+split along a class divides one cell as a grid with twice the share would divide all cells: floor(h * 2s) is 2 * floor(h
+* s) + the first bit. A row of a stream without the class is copied to both children, as it would be in that grid.
+Therefore each result is still found in exactly one group.
 
     4 cells; split 3 along class 0, then 4, then 3 again
                            3                    groups: 0 1 2 and
@@ -13,14 +13,16 @@ grid. Therefore each result is still found in exactly one group.
                      0 / \\1 0/ \\ 1                  4  bits 10
                       3   6 4   5                   5  bits 11
 
-The child with bit 0 keeps the number of its parent, the other one gets the next free number. So groups are numbered
-without gaps, and split i makes group cells + i. Rows that were written when the tree had n splits belong to a group as
-it was then (`origin`); its descendants share them, and each reads only its own rows (`own_rows`).
+The child with bit 0 keeps the number of its parent, and the other child gets the next free number. So groups are
+numbered without gaps, and split i makes group cells + i. Rows that were written when the tree had n splits belong to a
+group of the tree with n splits (`origin`). The descendants of this group share the rows, and each descendant reads only
+its own rows (`own_rows`).
 
-No bit of a hash divides the rows of one key. A group with such a key is divided into *fragments* (`fragments.py`): the
-group itself, and a group of its own for each further one, whose number is a *place* of the group. A place comes from a
-split along no class (`along` is the number of classes), stays for good, and has rows only while the group is in
-fragments. The log knows no fragments: rows are written for the group, and each fragment reads its own.
+No bit of a hash divides the rows of one key. A group with a hot key is divided into *fragments* (`fragments.py`): the
+group itself is the first fragment, and each further fragment is a group whose number is a *place* of the group. A place
+comes from a split along no class (`along` is the number of classes). A place is permanent, and has rows only while the
+group is in fragments. The log does not depend on fragments: rows are written for the group, and each fragment reads its
+own rows.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.kernels import keep_branch
 
 MAX_DEPTH = 16
-"""Bits of one class that a group may have; the fraction of a hash has 32, fewer with many shares."""
+"""Maximal number of bits of one class for a group. The fraction of a hash has 32 bits, fewer with many shares."""
 MAX_SPLITS = 1024
 
 
@@ -62,7 +64,7 @@ class Branch(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitTree:
-    """The splits of the cells of a grid, in their order. Raises SparkJoinError for splits that cannot be.
+    """The splits of the cells of a grid, in their order. Raises SparkJoinError for impossible splits.
 
     cells    number of cells of the grid
     classes  number of attribute classes
@@ -123,11 +125,11 @@ class SplitTree:
     # Fragments
 
     def is_place(self, group: int) -> bool:
-        """Return whether a number is that of a place for a fragment."""
+        """Return whether a number is the number of a place for a fragment."""
         return self.cells <= group < self.groups and self.splits[group - self.cells].along == self.classes
 
     def owner(self, group: int) -> int:
-        """Return the group of a place; any other group itself."""
+        """Return the group of a place; return any other group itself."""
         return self.splits[group - self.cells].group if self.is_place(group) else group
 
     def places(self, group: int) -> list[int]:
@@ -135,25 +137,25 @@ class SplitTree:
         return [self.cells + i for i, own in enumerate(self.splits) if own == (group, self.classes)]
 
     def most_parts(self, group: int) -> int:
-        """Return the most fragments that a group can have."""
+        """Return the maximal number of fragments of a group."""
         return 1 + len(self.places(group)) + MAX_SPLITS - len(self.splits)
 
     def deal_of(self, group: int) -> Dealt | None:
-        """Return how the rows of a group, or of the group of a place, are dealt; None if they are not."""
+        """Return how the rows of a group, or of the group of a place, are dealt; None if the group is whole."""
         group = self.owner(group)
         return next((one for one in self.dealt if one.group == group), None)
 
     def fragments(self, group: int) -> list[int]:
-        """Return the fragments of a group, itself first; only itself if it is in none."""
+        """Return the fragments of a group, the group itself first; only the group itself if it is whole."""
         dealt = self.deal_of(group)
         return [group] if dealt is None else [group, *self.places(group)[: dealt.parts - 1]]
 
     def is_closed(self, group: int) -> bool:
-        """Return whether a number is that of a place without a fragment."""
+        """Return whether a number is the number of a place without a fragment."""
         return self.is_place(group) and group not in self.fragments(self.owner(group))
 
     def fragment(self, group: int, stream: int, parts: int) -> SplitTree:
-        """Return the tree in which a group is in `parts` fragments by a stream. Places that it lacks are new groups."""
+        """Return the tree in which a group is in `parts` fragments by a stream. Missing places become new groups."""
         if not 0 <= group < self.groups:
             raise SparkJoinError(
                 f"key group {group} does not exist; key groups are numbered from 0 to {self.groups - 1}"
@@ -167,7 +169,7 @@ class SplitTree:
         return replace(self, splits=splits, dealt=tuple(sorted([*self.dealt, Dealt(group, stream, parts)])))
 
     def gather(self, group: int) -> SplitTree:
-        """Return the tree in which a group is in no fragments."""
+        """Return the tree in which a group is whole again."""
         if not any(one.group == group for one in self.dealt):
             raise SparkJoinError(f"key group {group} is not in fragments")
         return replace(self, dealt=tuple(one for one in self.dealt if one.group != group))
@@ -191,7 +193,7 @@ class SplitTree:
         return sorted(fragment for one in found for fragment in self.fragments(one)) if self.dealt else found
 
     def branches(self, group: int, since: int = 0) -> list[Branch]:
-        """Return what the rows of a group have in common along each class of a split after the first `since` ones."""
+        """Return the common bits of the rows of a group along each class of a split after the first `since` splits."""
         steps: list[tuple[int, int, int]] = []
         group = self.owner(group)
         for i in range(len(self.splits) - 1, -1, -1):
@@ -211,7 +213,7 @@ class SplitTree:
         return [Branch(along, *bits[along]) for along in sorted(newer)]
 
     def depth(self, group: int, along: int) -> int:
-        """Return how often a group was split along a class."""
+        """Return the number of splits of a group along a class."""
         return next((one.depth for one in self.branches(group) if one.along == along), 0)
 
     def is_first(self, shares: Shares, stream: int, group: int) -> bool:
@@ -222,7 +224,7 @@ class SplitTree:
         return shares.is_first(stream, self.origin(group, 0)) and not any(copied)
 
     def refines(self, shares: Shares, stream: int) -> bool:
-        """Return whether each tuple of a stream is in one group, which its keys decide."""
+        """Return whether each tuple of a stream is in exactly one group, which its keys determine."""
         return shares.copies(stream) == 1 and self.along <= {*shares.has[stream]}
 
     @property
@@ -231,7 +233,7 @@ class SplitTree:
         return {split.along for split in self.splits if split.along < self.classes}
 
     def tables(self, classes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the tree as `kernels.refine_cells` walks it.
+        """Return the tree in the form for `kernels.refine_cells`.
 
         classes  the class of each row of hashes
 
@@ -261,9 +263,9 @@ def _own_branches(tree: SplitTree, group: int, since: int, has: tuple[int, ...])
 
 
 def own_rows(job: Job, tree: SplitTree, group: int, stream: int, splits: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return those of some rows of a stream that belong to a group, in their order. O(rows) if some may not.
+    """Return the rows of a stream that belong to a group, in their order. O(rows) if some rows may not belong to it.
 
-    splits  of the tree when the rows were written, for a group of which this one is a descendant
+    splits  number of splits when the rows were written, for a group of which this group is a descendant
     """
     branches = _own_branches(tree, group, splits, job.shares.has[stream])
     dealt = tree.deal_of(group) if tree.dealt else None

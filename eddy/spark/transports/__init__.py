@@ -1,4 +1,4 @@
-"""Transports: the ways in which the rows of DataFrames reach the workers.
+"""Transports: the paths of the rows of DataFrames to the workers.
 
     packed   the workers read the Parquet files behind the DataFrames
     rows     Spark reads the rows and passes them on; works for any DataFrame

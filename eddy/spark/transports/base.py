@@ -1,7 +1,7 @@
-"""The contract of a transport: it carries the rows of all streams to the workers, and runs one `RowTask` on them there.
+"""The contract of a transport, which carries the rows of all streams to the workers and runs one `RowTask` there.
 
 A batch join splits rows into blobs (`batch/blobs.py`), a streaming join logs them (`streaming/worker/log_stage.py`).
-Both are row tasks, so that each transport serves both kinds of join.
+Both tasks are row tasks, so each transport works for both kinds of join.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class RowTask(ABC):
     """The work on the rows of one stream within one Spark task. Spark pickles it and sends it to the workers.
 
     job      the join
-    streams  whose rows it takes, by position in the query; all of them unless a task says otherwise
-    verb     names the work in the plans that Spark shows: "split" gives nodes such as `eddy_split[R]`
+    streams  streams whose rows the task takes, by position in the query; by default all streams
+    verb     name of the work in the plans that Spark shows: "split" gives nodes such as `eddy_split[R]`
     columns  Spark schema of the batches that the task yields
     """
 
@@ -46,9 +46,9 @@ class RowTask(ABC):
 class Carried(NamedTuple):
     """A DataFrame that runs a row task on all streams when it runs, and a remark for `eddy.spark.explain`.
 
-    inputs     a streaming join only: the input of each stream, if the tasks of the join read it themselves. `frame`
+    inputs     only in a streaming join: the input of each stream, if the tasks of the join read it themselves. `frame`
                then yields no rows and only triggers the micro-batches
-    transport  its name, which `carry` fills in
+    transport  name of the transport, which `carry` fills in
     """
 
     frame: DataFrame
@@ -58,7 +58,7 @@ class Carried(NamedTuple):
 
 
 class Transport(ABC):
-    """A way in which rows reach the workers.
+    """A path of rows to the workers.
 
     name   value of the argument `transport` of `eddy.spark.join`
     """
@@ -69,7 +69,7 @@ class Transport(ABC):
     def carry_batch(self, task: RowTask, inputs: Sequence[BatchInput]) -> Carried:
         """Return a DataFrame that runs `task` on the rows of batch DataFrames, one for each of `task.streams`.
 
-        Raises UnsuitableError, which names the stream, if the transport cannot carry one of them.
+        Raises an UnsuitableError that names the stream if the transport cannot carry one of the DataFrames.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Which transport carries the rows of a join."""
+"""The choice of the transport that carries the rows of a join."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ AUTO = "auto"
 
 
 def check_transport(transport: str) -> None:
-    """Raise SparkJoinError for a name that is neither "auto" nor that of a transport."""
+    """Raise SparkJoinError for a name that is neither "auto" nor the name of a transport."""
     if transport != AUTO and transport not in TRANSPORTS:
         names = [repr(name) for name in (AUTO, *sorted(TRANSPORTS, reverse=True))]
         raise SparkJoinError(f"transport={transport!r}: pass {', '.join(names[:-1])} or {names[-1]}")
 
 
 def carry(transport: str, task: RowTask, inputs: Sequence[BatchInput]) -> Carried:
-    """Return a DataFrame that runs `task` on its streams; its remark names the transport and the reason for it.
+    """Return a DataFrame that runs `task` on its streams; its remark names the transport and the reason of the choice.
 
     transport   a name, or "auto" for the first transport that can carry every DataFrame
     inputs      batch DataFrames, one for each of `task.streams`
 
-    Raises SparkJoinError if the transport that was asked for cannot carry one of the DataFrames.
+    Raises SparkJoinError if the requested transport cannot carry one of the DataFrames.
     """
     return _carried(transport, lambda one: one.carry_batch(task, inputs))
 
 
 def carry_streams(transport: str, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
-    """Do as `carry` with streaming DataFrames; `root` is the directory of the checkpoint."""
+    """Return the same as `carry` for streaming DataFrames; `root` is the directory of the checkpoint."""
     return _carried(transport, lambda one: one.carry_stream(task, frames, root))
 
 

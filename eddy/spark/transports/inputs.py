@@ -1,4 +1,4 @@
-"""Inputs that the workers of a streaming join read in Spark's place: files of a directory, or messages of a topic."""
+"""Inputs that the workers of a streaming join read in place of Spark: files of a directory, or messages of a topic."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 
 
 class UnsuitableError(Exception):
-    """A transport cannot carry the rows of a DataFrame; the message says why."""
+    """A transport cannot carry the rows of a DataFrame; the message states the reason."""
 
 
 class FilePart(NamedTuple):
-    """A part of a file of a stream: its row groups, dealt evenly to `parts` parts, of which this is number `part`."""
+    """A part of a file of a stream: number `part` of `parts` parts with even numbers of row groups."""
 
     stream: int
     path: str
@@ -47,4 +47,4 @@ class Input(ABC):
 
     @abstractmethod
     def read(self, part: Any, stream: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a part, with columns of these names. Raises SparkJoinError, which names the stream."""
+        """Yield the rows of a part, with columns of these names. Raises a SparkJoinError that names the stream."""

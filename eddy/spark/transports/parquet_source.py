@@ -1,8 +1,8 @@
-"""The Parquet files behind a DataFrame, as far as workers can read them in Spark's place.
+"""The Parquet files behind a DataFrame, if workers can read them in place of Spark.
 
-A DataFrame qualifies only if it is a plain scan: columns of Parquet files, renamed or left out at most, or with a
-watermark. A filter, a limit, a cache, partition columns in the path, a type that Spark reads in another way than Arrow:
-each of these raises UnsuitableError, which says why.
+A DataFrame qualifies only if it is a plain scan: columns of Parquet files, at most renamed or left out, or with a
+watermark. A filter, a limit, a cache, partition columns in the path, or a type that Spark reads in another way than
+Arrow raises an UnsuitableError with the reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RowGroup:
     """One row group of one stream.
 
     columns       names in the file, in the order of the job's inputs
-    stored_bytes  uncompressed size of those columns
+    stored_bytes  uncompressed size of these columns
     """
 
     stream: int
@@ -88,7 +88,7 @@ class BatchInput:
     def row_groups(self, stream: int, names: Sequence[str]) -> list[RowGroup]:
         """Return the row groups behind the columns `names`, in file order, without empty ones.
 
-        Raises UnsuitableError if the DataFrame is anything but a scan. The first call reads the footer of every file,
+        Raises UnsuitableError if the DataFrame is not a scan. The first call reads the footer of every file,
         eight at a time.
         """
         if self._scan is None:
@@ -109,7 +109,7 @@ class BatchInput:
 
 
 def _footers(uris: Sequence[str]) -> dict[str, pq.FileMetaData]:
-    if len(uris) <= 1:  # a thread would take longer than a footer
+    if len(uris) <= 1:  # starting a thread would take longer than reading a footer
         return {uri: _footer(uri) for uri in uris}
     with ThreadPoolExecutor(_FOOTER_READERS) as pool:
         return dict(zip(uris, pool.map(_footer, uris), strict=True))
@@ -123,7 +123,7 @@ def _footer(uri: str) -> pq.FileMetaData:
 
 
 def read_group(group: RowGroup, rows: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a row group in batches of so many rows, with columns of these names."""
+    """Yield the rows of a row group in batches of a given number of rows, with columns of these names."""
     with open_file(group.uri) as file:
         # Read by distinct stored name: a query may use one stored column under two names.
         wanted = list(dict.fromkeys(group.columns))
@@ -134,8 +134,8 @@ def read_group(group: RowGroup, rows: int, names: Sequence[str]) -> Iterator[pa.
 def file_input(frame: DataFrame, names: Sequence[str]) -> FileInput:
     """Return the files behind a streaming DataFrame.
 
-    Raises UnsuitableError if it is anything but `spark.readStream.schema(…).parquet(path)` with columns renamed or left
-    out, if an option has no equal here, and if Arrow has no file system for the path.
+    Raises UnsuitableError if the DataFrame is not `spark.readStream.schema(…).parquet(path)` with columns renamed or
+    left out, if an option has no counterpart in eddy, and if Arrow has no file system for the path.
     """
     columns, types, relation = stored_columns(frame, logical_plan(frame, "analyzed"), "StreamingRelation", names)
     described = relation.dataSource()
@@ -186,7 +186,7 @@ def open_in(system: pyarrow.fs.FileSystem, path: str) -> pq.ParquetFile:
 
 
 def check_file(uri: str, metadata: pq.FileMetaData, columns: dict[str, pa.DataType]) -> None:
-    """Raise UnsuitableError unless Arrow and Spark read the same values. `columns`: stored name -> type in Spark."""
+    """Raise UnsuitableError unless Arrow and Spark read the same values; `columns`: stored name -> type in Spark."""
     schema = metadata.schema.to_arrow_schema()
     legacy = any(key in (metadata.metadata or {}) for key in _LEGACY_KEYS)
     for name, wanted in columns.items():

@@ -1,7 +1,7 @@
 """The transport for any DataFrame: its rows reach a Python worker as Arrow batches.
 
-Each stream has a `mapInArrow` of its own, so that no stream carries the columns of the others. Each row leaves the JVM
-once.
+Each stream has its own `mapInArrow`, so that no stream carries the columns of the other streams. Each row leaves the
+JVM once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The topic of Kafka behind a streaming DataFrame, as far as workers can read it in Spark's place."""
+"""The topic of Kafka behind a streaming DataFrame, if workers can read it in place of Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TopicInput(Input):
 
 
 def topic_input(frame: DataFrame, names: Sequence[str]) -> TopicInput | None:
-    """Return the topic behind a streaming DataFrame that only selects and renames columns; None if it has another leaf.
+    """Return the topic behind a streaming DataFrame that only selects and renames columns; None for another source.
 
     Raises UnsuitableError if a column is computed.
     """
