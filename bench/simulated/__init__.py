@@ -1,1 +1,1 @@
-"""Nodes, links and clocks that are simulated, with real engines and joins: what the papers on distribution measure."""
+"""Simulated nodes, links and clocks with real engines and joins, for the measurements of the papers on distribution."""

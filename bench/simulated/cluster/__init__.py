@@ -1,8 +1,8 @@
-"""Partitions that move: load balancing between engines, each with plans of its own.
+"""Load balancing by moves of partition groups between engines, each with its own plans.
 
-A query runs partitioned by key on several nodes; partition groups move between them by the protocols of Zhu and
-Rundensteiner ("parallel" is PTLB, "state" is MSLB) or just in time ("jit"). `Simulation` runs all of it in one
-process, with real engines and a simulated clock.
+A query runs partitioned by key on several nodes; partition groups move between the nodes by the protocols of Zhu and
+Rundensteiner ("parallel" is PTLB, "state" is MSLB) or just in time ("jit"). `Simulation` runs the nodes in one process,
+with real engines and a simulated clock.
 """
 
 import lazy_loader

@@ -1,9 +1,9 @@
-"""Balancing: measures the load of groups, asks a policy, and makes the moves that pay.
+"""Balancing: measures the load of groups, asks a policy, and makes the moves whose gain exceeds their cost.
 
 The policies are those of streaming jobs on Spark (`eddy.spark.streaming.driver.rebalancing`), which need no Spark. A
-policy smooths loads over periods and waits until a node was overloaded for several of them; so a slow drift triggers,
-and a swing does not. Here a move is also compared with its cost: it is made only if it relieves the fullest node, over
-`payback` seconds, by more than it takes.
+policy smooths loads over periods and waits until a node was overloaded for several periods. So a lasting change of the
+load triggers moves, and a short one does not. The simulation also compares a move with its cost: a move is made only if
+it saves the fullest node, over `payback` seconds, more work than the move takes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Balance:
     measure  load of a group: "time", seconds of work per second, work that waits included; or "memory", rows
              in windows and queues, and entries of stored states
     weight   weight of the newest period in the smoothed load
-    payback  seconds within which a move must have paid for itself; None = every move that the policy plans is made
-    hot      a key with more than this multiple of the mean load of a node gets fragments; `math.inf` = none does
+    payback  seconds within which the gain of a move must exceed its cost; None = every planned move is made
+    hot      a key with more than this multiple of the mean load of a node gets fragments; `math.inf` = no key does
 
-    Loads in time are those of a machine of speed 1.
+    Loads in time are seconds of a machine of speed 1.
     """
 
     policy: Rebalancer = field(default_factory=Automatic)
@@ -56,7 +56,7 @@ class Balance:
 
 
 class Planned(NamedTuple):
-    """A move that pays.
+    """A move whose gain exceeds its cost.
 
     gain   load that the sender loses, in the unit of the loads
     cost   seconds of work of the move itself, at speed 1
@@ -91,10 +91,10 @@ class Balancer:
     ) -> list[Planned]:
         """Return the moves to make after a period.
 
-        owners     per group its node, -1 = it has ended
+        owners     per group its node, -1 = the group has ended
         measured   load of the groups in the period
-        states     what each group keeps
-        busy       groups on their way, which stay
+        states     memory of each group
+        busy       moving groups, which are not moved again
         """
         known = [*self.load.per_group, *[0.0] * (len(owners) - len(self.load.per_group))]
         live = tuple(0.0 if owner < 0 else load for load, owner in zip(known, owners, strict=True))
@@ -128,7 +128,7 @@ class Balancer:
         if self.balance.how == "state":
             rows += Work(packed=state.entries, entries=state.entries)
         elif self.balance.how == "parallel":
-            # Both sides join the rows of a window, and the sender the new ones for another one.
+            # Both sides join the rows of one window, and the sender also joins the new rows of a second window.
             rows = Work(rows=2 * state.rows, entries=2 * state.entries)
         return self.costs.seconds(rows)
 

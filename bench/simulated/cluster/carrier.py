@@ -1,11 +1,11 @@
-"""The carrier of a simulated cluster: it runs the processes, and brings what they send from one to another.
+"""The carrier of a simulated cluster, which runs the processes and delivers their messages.
 
-The processes are machines, splits, the manager and the union. None of them knows a clock or a link; each returns what
-it sends (`messages.py`). The carrier has the clock and the events to come. Events happen in the order of
-their times, and those of one time in the order in which they were scheduled, so a run is the same each time.
+The processes are machines, splits, the manager and the union. No process knows a clock or a link; each process returns
+the messages that it sends (`messages.py`). The carrier has the clock and the scheduled events. Events are processed in
+the order of their times, and events of the same time in the order in which they were scheduled, so a run is repeatable.
 
-    a machine is lost           so are its queue, its work and what is on its way to it; it comes back empty
-    a manager or split is down  its mail waits, and is delivered in order when it is back
+    a machine is lost           its queue, its work and messages in transit to it are lost; the machine returns empty
+    a manager or split is down  its messages wait, and are delivered in order when it is back
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from bench.simulated.cluster.union import Union
 class Carrier:
     """Runs processes on a simulated clock and simulated links.
 
-    machines   those of the nodes, by number; None = it is down
-    splits     by address
+    machines   machines of the nodes, by number; None = the node is down
+    splits     splits by address
     restarted  returns the machine of a node that is back, without groups
     """
 
@@ -48,13 +48,13 @@ class Carrier:
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.machines: list[Machine | None] = list(machines)
         self._lives = [0] * len(machines)
-        """Per node how often it was lost."""
+        """Per node the number of its losses."""
         self.gone: set[int] = set()
-        """Nodes that do not come back."""
+        """Nodes that do not return."""
         self.splits, self.manager, self.union = splits, manager, union
         self._restarted = restarted
         self.held: dict[str, list[tuple[Callable[..., None], tuple[Any, ...]]]] = {}
-        """Mail of a manager or split that is down."""
+        """Messages to a manager or split that is down."""
         self.log, self.moves, self.loads = MessageLog(), MoveLog(), Loads()
 
     # The clock
@@ -66,11 +66,11 @@ class Carrier:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is scheduled."""
+        """Whether no event is scheduled."""
         return not self._events
 
     def run(self, until: float | None = None) -> None:
-        """Advance the clock to a time, or until nothing is left to do."""
+        """Advance the clock to a time, or until no event is left."""
         while self._events and (until is None or self._events[0][0] <= until):
             self.time, _, call, arguments = heappop(self._events)
             call(*arguments)
@@ -80,7 +80,7 @@ class Carrier:
     # Messages
 
     def send(self, source: str, sent: Sequence[Sent]) -> None:
-        """Put what an address sends now on the links."""
+        """Send the messages of an address over the links."""
         for to, item in sent:
             if isinstance(item, Message) and source == MANAGER:
                 self.moves.sent(item, self.manager.moves, self.time)
@@ -94,18 +94,18 @@ class Carrier:
                 self.at(arrival, self.when_up, to, self._receive, source, to, item)
 
     def when_up(self, process: str, call: Callable[..., None], *arguments: Any) -> None:
-        """Call a function now, or when the manager or split that it is about is back."""
+        """Call a function now, or when the manager or split that it concerns is back."""
         if process in self.held:
             self.held[process].append((call, arguments))
         else:
             call(*arguments)
 
     def tell(self, event: str, *arguments: Any) -> None:
-        """Tell the manager what has happened to a node: the name of a method of it, and its arguments."""
+        """Report an event of a node to the manager: the name of a method of the manager, and its arguments."""
         self.when_up(MANAGER, lambda: self.send(MANAGER, getattr(self.manager, event)(*arguments)))
 
     def _receive(self, source: str, to: str, item: Any) -> None:
-        """Have the manager, the union or a split receive what has arrived."""
+        """Pass an arrived message to the manager, the union or a split."""
         if to == MANAGER:
             self.send(MANAGER, self.manager.receive(source, item))
         elif to == UNION:
@@ -121,20 +121,20 @@ class Carrier:
     # Machines
 
     def _put(self, to: str, item: Any, node: int, life: int) -> None:
-        """Queue what has arrived at a node, unless the node was lost since it was sent."""
+        """Queue an arrived message at a node, unless the node was lost after the message was sent."""
         machine = self.machines[node]
         if machine is None or self._lives[node] != life:
             return
         sent = machine.put(item)
         if machine.busy:
-            # What the present turn sends comes first: links keep the order.
+            # Messages of the current turn come first, because links keep the order.
             machine.after += sent
         else:
             self.send(to, sent)
         self._wake(machine)
 
     def _wake(self, machine: Machine) -> None:
-        """Begin a turn of a machine that has something to do, unless one is under way."""
+        """Begin a turn of a machine that has work, unless a turn is running."""
         if machine.busy:
             return
         done = machine.turn()
@@ -146,9 +146,9 @@ class Carrier:
         self.at(self.time + done.seconds, self._finished, machine, done)
 
     def _finished(self, machine: Machine, done: Done) -> None:
-        """End a turn: send what came of it."""
+        """End a turn: send its messages."""
         if self.machines[machine.number] is not machine:
-            return  # it was lost meanwhile, and what it would have sent
+            return  # the machine was lost in the meantime, and its messages with it
         machine.busy = False
         self.moves.finished(done, self.time)
         sent, machine.after = [*done.sent, *machine.after], []
@@ -158,7 +158,7 @@ class Carrier:
     # Losses
 
     def lose_node(self, node: int, restart: float | None) -> None:
-        """Lose a node that runs. It is back after some seconds; None = never."""
+        """Lose a node that runs. The node is back after some seconds; None = never."""
         self.machines[node] = None
         self._lives[node] += 1
         self.tell("lost", node)
@@ -173,7 +173,7 @@ class Carrier:
         self.tell("restarted", node)
 
     def hold(self, process: str, restart: float) -> None:
-        """Lose the manager or a split that runs. It is back after some seconds."""
+        """Lose the manager or a split that runs. The process is back after some seconds."""
         self.held[process] = []
         self.at(self.time + restart, self._back, process)
 

@@ -24,7 +24,7 @@ ROWS = 20_000
 SETTINGS = ((20_000, 40_000), (40_000, 40_000), (20_000, 160_000), (60_000, 120_000), (400_000, 20_000))
 """Number of keys and size of the windows in rows, of each measurement."""
 _COUNTS = {"row": "rows", "probe": "probes", "match": "matches", "entry": "entries", "result": "results"}
-"""Per cost that is fitted, the count of `Work`."""
+"""Per fitted cost, the count of `Work`."""
 
 
 def _rows(keys: int, start: int, seed: int) -> pa.RecordBatch:
@@ -51,7 +51,7 @@ def _measured(strategy: str, keys: int, window: int, pushes: int) -> Iterator[tu
         before, began = counters(runtime), process_time()
         results = runtime.push(batches, watermark=number * ROWS)
         seconds = process_time() - began
-        if number:  # the first push makes room
+        if number:  # the first push allocates memory
             yield counters(runtime) - before + Work(rows=3 * ROWS, results=results.num_rows), seconds
 
 
@@ -94,7 +94,7 @@ def fitted(pushes: int = 6) -> tuple[Costs, float]:
 
 
 def _nonnegative(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return x >= 0 with least |a x - b|, by leaving out columns whose coefficient would be negative."""
+    """Return x >= 0 with the least |a x - b|, by leaving out columns with a negative coefficient."""
     use = list(range(a.shape[1]))
     while True:
         found = np.linalg.lstsq(a[:, use], b, rcond=None)[0]

@@ -2,16 +2,16 @@
 
 One stream of the join is *dealt*: each of its rows with the key goes to one fragment, in turn. Rows of the other
 streams with the key are *replicated*: they go to all fragments. A result has exactly one row of the dealt stream, so
-exactly one fragment gives it. Fragment 0 is the partition group of the key; each other one is a partition group of its
-own, with a log, a track and moves as any other.
+exactly one fragment emits the result. Fragment 0 is the partition group of the key; each other fragment is a separate
+partition group, with a log, a track and moves like any other group.
 
     stream A (dealt)      a0 a1 a2 a3 a4      fragment 0: a0 a2 a4   fragment 1: a1 a3
     B, C (replicated)     b0 b1, c0           both: b0 b1, c0
 
-A new fragment begins with the rows of the replicated streams that are still in a window, copied in the logs. Rows of
-the dealt stream come to it only when all other splits replicate, so it never lacks a row. It ends by *gathering*: it
-gets no more rows of the dealt stream, and is deleted when none of them can join any more. Keys are told apart by their
-hash; keys with one hash are in fragments together.
+A new fragment begins with the rows of the replicated streams that are still in a window, copied in the logs. The
+fragment gets rows of the dealt stream only when all other splits replicate, so it never lacks a row. A fragment ends by
+*gathering*: it gets no more rows of the dealt stream, and is deleted when none of its rows of this stream can join any
+longer. Keys are distinguished by their hash; keys with the same hash are in fragments together.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import pyarrow as pa
 
 @dataclass
 class Fragment:
-    """A fragment as the manager knows it.
+    """The manager's record of a fragment.
 
     of     the partition group of the key
     key    hash of the key
     dealt  position of the dealt stream
-    since  no row older than this minus its window can join a row that comes
+    since  event time; no row that is older by more than its window can join a later row
     state  "replicated", "dealt", "gathering" or "gathered"
     """
 
@@ -79,7 +79,7 @@ class Fragments:
         self._targets[group].deals = deals
 
     def remove(self, group: int) -> None:
-        """Send nothing more to a fragment."""
+        """Stop sending rows to a fragment."""
         self._targets.pop(group, None)
 
     def hot(self, rows: pa.RecordBatch, key: int) -> pa.RecordBatch:

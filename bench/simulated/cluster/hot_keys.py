@@ -1,9 +1,9 @@
-"""When a hot key gets fragments, and when they are gathered.
+"""The rule for hot keys: when a key gets fragments, and when its fragments are gathered.
 
-The load of a key is its share of the rows of its group, times the load of the group; and that of its fragments, if it
-has any. A key that alone has more than `hot` times the mean load of a node leaves a node overloaded wherever its group
-moves. It gets as many fragments as bring each of them below the mean, at the emptiest nodes. They are gathered when its
-load is below half of the bound.
+The load of a key is its share of the rows of its group, times the load of the group, plus the load of its fragments. If
+a key alone has more than `hot` times the mean load of a node, every node with its group is overloaded. Such a key gets
+enough fragments to bring the load of each fragment below the mean, at the emptiest nodes. The fragments are gathered
+when the load of the key is below half of the bound.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bench.simulated.cluster.split import Split
 class Frequent(NamedTuple):
     """The most frequent key of a group in a period.
 
-    key    its hash
-    share  its part of the rows of the group
-    deal   position of the stream with most of its rows, among those with a window
+    key    hash of the key
+    share  share of the key in the rows of the group
+    deal   position of the stream with most rows of the key, among the streams with a window
     """
 
     key: int
@@ -58,7 +58,7 @@ class HotKeys:
     """The rule.
 
     hot       bound of the load of a key, over the mean load of a node
-    patience  periods in a row before a key gets fragments, or loses them
+    patience  successive periods before a key gets fragments, or its fragments are gathered
     """
 
     hot: float
@@ -84,8 +84,8 @@ class HotKeys:
 
         groups     load of each group
         nodes      load of each node that runs
-        frequent   by group, its most frequent key
-        fragments  by key in fragments, its groups, that of the key first
+        frequent   group -> its most frequent key
+        fragments  key in fragments -> its groups, first the group of the key
         """
         mean = sum(nodes.values()) / len(nodes)
         bound = self.bound(list(nodes.values()))

@@ -1,4 +1,4 @@
-"""Links of the simulation: latency, bandwidth, and the order of what is sent."""
+"""Links of the simulation: latency, bandwidth, and the order of messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Link:
 
 
 class Links:
-    """All links, one for every pair of addresses. What is sent on one of them arrives in order."""
+    """All links, one for every pair of addresses. The messages of a link arrive in order."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -39,7 +39,7 @@ class Links:
         self._counts: dict[tuple[str, str], int] = {}
 
     def arrival(self, source: str, to: str, nbytes: int, now: float) -> float:
-        """Return the time at which a message of some bytes arrives that is sent now."""
+        """Return the arrival time of a message of some bytes that is sent now."""
         pair = source, to
         count = self._counts[pair] = self._counts.get(pair, -1) + 1
         begin = max(now, self._free.get(pair, 0.0))

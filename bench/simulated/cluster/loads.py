@@ -15,7 +15,7 @@ from bench.simulated.cluster.split import Split
 
 
 def kept(machines: Sequence[Machine | None], owners: Sequence[int] | None) -> tuple[dict[int, State], dict[int, int]]:
-    """Return what each group keeps, and how many of its rows wait. O(tracks + rows that wait).
+    """Return the memory of each group, and the number of its waiting rows. O(tracks + rows that wait).
 
     owners   per group the node whose copy counts; None = all copies, of which PTLB has two
     """
@@ -51,7 +51,7 @@ class Loads:
         self._joined += sum(rows.n_rows for rows in done.rows)
 
     def in_time(self, groups: Sequence[int], waiting: Mapping[int, int], seconds: float) -> dict[int, float]:
-        """Return the seconds of work per second of each group in a period, with those of rows that wait."""
+        """Return the seconds of work per second of each group in a period, including the work of waiting rows."""
         row = sum(self._period.values()) / max(1, self._joined)
         return {group: (self._period[group] + waiting[group] * row) / seconds for group in groups}
 

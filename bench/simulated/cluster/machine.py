@@ -16,7 +16,7 @@ from eddy.errors import InputError
 class Node(NamedTuple):
     """A machine of the cluster.
 
-    plan, strategy, policy   how its engines run: options of `eddy.Runtime`; None = the defaults
+    plan, strategy, policy   options of its engines, as in `eddy.Runtime`; None = the defaults
     speed                    work per second, relative to the machine for which the costs hold
     """
 
@@ -27,7 +27,7 @@ class Node(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The outcome of one turn of a machine: how long it took, what it sends then, and the seconds by group."""
+    """The outcome of one turn of a machine: its duration, its messages, and the seconds by group."""
 
     seconds: float
     sent: list[Sent]
@@ -39,7 +39,7 @@ class Done(NamedTuple):
 class Machine:
     """One node while it runs; it is replaced when it is lost.
 
-    turn_rows   rows that it joins before it looks for control messages again
+    turn_rows   rows that it joins before it handles control messages again
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Machine:
         self.queue: deque[Rows] = deque()
         self.busy = False
         self.after: list[Sent] = []
-        """Messages that go out after the results of the present turn."""
+        """Messages that are sent after the results of the current turn."""
 
     @property
     def waiting_rows(self) -> int:
@@ -69,7 +69,7 @@ class Machine:
         return sum(rows.n_rows for rows in self.queue)
 
     def put(self, item: Message | Rows) -> list[Sent]:
-        """Queue what arrives; return rows that go on to another node at once."""
+        """Queue an arriving message; return rows that are forwarded to another node at once."""
         if isinstance(item, Message):
             self.messages.append(item)
             return []
@@ -78,7 +78,7 @@ class Machine:
         return sent
 
     def turn(self) -> Done | None:
-        """Do some work: a control message, or queued rows; None if there is nothing to do."""
+        """Do a part of the work: a control message, or queued rows; None without work."""
         message, handled = None, []
         sent: list[Sent] = []
         if self.messages:

@@ -1,13 +1,13 @@
 """The distribution manager: runs the protocols of `protocols.py`, step by step, and the recovery of lost groups.
 
-Moves of different groups run side by side; a move of a group that is on its way waits until that has ended.
+Moves of different groups run in parallel; a move of a group that is already moving waits until that move has ended.
 
-The manager acts on the journal of the messages that it received and of nothing else, so a manager that is lost is
-replaced by one that reads the journal again (`replayed`).
+The decisions of the manager depend only on the journal of the messages that it received. So a lost manager is replaced
+by a manager that reads the journal again (`replayed`).
 
-A node that is lost (`lost`) loses its memory and all that was on its way to it. Each of its groups gets a new track,
-built from the logs of the splits: at the new node of a move that has passed its point of no return, at the old one
-otherwise. Source: Zhu and Rundensteiner, sec. 3.2; recovery is ours.
+A node that is lost (`lost`) loses its memory and all messages in transit to it. Each of its groups gets a new track,
+which is built from the logs of the splits: at the new node of a move that has passed its point of no return, otherwise
+at the old node. Source: Zhu and Rundensteiner, sec. 3.2; recovery is an addition of this project.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Manager:
         """Per group, the last epoch that was given out."""
         self.splits = [split(name) for name in streams]
         self.fragments: dict[int, Fragment] = {}
-        """Partition group -> the fragments of its hot key beside the first one."""
+        """Partition group -> the fragments of its hot key after the first one."""
         self.moves: list[Move] = []
         self.down: set[int] = set()
         self._locked: dict[int, int] = {}
@@ -51,7 +51,7 @@ class Manager:
     # The journal
 
     def replayed(self) -> tuple[Manager, list[Sent]]:
-        """Return a manager with the state of this one's journal, and the messages of its present steps, to repeat."""
+        """Return a manager with the state of this journal, and the messages of its current steps, to repeat."""
         other = Manager(self._first, self.nodes, self._streams, self.options, self._protocols)
         for name, arguments in self.journal:
             getattr(other, name)(*arguments)
@@ -59,12 +59,12 @@ class Manager:
 
     @property
     def running(self) -> list[Move]:
-        """The moves under way."""
+        """The moves that are running."""
         return [move for move in self.moves if move.state == "running"]
 
     @property
     def idle(self) -> bool:
-        """Whether no move is under way or waits."""
+        """Whether no move is running or waiting."""
         return not any(move.state in ("running", "waiting") for move in self.moves)
 
     # Requests
@@ -74,7 +74,8 @@ class Manager:
     ) -> list[Sent]:
         """Request a move of groups, or of an amount of rows in groups that the sender chooses.
 
-        It begins when none of the groups is in another move. Groups that the sender does not run then stay.
+        The move begins when none of the groups is in another move. A group that the sender does not run at that time
+        stays.
         """
         self.journal.append(("request", (how, sender, receiver, groups, amount)))
         self.moves.append(Move(len(self.moves), how, sender, receiver, groups, amount))
@@ -98,7 +99,7 @@ class Manager:
         return self._begin()
 
     def _again(self, group: int) -> None:
-        """Request what a fragment waits for, if anything, unless that is under way."""
+        """Request the next move of a fragment, if it waits for one that is not running."""
         how = {"replicated": "fragment", "gathering": "gather"}.get(self.fragments[group].state)
         asked = [one for one in self.moves if one.how == how and group in one.groups]
         known = any(one.state in ("waiting", "running") for one in asked)
@@ -164,7 +165,7 @@ class Manager:
     # Messages
 
     def receive(self, source: str, message: Message) -> list[Sent]:
-        """Take an answer; return what to send. Answers that no step waits for are ignored."""
+        """Take an answer; return the messages to send. Answers for which no step waits are ignored."""
         self.journal.append(("receive", (source, message)))
         if not 0 <= message.move < len(self.moves):
             return []
@@ -179,19 +180,19 @@ class Manager:
     # Losses
 
     def lost(self, node: int) -> list[Sent]:
-        """Take note that a node has lost its memory; its moves stop until `restarted` or `removed`."""
+        """Record that a node has lost its memory; its moves stop until `restarted` or `removed`."""
         self.journal.append(("lost", (node,)))
         self.down.add(node)
         return []
 
     def restarted(self, node: int) -> list[Sent]:
-        """Rebuild the groups of a node that has come back empty."""
+        """Rebuild the groups of a node that has returned empty."""
         self.journal.append(("restarted", (node,)))
         self.down.discard(node)
         return self._recover(node, None) + self._begin()
 
     def removed(self, node: int, heirs: tuple[int, ...]) -> list[Sent]:
-        """Rebuild the groups of a node that will not come back at other nodes, in turn."""
+        """Rebuild the groups of a node that will not return, at other nodes in turn."""
         self.journal.append(("removed", (node, heirs)))
         for move in self.moves:
             if move.state != "waiting" or node not in (move.sender, move.receiver):
@@ -215,7 +216,7 @@ class Manager:
                 move.steps.close()
             self._unlock(move)
             if node == move.receiver and move.step < CHANGES[move.how]:
-                # Nothing has changed at the sender and at the splits: the move is called off.
+                # The sender and the splits have not changed any state: the move is cancelled.
                 epochs = {group: epoch + 1 for group, epoch in move.epochs.items()}
                 calls = Message("DropPartitions", move.number, tuple(epochs), {"epochs": epochs})
                 sent.append((processor(node), calls))
@@ -249,7 +250,7 @@ class Manager:
     # Parts of the protocols
 
     def ask(self, move: Move, kind: str, to: Iterable[str], **content: Any) -> list[Sent]:
-        """Return a message of the present step to some addresses; `step` is its number in `STEPS`."""
+        """Return a message of the current step to some addresses; `step` is its number in `STEPS`."""
         move.step = STEPS[move.how].index(kind) + 1
         base = {
             "receiver": move.receiver,
@@ -261,7 +262,7 @@ class Manager:
         return [(address, message) for address in to]
 
     def chosen(self, move: Move) -> Generator[Step, Answers, Mapping[str, Any] | None]:
-        """Steps 1 and 2 of all protocols: the sender says which groups move; None if there are none."""
+        """Execute steps 1 and 2 of all protocols, in which the sender names the moving groups; None without groups."""
         sender = processor(move.sender)
         answers = yield Step(
             self.ask(move, "ComputePartitionsToMove", [sender], amount=move.amount), {(sender, "PartitionsToMove")}

@@ -4,8 +4,8 @@ Control messages go between the distribution manager and the processors and spli
 their place among rows (`Entry.new`, `Entry.open`, `Entry.end`), go from splits to processors in `Rows`. Packages of
 windows and states go from sender to receiver.
 
-Nothing here depends on what carries a message. A carrier has to deliver the messages of each link (from, to) in the
-order in which they were sent, or not at all if the addressee is lost.
+The messages do not depend on their carrier. A carrier must deliver the messages of each link (from, to) in the order in
+which they were sent, or not at all if the addressee is lost.
 Source: Zhu and Rundensteiner, "Adapting partitioned continuous query processing in distributed systems", sec. 3.2, 4.2.
 """
 
@@ -55,7 +55,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "gather": ("GatherKey", "AllOldPurged", "DeletePartitions"),
     "recover": ("FencePartitions", "Fenced", "RecoverPartitions", "Recovered"),
 }
-"""The steps of each protocol in order; step n of a move carries the n-th name. The last four are ours."""
+"""The steps of each protocol in order; step n of a move has the n-th name. The last four are not from the paper."""
 END = "EndOfPartitions"
 """The flag at the end of the rows of a group on a link; it belongs to the step that made the split set it."""
 
@@ -74,11 +74,11 @@ def split(stream: str) -> str:
 class Message:
     """A control message, or a package of partitions.
 
-    kind     its name; `STEPS` has the names of each protocol
+    kind     name of the message; `STEPS` has the names of each protocol
     move     number of the move
-    groups   partition groups it is about
-    content  anything else, by name
-    rows     rows that it carries, for its size
+    groups   partition groups that the message concerns
+    content  other parts, by name
+    rows     rows in the message, for its size
     nbytes   bytes of these rows and of stored states
     """
 
@@ -131,14 +131,14 @@ class Rows(NamedTuple):
 
 
 Sent = tuple[str, "Message | Rows | Commit"]
-"""An address, and what goes there."""
+"""An address, and the message to it."""
 
 
 class Given(NamedTuple):
-    """Results that a track has given: those with all components in `known`, except those all in a set of `elsewhere`.
+    """Results that a track has emitted: those with all components in `known`, but not all in one set of `elsewhere`.
 
-    final      no more results of this track come
-    watermark  no row outside `known` is older
+    final      whether these are the last results of this track
+    watermark  event time below which `known` has all rows
     """
 
     known: Positions

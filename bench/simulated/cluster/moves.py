@@ -10,7 +10,7 @@ from bench.simulated.cluster.messages import Message, Sent
 from stairs.errors import InputError
 
 CHANGES = {"parallel": 3, "state": 3, "jit": 6, "recover": 1, "fragment": 1, "gather": 1}
-"""The first step of each protocol that changes where rows go."""
+"""The first step of each protocol that changes the destination of rows."""
 
 
 class Step(NamedTuple):
@@ -32,7 +32,7 @@ class Move:
     amount     rows to move, if the sender chooses the groups
     state      "waiting", "running", "done", "nothing" (no group to move) or "aborted"
     committed  the point of no return: after a loss, the groups go to the receiver
-    step       number of the present step in `STEPS`, from 1
+    step       number of the current step in `STEPS`, from 1
     """
 
     number: int
@@ -56,7 +56,7 @@ class Move:
 class Variants:
     """The variants of the protocols.
 
-    purge    end of a PTLB move: "exact", when no old row can join any more; "paper", a window later if the plan has
+    purge    end of a PTLB move: "exact", when no old row can join any longer; "paper", a window later if the plan has
              more than one join
     copy     source of base windows in a JIT move: "log", the replicated logs of the splits, or "sender"
     """
@@ -72,11 +72,11 @@ class Variants:
 
 
 class Options(NamedTuple):
-    """The protocols as the manager knows them.
+    """The options of the protocols for the manager.
 
-    variants
+    variants the variants of the protocols
     spans    per stream the size of its window in ticks, None = unbounded
-    states   JIT from the sender: says for a sender and a receiver whether stored states are taken along
+    states   for JIT from the sender: returns for a sender and a receiver whether a move includes stored states
     """
 
     variants: Variants = Variants()

@@ -1,11 +1,11 @@
-"""A package of partitions: the windows of a group, with or without its stored states, and how a receiver takes it in.
+"""A package of partitions: the windows of a group, with or without its stored states, and its installation.
 
-*State matching* (the paper's sec. 4.1): a state of the sender whose streams and attribute the receiver's plan has, too,
-is kept as it is; the receiver computes the others from the base windows, bottom up. Here the receiver takes the
-sender's engine as parts, which has the sender's plan, and changes that plan to its own: the strategy of the engine
-keeps the matching states and drops and computes the others. `moving-state` does that at once, as in the paper; `jisc`
-completes the others just in time. If the strategies differ, nothing matches: the receiver loads the base windows, and
-its strategy computes all states.
+*State matching* (the paper's sec. 4.1): the receiver keeps a state of the sender unchanged if the receiver's plan has
+the streams and the attribute of the state; the receiver computes the other states from the base windows, bottom up. In
+this implementation the receiver takes the sender's engine as parts, which has the sender's plan, and changes the plan
+to its own plan: the strategy of the engine keeps the matching states, drops the others and computes missing states.
+`moving-state` does so at once, as in the paper; `jisc` completes missing states just in time. If the strategies differ,
+no state matches: the receiver loads the base windows, and its strategy computes all states.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Package(NamedTuple):
     """Windows of a group.
 
     known      the rows that have been processed; `rows` has those that are still in a window
-    rows       per stream, None = none
-    watermark  the watermark after them
+    rows       rows per stream, None = no rows
+    watermark  the watermark after these rows
     parts      the engine as plain parts with its stored states, None = windows only
     setting    plan, strategy and policy of that engine
     entries    live entries of its stored states
@@ -57,7 +57,7 @@ class Package(NamedTuple):
 
 
 class _Copies(Memory):
-    """Arrays of parts, copied: sender and receiver share no memory."""
+    """Copies of the arrays of parts, because sender and receiver share no memory."""
 
     def __init__(self) -> None:
         self.copies: list[Any] = []
@@ -97,7 +97,7 @@ def with_states(package: Package, runtime: Runtime, setting: Setting) -> Package
 
 
 def installed(query: Partitioned, setting: Setting, package: Package) -> tuple[Runtime, Work]:
-    """Return an engine with the windows of a package, and the work that it took."""
+    """Return an engine with the windows of a package, and the work of making it."""
     sender = package.setting
     if package.parts is not None and sender is not None and _matches(sender, setting):
         parts = Parts(package.parts["values"], package.parts["memory"], f"partitions of {query.query}")
@@ -116,6 +116,6 @@ def installed(query: Partitioned, setting: Setting, package: Package) -> tuple[R
 
 
 def _matches(sender: Setting, receiver: Setting) -> bool:
-    """Return whether the receiver can take over states: the same strategy, which can change plans if they differ."""
+    """Return whether the receiver can keep states: it has the same strategy, which can change plans if they differ."""
     changes = STRATEGIES[receiver.strategy].changes
     return sender[1:] == receiver[1:] and (changes or sender.plan == receiver.plan)

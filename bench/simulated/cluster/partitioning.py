@@ -1,7 +1,7 @@
 """The query of an engine of one partition group, and the group of each row.
 
 Rows are partitioned by the value of one attribute class that all streams have, so all components of a result are in
-one group. Splits add two columns to the rows: the position in their log, which results keep until they are given, and
+one group. Splits add two columns to the rows: the position in their log, which results keep until they are emitted, and
 the event time in ticks.
 """
 
@@ -84,7 +84,7 @@ class Partitioned:
         ]
 
     def admit(self, stream: int, rows: object) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Return rows of a stream as its filter leaves them, with ticks, and their groups int64[rows].
+        """Return the rows of a stream that its filter accepts, with ticks, and their groups int64[rows].
 
         Raises InputError for rows that do not fit.
         """

@@ -1,4 +1,4 @@
-"""Sets of positions in the logs of the splits: which rows of a partition group an engine has.
+"""Sets of positions in the logs of the splits, which represent the rows of a partition group in an engine.
 
 A split numbers the rows of each group from 0 in the order in which they arrive. A set has one list of half-open
 intervals per split, ascending and disjoint; in practice one interval, and two while a move is under way.

@@ -1,8 +1,8 @@
 """The processor of a node: runs the tracks of its groups, as sender and as receiver of partitions.
 
-`handle` takes rows, `receive` control messages and packages; both return what to send. Neither knows a clock: the
-carrier decides when a processor handles what it was sent, in the order of each link. Control messages need not wait
-behind rows; flags that must keep their place among rows travel with them.
+`handle` takes rows, and `receive` takes control messages and packages; both return the messages to send. Neither method
+knows a clock: the carrier decides when a processor handles its messages, in the order of each link. Control messages
+need not wait behind rows; flags that must keep their place among rows are sent with the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eddy.errors import InputError
 class Processor(Tracks):
     """The processor of node number `node`.
 
-    setting  how its engines run
+    setting  options of the engines
     owners   per group, the node that runs it at the start
     """
 
@@ -36,13 +36,13 @@ class Processor(Tracks):
     # Tracks
 
     def delete(self, key: Key) -> None:
-        """Delete a track, if it is here; it does not come back."""
+        """Delete a track, if this node has it; the track does not return."""
         super().delete(key)
         self.sender.forget(key)
         self.receiver.forget(key)
 
     def receives(self, key: Key) -> bool:
-        """Return whether a track is still on its way to this node."""
+        """Return whether a track is still in transit to this node."""
         return key in self.receiver.receiving
 
     # Rows
@@ -63,7 +63,7 @@ class Processor(Tracks):
             self.receiver.opened(key, entry)
         track = self.tracks.get(key)
         if track is None:
-            return []  # a track that was deleted, or that was lost and is built again from the logs
+            return []  # the track was deleted, or was lost and is built again from the logs
         held = self.receiver.hold(key, split, entry)
         if held is not None:
             return held
@@ -71,7 +71,7 @@ class Processor(Tracks):
         if entry.open:
             return self.receiver.settled(key)
         if entry.end:
-            # Later progress of the split does not count: rows that follow are held, or go to the receiver.
+            # Later progress of the split does not count, because later rows are held or go to the receiver.
             track.heard.discard(split)
             track.floor[split] = self.progress[split]
             self.ended[key].add(split)
@@ -85,7 +85,7 @@ class Processor(Tracks):
     # Messages
 
     def receive(self, message: Message) -> list[Sent]:
-        """Take a control message or a package, and return what to send."""
+        """Take a control message or a package, and return the messages to send."""
         handler: Callable[[Message], list[Sent]] | None = None
         for one in (self, self.sender, self.receiver):
             handler = handler or getattr(one, f"on_{message.kind}", None)
@@ -94,8 +94,8 @@ class Processor(Tracks):
         return self.flush() + handler(message)
 
     def divert(self, rows: Rows) -> tuple[Rows, list[Sent]]:
-        """Return rows without those of tracks that were switched, and these as they go on to their receivers.
+        """Return rows without those of switched tracks, and messages that forward these to their receivers.
 
-        To be called with rows that wait here after SwitchPartitions, and with rows that come later.
+        Call this with rows that wait at this node after SwitchPartitions, and with rows that come later.
         """
         return self.sender.divert(rows)

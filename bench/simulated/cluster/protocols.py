@@ -2,7 +2,7 @@
 waits for its answers.
 
 Source: Zhu and Rundensteiner, sec. 3.2 and 4.2: their Algorithms 1 and 3 are `PROTOCOLS["parallel"]` and `["state"]`.
-The others are ours.
+The other protocols are additions of this project.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _state(manager: Manager, move: Move) -> Steps:
 
 
 def _jit(manager: Manager, move: Move) -> Steps:
-    """JIT: copy base windows while the sender goes on, then switch; the receiver completes states on demand."""
+    """JIT: copy base windows while the sender works, then switch; the receiver completes states on demand."""
     sender, receiver, splits = processor(move.sender), processor(move.receiver), manager.splits
     chosen = yield from manager.chosen(move)
     if chosen is None:
@@ -56,7 +56,7 @@ def _jit(manager: Manager, move: Move) -> Steps:
 
 
 def _recover(manager: Manager, move: Move) -> Steps:
-    """Fence what was given, and build the tracks again from the logs."""
+    """Fence the emitted results, and build the tracks again from the logs."""
     receiver, splits = processor(move.receiver), manager.splits
     answers = yield Step(manager.ask(move, "FencePartitions", [UNION]), {(UNION, "Fenced")})
     given = answers[UNION, "Fenced"].content["given"]
@@ -86,7 +86,7 @@ def _fragment(manager: Manager, move: Move) -> Steps:
 
 
 def _gather(manager: Manager, move: Move) -> Steps:
-    """Deal no more rows to the fragment, and delete it when those that it has cannot join."""
+    """Deal no more rows to the fragment, and delete the fragment when its rows can no longer join."""
     ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
     own = manager.fragments[group]
     gather = manager.ask(move, "GatherKey", [receiver, splits[own.dealt]], dealt=own.dealt)
@@ -96,15 +96,15 @@ def _gather(manager: Manager, move: Move) -> Steps:
 
 
 def needed_from(given: tuple[Given, ...]) -> int:
-    """Return an event time such that a result that was not given has a component of this time or younger.
+    """Return an event time such that each result that was not emitted has a component of this time or younger.
 
-    given   what the tracks of a group have given, in the order of their epochs
+    given   records of the results of a group's tracks, in the order of their epochs
     """
     marks = []
     for k, one in enumerate(given):
         endless = any(own and own[-1][1] == ENDLESS for region in one.elsewhere for own in region.intervals)
         if endless and k == len(given) - 1:
-            return -FOREVER  # the receiver of a PTLB move has not given anything
+            return -FOREVER  # the receiver of a PTLB move has emitted no results
         if not one.final or k == len(given) - 1:
             marks.append(one.watermark)
     return min(marks, default=-FOREVER)

@@ -1,4 +1,4 @@
-"""The receiver's side of the protocols: tracks that come in, and tracks that are built again after a loss."""
+"""The receiver's side of the protocols: tracks of moves, and tracks that are built again after a loss."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Receiving:
-    """A track that has not come in whole ("jit"), or is to be built from the logs ("recover").
+    """A track that is not complete ("jit"), or must be built from the logs ("recover").
 
-    held   entries by split that wait for what comes before them
+    held   entries by split that wait for earlier rows
     base   base windows by split, if the logs have sent them
-    log    whether they come from the logs
-    known  RemainingPartitions or RecoverPartitions has come: what others have given is known
+    log    whether the base windows come from the logs
+    known  whether RemainingPartitions or RecoverPartitions has come: the results of other tracks are then known
     ended  splits of which the sender has forwarded all rows
     """
 
@@ -46,11 +46,11 @@ class Receiver:
         self.receiving: dict[Key, Receiving] = {}
 
     def forget(self, key: Key) -> None:
-        """Forget a track that was deleted."""
+        """Drop the state of a track that was deleted."""
         self.receiving.pop(key, None)
 
     def opened(self, key: Key, entry: Entry) -> None:
-        """Make the track that the first entry of a split begins; one of MSLB and JIT has to be here before."""
+        """Make the track that the first entry of a split begins; a track of MSLB or JIT must exist before."""
         if entry.open == "parallel":
             self.owner.note(key[0], self.owner.begin(key).start())
         elif entry.open == "recover":
@@ -62,7 +62,7 @@ class Receiver:
         return self.receiving[key]
 
     def hold(self, key: Key, split: int, entry: Entry) -> list[Sent] | None:
-        """Keep an entry that cannot be joined yet and return what to send; None if it can be joined."""
+        """Keep an entry that cannot be joined yet and return the messages to send; None if it can be joined."""
         receiving = self.receiving.get(key)
         if receiving is None:
             return None
@@ -78,7 +78,7 @@ class Receiver:
     # MSLB
 
     def on_ReceivePartitions(self, message: Message) -> list[Sent]:
-        """Insert matching states, compute the others."""
+        """Insert matching states, and compute the other states."""
         self.owner.expect(message.move, "Received", message.groups)
         sent: list[Sent] = []
         for group, (package, given) in message.content["packages"].items():
@@ -120,7 +120,7 @@ class Receiver:
         return sent
 
     def on_RemainingPartitions(self, message: Message) -> list[Sent]:
-        """Join what the sender joined since the copy, without giving its results, and go live."""
+        """Join the rows that the sender joined since the copy, without their results, and begin to emit results."""
         owner = self.owner
         sent: list[Sent] = []
         for group, (package, given) in message.content["packages"].items():
@@ -138,7 +138,7 @@ class Receiver:
             if results is not None and results.num_rows:
                 sent.append((UNION, Commit(*key, results, track.as_given())))
             if not receiving.log:
-                # From the logs, rows that the sender has joined since the copy are still to come.
+                # Rows that the sender has joined since the copy will still come from the logs.
                 track.floor = [package.watermark] * owner.splits
             receiving.known = True
             if receiving.log:
@@ -166,7 +166,7 @@ class Receiver:
     on_EndOfPartitions = on_ForwardedRows
 
     def settled(self, key: Key) -> list[Sent]:
-        """Report a group of a JIT move that has come in whole: all splits send here, and nothing is missing."""
+        """Report a group of a JIT move that is complete: all splits send to this node, and no row is missing."""
         receiving = self.receiving.get(key)
         if receiving is None or receiving.how != "jit" or not receiving.known:
             return []
@@ -179,7 +179,7 @@ class Receiver:
     # After a loss
 
     def on_RecoverPartitions(self, message: Message) -> list[Sent]:
-        """Forget older tracks of groups, and build them again from the logs of the splits."""
+        """Drop older tracks of groups, and build the groups again from the logs of the splits."""
         sent = self.owner.on_DropPartitions(message)
         self.owner.expect(message.move, "Recovered", message.groups)
         for group in message.groups:
@@ -195,7 +195,7 @@ class Receiver:
         return sent
 
     def _rebuilt(self, key: Key, receiving: Receiving) -> list[Sent]:
-        """Build a track once all rows have come: load rows whose results were given, join the others."""
+        """Build a track when all rows have come: load rows whose results were emitted, and join the others."""
         owner = self.owner
         if not receiving.known or len(receiving.held) < owner.splits:
             return []
@@ -220,7 +220,7 @@ class Receiver:
 
 
 def complete(given: tuple[Given, ...], splits: int) -> Positions:
-    """Return a large set of rows all of whose results among themselves were given."""
+    """Return a large set of rows such that all results among these rows were emitted."""
     found: list[Positions] = []
     for one in given:
         own = one.known

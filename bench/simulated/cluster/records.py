@@ -14,7 +14,7 @@ from bench.simulated.cluster.messages import END, STEPS, Commit, Message, Rows
 from bench.simulated.cluster.moves import Move
 
 MESSAGE_BYTES = 64
-"""Bytes of a message beside its rows and groups."""
+"""Bytes of a message without its rows and groups."""
 MESSAGES = pa.schema(
     [
         ("move", pa.int64()),
@@ -31,11 +31,11 @@ MESSAGES = pa.schema(
 )
 """Columns of `Simulation.messages`.
 
-step      number of the protocol's step (`STEPS`); flags and forwarded rows have that of the
+step      number of the protocol's step (`STEPS`); flags and forwarded rows have the step of the
           message that caused them
-rows      rows that it carries; bytes includes them, and stored states
-sent      time at which it was sent
-seconds   time until it arrived, or would have arrived at a lost node
+rows      rows in the message; bytes includes the rows and stored states
+sent      time at which the message was sent
+seconds   time until the message arrived, or would have arrived at a lost node
 """
 MOVES = pa.schema(
     [
@@ -67,7 +67,7 @@ pause          longest time during which rows of a moved group waited for the mo
                rows until the receiver has joined those of the last one; JIT from the stop of the sender until the
                receiver has all; PTLB 0
 sender_work    seconds that the sender worked for these groups and handled messages since the request
-receiver_work  seconds that the receiver worked for them until the move was over
+receiver_work  seconds that the receiver worked for these groups until the end of the move
 messages       number of messages; bytes: their bytes
 predicted_gain smoothed load that the sender was to lose, for moves by a policy (`Balance`), else null
 measured_gain  load of the sender in the period before the decision, minus its load in the first whole period after the
@@ -104,7 +104,7 @@ class MessageLog:
         self.rows: list[tuple[Any, ...]] = []
 
     def size(self, item: object) -> int:
-        """Return the bytes of anything that is sent."""
+        """Return the bytes of a message of any kind."""
         if isinstance(item, Message):
             return MESSAGE_BYTES + 8 * len(item.groups) + item.nbytes
         if isinstance(item, Rows):
@@ -115,7 +115,7 @@ class MessageLog:
     def note(
         self, item: object, moves: Sequence[Move], source: str, to: str, nbytes: int, now: float, arrival: float
     ) -> None:
-        """Record what is sent, if it belongs to a move."""
+        """Record a message, if it belongs to a move."""
         if isinstance(item, Message):
             self._row(item.move, item.kind, moves, source, to, (item.rows, nbytes, now, arrival - now))
         elif isinstance(item, Rows):
@@ -166,11 +166,11 @@ class MoveLog:
     """Sender of each move whose gain is not measured yet."""
 
     def asked(self, move: int, now: float) -> None:
-        """Note the time of a request."""
+        """Record the time of a request."""
         self.times[move].asked = now
 
     def sent(self, message: Message, moves: Sequence[Move], now: float) -> None:
-        """Note a message of the manager."""
+        """Record a message of the manager."""
         own = self.times[message.move]
         own.began = now if own.began is None else own.began
         own.ended = now
@@ -180,14 +180,14 @@ class MoveLog:
             self._receivers[move.receiver, group] = message.move
 
     def at_split(self, message: Message, now: float) -> None:
-        """Note that a split takes a message."""
+        """Record that a split takes a message."""
         own = self.times[message.move]
         own.ended = now
         if message.kind == "DeactivatePartitions" and own.stopped is None:
             own.stopped = now
 
     def worked(self, node: int, done: Done, moves: Sequence[Move], now: float) -> None:
-        """Note a turn of a node that begins."""
+        """Record the beginning of a node's turn."""
         for group, seconds in done.by_group.items():
             number = self._senders.get((node, group))
             if number is not None:
@@ -204,7 +204,7 @@ class MoveLog:
                 own.stopped = now
 
     def finished(self, done: Done, now: float) -> None:
-        """Note a turn of a node that ends."""
+        """Record the end of a node's turn."""
         moves = {entry.move for rows in done.rows for entry in rows.entries if entry.open == "state"}
         moves |= {item.move for _, item in done.sent if isinstance(item, Message) and item.kind == "Switched"}
         for move in moves:
@@ -217,7 +217,7 @@ class MoveLog:
                     self.times[entry.move].ended = now
 
     def measured(self, owners: Sequence[int], loads: Mapping[int, float], moves: Sequence[Move], now: float) -> None:
-        """Note the loads of all groups in a period that ends now."""
+        """Record the loads of all groups in a period that ends now."""
         self._loads = defaultdict(float)
         for group, load in loads.items():
             self._loads[owners[group]] += load
@@ -229,7 +229,7 @@ class MoveLog:
         self._period = now
 
     def predicted(self, move: Move, gain: float, cost: float) -> None:
-        """Note what a policy expects of a move that it has requested."""
+        """Record the prediction of a policy for a move that it has requested."""
         own = self.times[move.number]
         own.predicted_gain, own.predicted_cost, own.before = gain, cost, self._loads[move.sender]
         self._open[move.number] = move.sender

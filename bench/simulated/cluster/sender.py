@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Sending:
     """A track that a move takes away.
 
-    asked    the manager has said that EndOfPartitions will come
-    copied   the rows that were copied ahead (JIT)
-    forwards rows that still come go on to the receiver (JIT)
+    asked    the manager has announced EndOfPartitions
+    copied   the rows that were copied in advance (JIT)
+    forwards whether rows that still come are forwarded to the receiver (JIT)
     """
 
     move: int
@@ -45,10 +45,10 @@ class Sender:
         self.owner = owner
         self.sending: dict[Key, Sending] = {}
         self._asked_for: list[Message] = []
-        """Requests for groups that have not come in whole."""
+        """Requests for groups that are not complete at this node."""
 
     def forget(self, key: Key) -> None:
-        """Forget a track that was deleted."""
+        """Drop the state of a track that was deleted."""
         self.sending.pop(key, None)
 
     def _send(self, key: Key, move: int, how: str, purge: str = "exact") -> Sending:
@@ -59,14 +59,14 @@ class Sender:
         return known
 
     def _tracks(self, message: Message) -> list[tuple[Key, Track]]:
-        """Return the tracks here that a message is about."""
+        """Return the tracks at this node that a message names."""
         keys = [(group, message.content["old_epochs"][group]) for group in message.groups]
         return [(key, self.owner.tracks[key]) for key in keys if key in self.owner.tracks]
 
     def on_ComputePartitionsToMove(self, message: Message) -> list[Sent]:
-        """Answer with the groups: those asked for, or those whose rows come close to an amount.
+        """Answer with the groups: the requested groups, or groups whose rows add up to about an amount.
 
-        Groups that are asked for may still be on their way here; the answer then waits for them.
+        Requested groups may still be in transit to this node; the answer then waits for them.
         """
         keys = [(group, message.content["old_epochs"].get(group)) for group in message.groups]
         amount = message.content["amount"]
@@ -77,7 +77,7 @@ class Sender:
         return self._chosen(message, amount)
 
     def _whole(self, key: Key) -> bool:
-        """Return whether a track is here, and all splits send to it."""
+        """Return whether this node has a track, and all splits send to it."""
         track = self.owner.tracks.get(key)
         return track is not None and len(track.heard) == self.owner.splits and not self.owner.receives(key)
 
@@ -103,19 +103,20 @@ class Sender:
     # PTLB
 
     def on_DuplicatePartitions(self, message: Message) -> list[Sent]:
-        """Wait until old rows are purged; the splits flag new ones."""
+        """Wait until old rows are purged; the splits flag new rows."""
         self.owner.expect(message.move, "AllOldPurged", message.groups)
         for key, _ in self._tracks(message):
             self._send(key, message.move, "parallel", message.content["purge"])
         return self.purged()
 
     def purged(self) -> list[Sent]:
-        """Return AllOldPurged for moves in which no old row can be part of a result any more."""
+        """Return AllOldPurged for moves in which no old row can be part of a later result."""
         sent: list[Sent] = []
         for key, sending in list(self.sending.items()):
             track = self.owner.tracks[key]
             if sending.how == "gather" and not sending.purged and sending.dealt in self.owner.ended[key]:
-                # The time of the track stands still at the flag of the dealt stream; here its progress counts on.
+                # The time of the track stops at the flag of the dealt stream, so the progress of this stream is used
+                # instead.
                 sending.purged = min(self.owner.progress) > track.purged_at[sending.dealt]
                 if sending.purged:
                     sent += self.owner.join(key, final=True)
@@ -138,7 +139,7 @@ class Sender:
     # A fragment of a hot key
 
     def on_GatherKey(self, message: Message) -> list[Sent]:
-        """Wait until no row of the dealt stream can be part of a result any more."""
+        """Wait until no row of the dealt stream can be part of a later result."""
         self.owner.expect(message.move, "AllOldPurged", message.groups)
         for key, _ in self._tracks(message):
             self._send(key, message.move, "gather").dealt = message.content["dealt"]
@@ -147,7 +148,7 @@ class Sender:
     # MSLB
 
     def on_DeactivatePartitions(self, message: Message) -> list[Sent]:
-        """Report when EndOfPartitions has come from all splits, so that all rows on their way were joined."""
+        """Report when EndOfPartitions has come from all splits, so that all rows in transit were joined."""
         self.owner.expect(message.move, "Deactivated", message.groups)
         for key, _ in self._tracks(message):
             self._send(key, message.move, "state")
@@ -162,7 +163,7 @@ class Sender:
         return sent
 
     def progressed(self, key: Key) -> list[Sent]:
-        """Act if all splits have set EndOfPartitions for a track that a move takes away."""
+        """Continue the move of a track when all splits have set EndOfPartitions for it."""
         sending = self.sending.get(key)
         if sending is None or not sending.asked or len(self.owner.ended[key]) < self.owner.splits:
             return []
@@ -198,7 +199,7 @@ class Sender:
     # JIT
 
     def on_CopyPartitions(self, message: Message) -> list[Sent]:
-        """Send the base windows ahead, and go on."""
+        """Send the base windows in advance, and continue to work."""
         packages = {}
         for key, track in self._tracks(message):
             sending = self._send(key, message.move, "jit")
@@ -209,7 +210,7 @@ class Sender:
         return [self._packed("BaseWindows", message, packages)] if packages else []
 
     def on_SwitchPartitions(self, message: Message) -> list[Sent]:
-        """Stop, and send what the receiver lacks: rows joined since the copy, and where these engines stopped."""
+        """Stop, and send the receiver the rows joined since the copy, and the positions of the stop."""
         owner, log = self.owner, message.content["log"]
         remaining: dict[int, Any] = {}
         sent: list[Sent] = []
@@ -233,7 +234,7 @@ class Sender:
         return sent
 
     def divert(self, rows: Rows) -> tuple[Rows, list[Sent]]:
-        """Return rows without those of tracks that were switched, and these on their way to the receivers."""
+        """Return rows without those of switched tracks, and messages that forward these to the receivers."""
         forwarded = {key for key, sending in self.sending.items() if sending.forwards}
         if not forwarded:
             return rows, []
@@ -274,7 +275,7 @@ class Sender:
 
 
 def closest(loads: dict[int, float], amount: float) -> list[int]:
-    """Return groups whose loads add up to about `amount`, heaviest first, without exceeding it unless one alone does.
+    """Return groups whose loads add up to at most `amount`, heaviest first; a single group may exceed it.
 
     >>> closest({0: 5.0, 1: 3.0, 2: 1.0}, 4.2)
     [1, 2]

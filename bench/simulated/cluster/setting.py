@@ -1,4 +1,4 @@
-"""How the engines of a node run."""
+"""The options of the engines of a node."""
 
 from __future__ import annotations
 

@@ -42,14 +42,14 @@ class Simulation(Uncopied):
     links     latency and bandwidth of all links
     groups    number of partition groups, which the nodes run in turn; or per group the node that runs it at the start
     costs     seconds per unit of work
-    variants  of the protocols
-    turn_rows rows that a node joins before it looks for control messages
-    balance   when and how groups move by themselves; None = only `move` moves them
+    variants  variants of the protocols
+    turn_rows rows that a node joins before it handles control messages
+    balance   when and how groups move automatically; None = only `move` moves groups
 
-    A split per stream routes rows; all splits are on machines of their own. Rows of one stream arrive in the order in
-    which they were pushed; a row that is older than the greatest event time of its stream by more than
-    `Query.lateness` is late (`late_counts`). Results are those of one engine over all other rows, in any order of
-    what the links deliver. Raises QueryError for a query that cannot be partitioned, InputError for other arguments.
+    A split per stream routes rows; each split is on its own machine. Rows of one stream arrive in the order in which
+    they were pushed; a row that is older than the greatest event time of its stream by more than `Query.lateness` is
+    late (`late_counts`). Results are those of one engine over all other rows, for any order of deliveries by the links.
+    Raises QueryError for a query that cannot be partitioned, InputError for other arguments.
 
     >>> rows = pa.schema([("k", pa.int64()), ("t", pa.int64())])
     >>> from eddy import Range, Stream
@@ -108,7 +108,7 @@ class Simulation(Uncopied):
         return Setting(model.plan, node.strategy, model.policy)
 
     def _cheaper(self, sender: int, receiver: int) -> bool:
-        """Return whether stored states are taken along: some match, and sending costs less than completing."""
+        """Return whether a move includes stored states: some states match, and sending costs less than completing."""
         ours, theirs = self._settings[sender], self._settings[receiver]
         if ours[1:] != theirs[1:] or not STRATEGIES[ours.strategy].changes:
             return False
@@ -128,7 +128,7 @@ class Simulation(Uncopied):
         node = self.nodes[number]
         return Machine(self.query, number, self._settings[number], node.speed, self.costs, self._turn_rows, owners)
 
-    # What a user calls
+    # The public methods
 
     @property
     def time(self) -> float:
@@ -137,7 +137,7 @@ class Simulation(Uncopied):
 
     @property
     def manager(self) -> Manager:
-        """The distribution manager; another one after a loss."""
+        """The distribution manager; after a loss it is another object."""
         return self.carrier.manager
 
     @property
@@ -162,12 +162,12 @@ class Simulation(Uncopied):
             self.carrier.at(at, self.carrier.when_up, f"split {name}", self._arrive, i, *self.query.admit(i, rows))
 
     def finish(self) -> None:
-        """State that no more rows come: all windows end, so that moves that wait for them can end."""
+        """End the input: all windows end, so that moves that wait for them can end."""
         for address in self.carrier.splits:
             self.carrier.when_up(address, self._end, address)
 
     def run(self, until: float | None = None) -> None:
-        """Advance the clock to a time, or until nothing is left to do."""
+        """Advance the clock to a time, or until no event is left."""
         self.carrier.run(until)
 
     def move(self, groups: Sequence[int], to: int, how: str = "jit") -> list[int]:
@@ -175,8 +175,8 @@ class Simulation(Uncopied):
 
         how   "parallel" (PTLB), "state" (MSLB) or "jit"
 
-        A group that is in another move moves when that has ended. Raises InputError for arguments that do not fit, and
-        while the manager is down.
+        A group that is in another move moves after the end of that move. Raises InputError for arguments that do not
+        fit, and while the manager is down.
         """
         self._check_receiver(to)
         checked_how(how)
@@ -190,17 +190,17 @@ class Simulation(Uncopied):
         return numbers
 
     def move_load(self, sender: int, to: int, rows: float, how: str = "jit") -> int:
-        """Request a move of about so many rows of state; the sender chooses the groups. Return its number."""
+        """Request a move of about `rows` rows of state, in groups that the sender chooses; return its number."""
         self._check_receiver(sender)
         self._check_receiver(to)
         checked_how(how)
         return self._request(how, sender, to, (), rows)
 
     def fragment(self, key: object, deal: str, to: Sequence[int]) -> list[int]:
-        """Divide the rows of a hot key: give it a fragment more at each of these nodes; return their partition groups.
+        """Divide the rows of a hot key: add a fragment at each of these nodes; return the fragments' groups.
 
         key   a value, or a tuple of values if the key has several columns
-        deal  the stream whose rows are dealt; those of the others go to all fragments
+        deal  the stream whose rows are dealt; rows of the other streams go to all fragments
 
         `bench/simulated/cluster/fragments.py` has the rules. Raises InputError for arguments that do not fit.
         """
@@ -230,7 +230,7 @@ class Simulation(Uncopied):
         return groups
 
     def _fragments(self, key: int) -> dict[int, Fragment]:
-        """Return the fragments of a key, beside the first one, that are not gathered."""
+        """Return the fragments of a key after the first one that are not gathered."""
         live = ("replicated", "dealt")
         return {group: one for group, one in self.manager.fragments.items() if one.key == key and one.state in live}
 
@@ -243,7 +243,7 @@ class Simulation(Uncopied):
         return number
 
     def transition(self, node: int, plan: str) -> None:
-        """Change the plan of a node: of all its engines, and of groups that come to it."""
+        """Change the plan of a node: of all its engines, and of groups that it receives later."""
         self._check_node(node)
         machine = self.carrier.machines[node]
         if machine is None:
@@ -256,9 +256,10 @@ class Simulation(Uncopied):
 
         restart   seconds until it runs again; None = never, which only a node may do
 
-        A node loses its memory, its queue and all that is on its way to it. When it is back, or at once if it never
-        is, the manager rebuilds its groups from the logs of the splits and from what the union has taken. The manager
-        reads its journal again; a split has its state in its log; what was sent to either arrives when it is back.
+        A node loses its memory, its queue and all messages in transit to it. When the node is back, or at once if it
+        never returns, the manager rebuilds its groups from the logs of the splits and from the results that the union
+        has taken. A manager reads its journal again, and a split has its state in its log; messages to either of them
+        arrive when it is back.
         """
         if isinstance(process, int):
             self._check_node(process)
@@ -279,7 +280,7 @@ class Simulation(Uncopied):
             )
 
     def results(self) -> pa.Table:
-        """Return all results that have reached the union, in that order."""
+        """Return all results that have reached the union, in the order of their arrival there."""
         return self.union.results()
 
     def messages(self) -> pa.Table:
@@ -311,7 +312,7 @@ class Simulation(Uncopied):
 
     @property
     def _away(self) -> set[int]:
-        """The nodes that take no groups now."""
+        """The nodes that currently take no groups."""
         return self.carrier.gone | self.manager.down
 
     def _ends(self) -> list[int]:
@@ -347,7 +348,7 @@ class Simulation(Uncopied):
     # Balancing
 
     def _balance(self) -> None:
-        """Decide after a period, and begin the next one as long as anything else happens."""
+        """Decide after a period, and begin the next period as long as other events are scheduled."""
         assert self._balancer is not None
         balance = self._balancer.balance
         states, waiting = kept(self.carrier.machines, self.manager.owners)
@@ -358,7 +359,7 @@ class Simulation(Uncopied):
             measured = {g: float(states[g].rows + states[g].entries + waiting[g]) for g in groups}
         self.carrier.moves.measured(self.owners, measured, self.manager.moves, self.carrier.time)
         busy = frozenset(group for move in self.manager.running for group in move.groups)
-        # Groups on their way count for their receiver; a PTLB move is under way for as long as the windows are.
+        # Moving groups count for their receiver; a PTLB move lasts as long as the windows.
         for one in self._balancer.plan(self._ends(), measured, states, busy):
             if MANAGER not in self.carrier.held and not {one.sender, one.receiver} & self._away:
                 number = self._request(balance.how, one.sender, one.receiver, one.groups, None)
@@ -370,7 +371,7 @@ class Simulation(Uncopied):
             self.carrier.at(self.carrier.time + balance.every, self._balance)
 
     def _divide_hot_keys(self, balancer: Balancer) -> None:
-        """Give hot keys fragments, and gather those that have cooled."""
+        """Give hot keys fragments, and gather the fragments of keys whose load has fallen."""
         load = balancer.load.per_group
         nodes = {number: 0.0 for number in range(len(self.nodes)) if number not in self._away}
         for own, owner in zip(load, self.owners, strict=True):

@@ -5,7 +5,7 @@ DuplicatePartitions to DeletePartitions); or it *holds* rows (MSLB, DeactivatePa
 log has all rows of the group, so the buffer of held rows is the end of the log, and a lost processor can be rebuilt.
 
 The log and the state of the split are replicated with the source. A split that is lost resumes from them; only control
-messages that were on their way to it are lost, and the manager sends them again. Each message can be repeated.
+messages in transit to it are lost, and the manager sends these again. Each message can be repeated.
 
 Rows of a hot key may also go to fragments (`bench/simulated/cluster/fragments.py`), which are further groups.
 """
@@ -34,7 +34,7 @@ TICKS = "__ticks"
 
 
 class Route(NamedTuple):
-    """Where rows of a group go: a node, the track there, and whether they go to a receiver as well."""
+    """The destination of a group's rows: a node, the track there, and whether the rows also go to a receiver."""
 
     node: int
     epoch: int
@@ -50,9 +50,9 @@ class _Group:
     sent: int = 0
     """Rows before this position have been sent."""
     first: int = 0
-    """The track of the group has no rows before this position: it is the receiver of a PTLB move."""
+    """The first position of the track's rows; a receiver of a PTLB move has no earlier rows."""
     counted: int = 0
-    """The rows from this position on came in this period."""
+    """The first position of this period."""
 
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Log rows; return them with their positions."""
@@ -88,11 +88,11 @@ class Split:
         self._done: set[tuple[int, str]] = set()
 
     def holds(self, group: int) -> bool:
-        """Return whether the rows of a group wait here for ReactivatePartitions."""
+        """Return whether the rows of a group wait at this split for ReactivatePartitions."""
         return not self.groups[group].routes
 
     def arrive(self, pieces: Mapping[int, pa.RecordBatch], progress: int) -> list[Sent]:
-        """Take rows by group, in order of arrival; return what to send. All nodes learn of the progress."""
+        """Take rows by group, in order of arrival; return the messages to send. All nodes get the progress."""
         self.progress = max(self.progress, progress)
         entries: dict[int, list[Entry]] = defaultdict(list)
         for number, new in self.fragments.spread(pieces).items():
@@ -116,7 +116,7 @@ class Split:
             group.counted = group.count
 
     def receive(self, message: Message) -> list[Sent]:
-        """Take a control message and return what to send. A repeated message has no effect but its answer."""
+        """Take a control message and return the messages to send. A repeated message only causes its answer again."""
         outgoing: list[Sent] = []
         if message.kind == "ReplicateKey":
             self._replicate(message)
@@ -169,7 +169,7 @@ class Split:
         return [(new.node, opened)]
 
     def _copied(self, message: Message) -> Sent:
-        """Return the base windows of all groups of a move from the log, as far as the sender has joined them."""
+        """Return the base windows of all groups of a move from the log, up to the rows that the sender has joined."""
         content = {name: message.content[name] for name in ("epochs", "known", "watermarks")}
         rows = {}
         for number in message.groups:
@@ -211,7 +211,7 @@ class Split:
         return [(new.node, opened)]
 
     def _replicate(self, message: Message) -> None:
-        """Begin a fragment with a copy of the rows of its key that can still join. Rows of the dealt stream stay."""
+        """Begin a fragment with a copy of the rows of its key that can still join, without rows of the dealt stream."""
         (number,), content = message.groups, message.content
         while len(self.groups) <= number:
             self.groups.append(_Group([]))
@@ -233,7 +233,7 @@ class Split:
         return self._ended(number, group, message)
 
     def _ended(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
-        """Send nothing more of a fragment; return its flags."""
+        """Stop sending rows of a fragment; return its flags."""
         routes, group.routes = group.routes, []
         return [(route.node, self._end(number, group, route, message.move)) for route in routes]
 
@@ -241,7 +241,7 @@ class Split:
         return Entry(number, route.epoch, None, group.count, group.count, end=True, move=move)
 
     def logged(self, number: int, positions: Positions, least: int | None = None) -> pa.RecordBatch | None:
-        """Return logged rows at positions (of one split), from event time `least` on; None for none. O(rows logged)."""
+        """Return logged rows at positions of a split, from event time `least` on; None without rows. O(rows)."""
         group, found = self.groups[number], []
         low = min((start for start, _ in positions.intervals[0]), default=0)
         for start, batch in zip(group.starts, group.log, strict=True):

@@ -1,14 +1,14 @@
-"""A track: the engine of one partition group at one node, and which results it may give.
+"""A track: the engine of one partition group at one node, and the rule for its results.
 
-A group has one track, and two during a move. One rule keeps them apart, for every protocol and after a loss: a track
-gives a result unless all its components lie in a set of positions whose results are given elsewhere. Results of windows
-by event time do not depend on the order of arrival, so a set of rows determines its results, and such sets are all that
-a processor, a receiver or the union has to know.
+A group has one track, or two tracks during a move. One rule divides the results between them, for every protocol and
+after a loss: a track emits a result unless all components of the result are in a set of positions whose results another
+track emits. Results of windows of event time do not depend on the order of arrival, so a set of rows determines its
+results, and a processor, a receiver or the union needs to know only such sets.
 
     PTLB   sender    elsewhere = the rows flagged new, from the first one on: no new-with-new at the root
-           receiver  has new rows only, so it gives what is all new
+           receiver  has only new rows, so it emits the results of new rows only
     MSLB, JIT   receiver  elsewhere = the rows that the sender had joined
-    loss   successor given = what the union has taken
+    loss   successor given = the results that the union has taken
 
 Source of the rule for PTLB: the paper, sec. 3.2.
 """
@@ -46,17 +46,17 @@ class Track:
         n = len(query.names)
         self.runtime: Runtime | None = None
         self.known = Positions.none(n)
-        """The rows that the engine has, or that have left the windows."""
+        """The rows that the engine has, and rows that have left the windows."""
         self.new: Positions | None = None
-        """Rows that go to a receiver as well, which gives the results among themselves (PTLB)."""
+        """Rows that also go to a receiver, which emits the results among these rows (PTLB)."""
         self.before: Positions | None = None
-        """Rows of the track before this one, which has given the results among themselves."""
+        """Rows of the previous track, which has emitted the results among these rows."""
         self.given: tuple[Given, ...] = ()
-        """Results that were given by tracks that were lost."""
+        """Results that lost tracks have emitted."""
         self.floor = [-FOREVER] * n
-        """Per split, the progress that holds until the split is heard."""
+        """Per split, the progress that applies until the split sends to this track."""
         self.heard: set[int] = set()
-        """Splits whose rows for this track all come on their own link."""
+        """Splits that send all later rows of this track over their own link."""
         self.old_newest = [-FOREVER] * n
         """Per split, the greatest event time of rows that are not flagged new."""
         self.windows: list[list[pa.RecordBatch]] = [[] for _ in range(n)]
@@ -66,7 +66,7 @@ class Track:
         self.committed = self.known
         """The rows that the last commit counted."""
         self.final = False
-        """Whether all results of this track have been given."""
+        """Whether all results of this track have been emitted."""
 
     def start(self, package: Package | None = None) -> Work:
         """Make the engine, from a package or empty; return the work."""
@@ -91,19 +91,19 @@ class Track:
             self.new = new.with_interval(split, entry.start, ENDLESS)
 
     def add(self, split: int, rows: pa.RecordBatch | None, new: bool = False) -> None:
-        """Take rows, which `new` says go to a receiver as well."""
+        """Take rows; `new` states whether the rows also go to a receiver."""
         if rows is not None and rows.num_rows:
             self.inbox[split].append(rows)
             if not new:
                 self.old_newest[split] = max(self.old_newest[split], newest(rows))
 
     def time(self, progress: Sequence[int]) -> int:
-        """Return the watermark, given the progress that the node has heard from each split."""
+        """Return the watermark, given the progress that each split has sent to the node."""
         marks = (progress[i] if i in self.heard else floor for i, floor in enumerate(self.floor))
         return max(self.watermark, min(marks))
 
     def push(self, watermark: int) -> tuple[pa.Table | None, Work]:
-        """Join the rows taken; return the results to give, with positions, and the work."""
+        """Join the taken rows; return the results to emit, with positions, and the work."""
         assert self.runtime is not None
         self.watermark = max(self.watermark, watermark)
         if not any(self.inbox):
@@ -125,11 +125,11 @@ class Track:
 
     @property
     def elsewhere(self) -> tuple[Positions, ...]:
-        """Sets of rows whose results among themselves another track gives."""
+        """Sets of rows such that another track emits the results among the rows of a set."""
         return tuple(one for one in (self.before, self.new) if one is not None)
 
     def _own(self, results: pa.Table) -> pa.Table:
-        """Return the results that this track gives."""
+        """Return the results that this track emits."""
         elsewhere = self.elsewhere
         if not results.num_rows or not (elsewhere or self.given):
             return results
@@ -145,11 +145,11 @@ class Track:
         return results.filter(pa.array(~others)) if others.any() else results
 
     def as_given(self) -> Given:
-        """Return what this track has given, for the union."""
+        """Return the record of the results that this track has emitted, for the union."""
         return Given(self.known, self.elsewhere, self.final, self.watermark)
 
     def trim(self) -> None:
-        """Forget rows that have left their windows. O(batches)."""
+        """Drop rows that have left their windows. O(batches)."""
         for i, span in enumerate(self.query.spans):
             if span is not None:
                 own = self.windows[i]

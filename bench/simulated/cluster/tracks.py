@@ -1,4 +1,4 @@
-"""The tracks of a node: what the sending and the receiving side of its processor work on."""
+"""The tracks of a node, on which the sending and the receiving side of its processor work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Key = tuple[int, int]
 class Tracks:
     """The tracks of node number `node`.
 
-    setting  how its engines run
+    setting  options of the engines
     """
 
     def __init__(self, query: Partitioned, node: int, setting: Setting) -> None:
@@ -31,7 +31,7 @@ class Tracks:
         self.ended: dict[Key, set[int]] = defaultdict(set)
         """The splits that have set EndOfPartitions, by track."""
         self.least: dict[int, int] = defaultdict(int)
-        """Per group the least epoch that may run here."""
+        """Per group the least epoch that may run at this node."""
         self._work: dict[int, Work] = defaultdict(Work)
         self._dirty: dict[Key, None] = {}
         self._open: dict[tuple[int, str], set[int]] = {}
@@ -55,22 +55,22 @@ class Tracks:
         return self.tracks[key]
 
     def delete(self, key: Key) -> None:
-        """Delete a track, if it is here; it does not come back."""
+        """Delete a track, if this node has it; the track does not return."""
         self.least[key[0]] = max(self.least[key[0]], key[1] + 1)
         self.tracks.pop(key, None)
         self.ended.pop(key, None)
         self._dirty.pop(key, None)
 
     def receives(self, key: Key) -> bool:
-        """Return whether a track is still on its way to this node."""
+        """Return whether a track is still in transit to this node."""
         return False
 
     def newest(self, group: int) -> int | None:
-        """Return the epoch of the newest track of a group here, None for none."""
+        """Return the epoch of the newest track of a group at this node, None without a track."""
         return max((epoch for own, epoch in self.tracks if own == group), default=None)
 
     def transition(self, plan: str) -> None:
-        """Change the plan of this node: of all its tracks, and of those to come."""
+        """Change the plan of this node: of all its tracks, and of later tracks."""
         self.setting = self.setting._replace(plan=Runtime(self.query.inner, plan, strategy="mjoin").plan)
         for (group, _), track in self.tracks.items():
             track.setting = self.setting
@@ -99,7 +99,7 @@ class Tracks:
     def join(self, key: Key, final: bool = False) -> list[Sent]:
         """Join the rows that a track has taken; return the results for the union.
 
-        final   no more results of this track come
+        final   whether these are the last results of this track
         """
         track = self.tracks[key]
         results, work = track.push(track.time(self.progress))
@@ -127,7 +127,7 @@ class Tracks:
         return [] if left else [(MANAGER, Message(kind, move))]
 
     def on_DropPartitions(self, message: Message) -> list[Sent]:
-        """Forget older tracks of groups: another processor has them."""
+        """Drop older tracks of groups, which another processor has."""
         for group in message.groups:
             epoch = message.content["epochs"][group]
             self.least[group] = max(self.least[group], epoch)

@@ -1,7 +1,7 @@
 """The union: takes results with the rows that they account for, so that a lost track can be continued exactly.
 
-The union is the place where results become final; in a real system it is replicated with the logs. A commit of a track
-that was fenced is refused whole: its successor gives these results.
+Results become final in the union; in a real system the union is replicated with the logs. The union refuses the whole
+commit of a fenced track, because the successor of the track emits these results.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench.simulated.cluster.messages import MANAGER, Commit, Given, Message, Se
 
 
 class Union:
-    """The ledger of all groups, and their results in the order in which they came.
+    """The ledger of all groups, and their results in the order of their arrival.
 
     schema   of the tables of results, with the columns of positions
     """
@@ -24,12 +24,12 @@ class Union:
         self.tables: list[pa.Table] = []
         self.count = 0
         self.ledger: dict[int, dict[int, Given]] = defaultdict(dict)
-        """Per group and epoch, what its track has given."""
+        """Per group and epoch, the results that its track has emitted."""
         self.fences: dict[int, int] = defaultdict(int)
         """Per group, the least epoch whose commits are taken."""
 
     def commit(self, commit: Commit) -> bool:
-        """Take a commit; return whether it was taken."""
+        """Take a commit; return whether the union has taken it."""
         if commit.epoch < self.fences[commit.group]:
             return False
         self.ledger[commit.group][commit.epoch] = commit.given
@@ -39,7 +39,7 @@ class Union:
         return True
 
     def receive(self, message: Message) -> list[Sent]:
-        """Fence groups: take nothing more of epochs below the new ones, and return what was given."""
+        """Fence groups: refuse later commits of epochs below the new ones, and return the record of emitted results."""
         content = message.content
         for group in message.groups:
             self.fences[group] = max(self.fences[group], content["epochs"][group])

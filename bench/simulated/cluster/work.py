@@ -10,14 +10,14 @@ from stairs.descriptors import H_MATCHES, H_PROBES
 
 
 class Work(NamedTuple):
-    """Counts of what a processor did.
+    """Counts of the work of a processor.
 
     pushes    calls of an engine
     rows      rows joined
     probes    chains walked
-    matches   tuples found in them
+    matches   tuples found in the chains
     entries   entries of stored states computed or inserted
-    results   results given
+    results   results emitted
     loaded    rows loaded without a probe
     packed    rows, and entries of states, written into a package or forwarded
     """
@@ -45,8 +45,8 @@ class Costs:
     push, row, probe, match, entry, result, load, pack   per unit of `Work`
     message   per control message handled
 
-    The defaults are rounded medians of three calls of `fitted` on a busy machine of two cores; that
-    function fits them to yours. A push costs nothing here, because nodes of the simulation push in small batches.
+    The defaults are rounded medians of three calls of `fitted` on a busy machine of two cores; `fitted` fits the costs
+    to your machine. A push has no cost, because nodes of the simulation push in small batches.
     """
 
     push: float = 0.0

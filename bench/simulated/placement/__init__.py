@@ -1,6 +1,6 @@
 """Joins placed on nodes, with real joins and a simulated clock in one process.
 
-`Simulation` runs the plans of `eddy.placement` and changes them while tuples are under way, after Tran and Lee.
+`Simulation` runs the plans of `eddy.placement` and changes them while tuples are in transit, after Tran and Lee.
 """
 
 import lazy_loader

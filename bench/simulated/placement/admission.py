@@ -1,8 +1,8 @@
 """From pushed rows to tuples, and from tuples to tables of results: the edge of the simulated cluster.
 
-Rows pass the same gate as those of a `Runtime`: validation, filters, order, lateness. A key becomes one number per
-class, so that two keys are equal exactly if their numbers are. A row with a null key joins nothing and goes no further.
-Payload stays here until no result can need it; tuples carry the numbers of their rows.
+Rows pass the same checks as those of a `Runtime`: validation, filters, order, lateness. A key becomes one number per
+class, so that two keys are equal exactly if their numbers are equal. A row with a null key joins no row and is dropped.
+The admission keeps the payload until no result can need it; tuples carry the numbers of their rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stairs.plain_types import Column, taken
 
 
 def checked_query(query: Query) -> Query:
-    """Return a query that can run on several nodes. Raises QueryError for one that cannot."""
+    """Return a query that can run on several nodes. Raises QueryError for any other query."""
     check_joined_rows(query, "a placement on nodes")
     check_counts_late(query, "a placement on nodes")
     check_failed_plainly(query, f"a placement on nodes {ENDS_AT_FAILED}")
@@ -68,7 +68,7 @@ class Admission:
 
     @property
     def watermark(self) -> int | None:
-        """No row to come is older, in ticks; None if the query has no event times or no row has come."""
+        """The event time in ticks below which no later row comes; None without event times or rows."""
         return None if self.clock is None else self.clock.watermark
 
     def admit(self, pushed: Mapping[str, object]) -> list[Tuples]:
@@ -135,7 +135,7 @@ class Admission:
         return self.query.streams[i].type_of(name)
 
     def arrived(self, i: int) -> int:
-        """Return how many rows of a stream have arrived."""
+        """Return the number of rows of a stream that have arrived."""
         return self._rows[i]
 
     def forget(self, oldest: Mapping[int, int]) -> None:

@@ -12,12 +12,12 @@ from eddy.placement.plan import JEP
 
 
 class CentralNode:
-    """The node that plans. It knows the figures of all streams.
+    """The node that plans, with the figures of all streams.
 
-    model       the figures that it knows, and the costs
-    plan        the plan that runs
-    version     of that plan
-    threshold   the violation of the invariant from which on it makes a new plan; 1.0 = any
+    model       the figures of the streams, and the costs
+    plan        the running plan
+    version     version of this plan
+    threshold   the violation of the invariant from which on the node makes a new plan; 1.0 = any violation
     """
 
     def __init__(self, model: Model, plan: JEP | None = None, threshold: float = 1.0) -> None:
@@ -31,14 +31,14 @@ class CentralNode:
         return node_operator_sets(self.plan)
 
     def handle(self, message: Changed) -> list[Sent]:
-        """Take in changed figures; return new sets for the nodes whose sets differ, none if the plan stays."""
+        """Take changed figures; return new sets for the nodes whose sets differ, no sets if the plan stays."""
         self.model = self.model.changed({message.stream: message.figures})
         if self.model.violation(self.plan) <= self.threshold:
             return []
         return self.adopt(self.model.greedy())
 
     def adopt(self, plan: JEP) -> list[Sent]:
-        """Make a plan the one that runs, and return the new sets of the affected nodes."""
+        """Make a plan the running plan, and return the new sets of the affected nodes."""
         before, after = self.operators(), node_operator_sets(plan)
         self.plan = plan
         affected = frozenset(node for node, own in enumerate(after) if own != before[node])

@@ -1,4 +1,4 @@
-"""Changes of the plan of a simulated cluster: when each was decided, why, and what it was predicted to gain."""
+"""Changes of the plan of a simulated cluster: the time, the reason and the predicted gain of each change."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 class Change:
     """A change of program.
 
-    epoch     the next epoch when it was decided
-    version   of the new program
-    reason    why
-    plan      in words
-    before, after   predicted seconds per epoch, under the figures of the change
-    at              simulated seconds when it was decided
+    epoch     the next epoch at the time of the decision
+    version   version of the new program
+    reason    reason of the change
+    plan      the new plan as text
+    before, after   predicted seconds per epoch, with the figures at the time of the change
+    at              simulated seconds at the time of the decision
     """
 
     epoch: int

@@ -14,16 +14,16 @@ KINDS = ("grid", "hops")
 WORTH = 1.05
 """Least predicted gain, as a factor of speed, for which the cluster changes to another kind of plan."""
 ALIKE = 2.0
-"""Factor within which two predictions of a kind of plan are alike enough for one to be corrected as the other was."""
+"""Factor within which two predictions of a kind of plan are similar enough for the same correction."""
 PAYBACK = 8
-"""Epochs in which a change must gain the time that its windows take to travel."""
+"""Epochs in which a change must save the time for the transfer of its windows."""
 
 
 class Chosen(NamedTuple):
     """A plan that is worth a change.
 
-    kind, routes    of the plan
-    before, after   predicted seconds per epoch, of the plan that runs and of this one
+    kind, routes    kind and routes of the plan
+    before, after   predicted seconds per epoch, of the running plan and of this plan
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Chosen(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome of a prediction: predicted seconds of an epoch, and the measured ones as a multiple of them."""
+    """The outcome of a prediction: predicted seconds of an epoch, and the ratio of measured to predicted seconds."""
 
     predicted: float
     off: float
@@ -42,9 +42,9 @@ class Outcome(NamedTuple):
 class Choice:
     """Chooses the kind of plan that is predicted to be faster, and corrects predictions by what was measured.
 
-    A kind of plan is corrected by how its prediction turned out when it ran last. But the error depends on the data: a
-    kind that ran while few results came would look good against one that runs while many come. So an outcome under
-    which the prediction was very different (`ALIKE`) is not used; the newest outcome of any kind takes its place.
+    The prediction of a kind of plan is corrected by the outcome of its last prediction. But the error depends on the
+    data: a kind that ran while there were few results would seem better than a kind that runs while there are many. So
+    an outcome with a very different prediction (`ALIKE`) is not used; the newest outcome of any kind replaces it.
     """
 
     def __init__(self, planner: Planner) -> None:
@@ -68,10 +68,10 @@ class Choice:
     ) -> Chosen | None:
         """Return the plan to change to, None if no change is worth it.
 
-        kind, running   the plan that runs
-        figures, ahead  of the streams: those of now, and those expected on average over the next `PAYBACK` epochs
-        took            seconds of the last epoch, None if they tell nothing about the next ones
-        bare            no row has come, so that nothing moves
+        kind, running   the running plan
+        figures, ahead  figures of the streams: current, and expected on average over the next `PAYBACK` epochs
+        took            seconds of the last epoch, None if they are no measurement for the next epochs
+        bare            whether no row has come, so that no window moves
         """
         expected = self.planner.predicted(running, figures)
         if took is not None and expected:

@@ -3,11 +3,13 @@
 A node knows the figures of its own stream. For each plan it also keeps the flow of tuples that reaches its position,
 and its operators. When its figures change, every plan is put in order by a *walk*:
 
-    the cost of its join has risen    from its position on, the rest of the order is asked for the cheapest join. The
-                                      question is relayed to the end (Compare), the last node tells the cheapest one to
-                                      take the position (Take), and the node of the next position continues (Continue)
-    otherwise                         the streams before it are asked, from the first one on, for the first that costs
-                                      more (Seek). It takes that position; all positions after it are decided as above
+    the cost of its join has risen    from its position on, the nodes of the rest of the order find the cheapest join.
+                                      The question is relayed to the end (Compare), the last node tells the cheapest
+                                      node to take the position (Take), and the node of the next position continues
+                                      (Continue)
+    otherwise                         the nodes of the streams before it are asked in order, for the first stream that
+                                      costs more (Seek). The changed stream takes that position; the nodes then decide
+                                      all later positions as above
 
 The new operators go to each node whose set for this plan has changed (Replace): the swapped nodes, their neighbours,
 and the node that joins on behalf of one of them.
@@ -15,17 +17,17 @@ and the node that joins on behalf of one of them.
 The algorithm in the paper (algorithm 3) compares costs at the position of the triggering stream. That leaves two gaps
 (`tests/bench/simulated/placement/test_dnu.py` has a case of each):
 
-- In the plan that this stream *heads* it has no position, and its rate changes the cost at every position. Here the
-  node of the head decides all positions of its own plan, from hop 1 on. Without that, the distributed plan differs from
-  the central one in most cases.
-- The cost at the stream's own position may stay, or rise, while it falls at an earlier one: there the placement at the
-  source may be the cheaper one, and depend on the rate that has fallen. So a walk starts at the own position only if
-  no figure of the stream has fallen.
+- In the plan that this stream *heads* the stream has no position, and its rate changes the cost at every position. In
+  this implementation the node of the head decides all positions of its own plan, from hop 1 on. Otherwise the
+  distributed plan would differ from the central plan in most cases.
+- The cost at the stream's own position may stay or rise while the cost at an earlier position falls: at the earlier
+  position the placement at the source may be cheaper, and depend on the rate that has fallen. So a walk starts at the
+  stream's own position only if no figure of the stream has fallen.
 
-Why the result is the greedy plan, for any interleaving: walks over different plans share nothing. Those over one plan
-are started by its head, one after the other, and a node uses its new figures in a plan only from the start of its own
-walk on. So each walk starts from a plan that is greedy for figures of which one stream has changed since. Positions
-before the first change stay greedy, and every position after it is decided anew, as algorithm 1 does.
+The result is the greedy plan, for any interleaving. Walks over different plans share no state. The head of a plan
+starts the walks over this plan one after the other, and a node uses its new figures in a plan only from the start of
+its own walk on. So each walk starts from a plan that is greedy except for the changed figures of one stream. Positions
+before the first change stay greedy, and every position after it is decided again, as algorithm 1 does.
 
 Source: Tran, Lee, "Distributed adaptive windowed stream join processing", sec. 4.2.2, algorithm 3.
 """
@@ -56,7 +58,7 @@ from eddy.placement.plan import JEP, SEP
 
 
 def _none_falls(before: StreamStatistics, after: StreamStatistics) -> bool:
-    """Return whether no figure is smaller than before: then no join with the stream costs less than before."""
+    """Return whether no figure is smaller than before; if so, no join with the stream costs less than before."""
     pairs = [(before.rate, after.rate), (before.window, after.window), (before.tuple_bytes, after.tuple_bytes)]
     pairs += [(a or 0.0, b or 0.0) for a, b in zip(before.selectivity, after.selectivity, strict=True)]
     return all(a <= b for a, b in pairs)
@@ -65,10 +67,10 @@ def _none_falls(before: StreamStatistics, after: StreamStatistics) -> bool:
 class UpdatingNode:
     """The node of one stream.
 
-    stream     its position
-    figures    its newest figures
-    own        the plan that it heads
-    settled    the plans of all heads as their heads have reported them since the last `change`
+    stream     position of the stream
+    figures    newest figures of the stream
+    own        the plan that the stream heads
+    settled    the plans that their heads have reported since the last `change`
     """
 
     def __init__(self, stream: int, model: Model, plan: JEP) -> None:
@@ -77,7 +79,7 @@ class UpdatingNode:
         self.figures: StreamStatistics = model.streams[stream]
         self.own: SEP = plan.seps[stream]
         self.settled: dict[int, SEP] = {}
-        # By head: the figures that this plan was made with, the flow at this node's position, and its operators.
+        # By head: the figures of this plan, the flow at this node's position, and the operators.
         self._used = dict.fromkeys(range(len(plan.seps)), self.figures)
         self._flow: dict[int, Flow] = {}
         self._operators: dict[int, tuple[tuple[int, int], NOS]] = {}
@@ -102,7 +104,7 @@ class UpdatingNode:
         return self._open > 0
 
     def change(self, figures: StreamStatistics) -> list[Sent]:
-        """Take new figures of the stream and trigger the walks. While earlier ones go on, the newest figures wait."""
+        """Take new figures of the stream and trigger the walks. While earlier walks run, the newest figures wait."""
         if self.busy:
             self._after = figures
             return []
@@ -111,7 +113,7 @@ class UpdatingNode:
 
     @singledispatchmethod
     def handle(self, message: Any) -> list[Sent]:
-        """Take a message in and return the messages to send."""
+        """Take a message and return the messages to send."""
         raise TypeError(f"an updating node takes no {type(message).__name__}")
 
     # The head of a plan: one walk after the other
@@ -130,7 +132,7 @@ class UpdatingNode:
         walk = Walk(self.own, stream, self._walks)
         if stream != self.stream:
             return [Sent(stream, Begin(walk))]
-        # The paper leaves this case out: decide the plan headed by the changed stream from hop 1 on.
+        # The paper does not treat this case: decide the plan headed by the changed stream from hop 1 on.
         self._used[self.stream] = self.figures
         return [Sent(self.own.order[0], Continue(walk, head_flow(self.stream, self.figures)))]
 
@@ -171,7 +173,7 @@ class UpdatingNode:
     def _(self, message: Seek) -> list[Sent]:
         walk, flow = message.walk, self._flow[message.walk.sep.head]
         if walk.stream == self.stream:
-            # No stream before it costs more. If nothing has risen, none after it costs less.
+            # No stream before it costs more. If no figure has risen, no stream after it costs less.
             return self._take(walk, flow) if message.no_rise else self._decide(walk, flow)
         mover = chosen(placements(flow, walk.stream, message.figures, self.costs))[0], walk.stream
         if mover < (self._cost(walk.sep.head, flow), self.stream):
@@ -208,7 +210,7 @@ class UpdatingNode:
         return [Sent(walk.sep.order[following], Compare(walk, flow, best, following))]
 
     def _take(self, walk: Walk, flow: Flow) -> list[Sent]:
-        """Take position j, in exchange for the own one; choose the placement there; tell the nodes that it affects."""
+        """Take position j in exchange for the own position, choose the placement there, and tell the affected nodes."""
         head, before = walk.sep.head, walk.sep
         self._flow[head] = flow
         order, placement = list(before.order), list(before.placement)

@@ -37,7 +37,7 @@ def synopses(
 
 
 def statistics(figures: Sequence[Synopsis], classes: int) -> list[StreamStatistics]:
-    """Return the figures of all streams as the cost model of the paper has them; `classes` is the number of classes."""
+    """Return the figures of all streams in the form of the paper's cost model; `classes` is the number of classes."""
     return [
         StreamStatistics(
             one.rate,
@@ -50,7 +50,7 @@ def statistics(figures: Sequence[Synopsis], classes: int) -> list[StreamStatisti
 
 
 def unknown(classes: int, own: frozenset[int]) -> StreamStatistics:
-    """Return figures of a stream before anything is measured."""
+    """Return figures of a stream before the first measurement."""
     return StreamStatistics(1.0, 1.0, 1.0, tuple(1.0 if c in own else None for c in range(classes)))
 
 

@@ -1,7 +1,7 @@
 """A copy of a window at a node, with the requests for its base and the tuples that wait for it.
 
 After a change of program the base of a new copy comes just in time, key by key: tuples that probe the copy wait until
-the rows with their keys are there. Keys are requested once, from the origins whose base has them.
+the rows with their keys have come. Keys are requested once, from the origins whose base has them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class HeldCopy:
 
     asked      requests without an answer by number; the keys of two requests of a class differ
     waiting    tuples whose next probe is of this copy
-    lost       the copy is made again after a crash: rows of an origin wait for its base
-    in_whole   the whole base is on its way
+    lost       whether the copy is made again after a crash, so that rows of an origin wait for its base
+    in_whole   whether the whole base was requested
     """
 
     window: WindowCopy
@@ -42,7 +42,7 @@ class HeldCopy:
     in_whole: bool = False
 
     def request(self, number: int, c: int, keys: Ints) -> dict[int, Ints]:
-        """Note a request for keys of a class; return by origin those that it has and that are not on their way."""
+        """Record a request for keys of a class; return by origin the keys that it has and that were not requested."""
         if self.in_whole:
             return {}
         pending = [one.keys for one in self.asked.values() if one.c == c]
@@ -54,7 +54,7 @@ class HeldCopy:
         return parts
 
     def answered(self, number: int, origin: int) -> bool:
-        """Note an answer to a request; return whether it was the last one, so that tuples may go on."""
+        """Record an answer to a request; return whether it was the last one, so that tuples may continue."""
         asked = self.asked.get(number)
         if asked is None:
             return False

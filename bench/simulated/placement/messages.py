@@ -1,7 +1,7 @@
 """Messages of the nodes, apart from any carrier: an actor takes a message and returns the messages to send.
 
-Every message is an immutable value. The carrier decides when it arrives; a lossy carrier is repaired by `channel.py`,
-so an actor sees each message once, in any order.
+Every message is an immutable value. The carrier decides when a message arrives. The network repeats lost messages, so
+an actor gets each message once, in any order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eddy.placement.plan import SEP
 
 
 class Sent(NamedTuple):
-    """A message and the node that it goes to."""
+    """A message and its destination node."""
 
     to: int
     message: Any
@@ -46,9 +46,9 @@ class NewOperators:
 class Walk:
     """The state of one modification of one plan, which travels with its messages (DNU).
 
-    sep       the plan as it stands
+    sep       the current plan
     stream    the stream that triggered the walk
-    number    of the walk, counted by the head
+    number    number of the walk, counted by the head
     step      changes of the plan made by the walk so far
     j         the position that is being decided
     """
@@ -79,8 +79,8 @@ class Begin:
 class Seek:
     """Does the triggering stream cost less than yours? Algorithm 3, line 14, from the first stream of the order on.
 
-    figures   of the triggering stream
-    no_rise   whether none of them has risen
+    figures   figures of the triggering stream
+    no_rise   whether no figure has risen
     """
 
     walk: Walk

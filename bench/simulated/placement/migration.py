@@ -1,12 +1,13 @@
 """Two-phase migration: all affected nodes switch to new operators once each knows that all have full windows.
 
-    local-ready    the windows of the new operators are full at a node; it tells all other affected nodes
-    global-ready   a node has the local-ready of all; it tells all other affected nodes
-    switch         a node has the global-ready of all
+    local-ready    the windows of the new operators are full at a node; the node tells all other affected nodes
+    global-ready   a node has the local-ready of all nodes; the node tells all other affected nodes
+    switch         a node has the global-ready of all nodes
 
-With n affected nodes that is 2 n (n - 1) messages. A node counts each sender once, so doubled messages change nothing;
-a channel that repeats lost ones is enough for every node to switch. A node that has crashed keeps what it has been told
-and has said (it is logged before it is acknowledged), and asks for the windows again.
+With n affected nodes the migration takes 2 n (n - 1) messages. A node counts each sender once, so duplicated messages
+have no effect, and a channel that repeats lost messages is enough for every node to switch. A node that has crashed
+keeps the messages that it has received and sent (they are logged before they are acknowledged), and requests the
+windows again.
 
 Source: Tran, Lee, "Distributed adaptive windowed stream join processing", sec. 4.3.
 """
@@ -20,7 +21,7 @@ from bench.simulated.placement.pieces import GlobalReady, LocalReady
 class TwoPhase:
     """One migration at one node.
 
-    version    of the new program
+    version    version of the new program
     node       this node
     affected   all nodes that take part
     """
@@ -36,13 +37,13 @@ class TwoPhase:
         return self.globally == self.affected
 
     def full(self) -> list[Sent]:
-        """Note that the windows of this node are full; return the messages, none the second time."""
+        """Record that the windows of this node are full; return the messages, without messages the second time."""
         if self.node in self.local:
             return []
         return [*self._all(LocalReady(self.version, self.node)), *self.handle(LocalReady(self.version, self.node))]
 
     def handle(self, message: LocalReady | GlobalReady) -> list[Sent]:
-        """Take a message in and return the messages to send."""
+        """Take a message and return the messages to send."""
         if isinstance(message, GlobalReady):
             self.globally.add(message.node)
             return []

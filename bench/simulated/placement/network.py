@@ -1,11 +1,11 @@
 """The simulated network: links with latency and a rate, nodes that take time, a clock. Deterministic for a seed.
 
-Every node has one line out and one line in (`cluster/links.py`), shared by all that it sends or receives: a message
-of x bytes leaves after what the node had to send before, takes x / c_r seconds on the line out, c_l in between, and
-then the line in. A node handles one message after the other. Time is simulated: nothing waits.
+Every node has one outgoing and one incoming line (`cluster/links.py`), shared by all of its messages: a message of x
+bytes leaves after the earlier messages of the node, takes x / c_r seconds on the outgoing line, c_l seconds in between,
+and then the incoming line. A node handles one message after the other. Time is simulated, so no process waits.
 
-Faults are part of the network: messages are lost or doubled with a probability, and nodes are down for a time. In a
-network with `Faults` every message is acknowledged, repeated until it is, and passed on once to its receiver.
+Faults are part of the network: messages are lost or duplicated with a probability, and nodes are down for a time. In a
+network with `Faults` every message is repeated until it is acknowledged, and passed on once to its receiver.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Delivery(NamedTuple):
 
 @dataclass
 class Faults:
-    """Faults on purpose.
+    """Injected faults.
 
-    loss, doubling   probabilities, per message
+    loss, doubling   probabilities that a message is lost, or duplicated
     disorder         deliver in random order instead of by time
     resend_after     seconds after which an unacknowledged message is sent again; twice as long every next time
-    seed             of the messages that are lost, doubled or out of order
+    seed             seed of lost, duplicated and reordered messages
     """
 
     loss: float = 0.0
@@ -67,7 +67,7 @@ class Network:
     """Carries the messages of nodes.
 
     handle   takes (node, message), returns the messages to send and the seconds that the node was busy
-    costs    of the links
+    costs    costs of the links
     widths   returns the mean bytes of a row of each stream
     """
 
@@ -85,7 +85,7 @@ class Network:
         """Seconds of all shipments and of all nodes, added up: the cost that the paper measures."""
         self.repeated = 0
         self.deliveries: list[Delivery] = []
-        """All messages but those that carry tuples of results and intermediate tuples, which are only counted."""
+        """All messages except those with results and intermediate tuples, which are only counted."""
         self.pieces = 0
         self.down: set[int] = set()
         self._handle, self._costs, self._widths = handle, costs, widths
@@ -96,7 +96,7 @@ class Network:
         self._numbers = 0
         self._unacknowledged: set[int] = set()
         self._postponed: dict[int, list[Callable[[], None]]] = {}
-        """Node that is down -> the calls that wait until it is up again."""
+        """Stopped node -> the calls that wait until the node runs again."""
         self._seen: set[int] = set()
         self._busy: dict[int, float] = {}
         self._out = Links(Link(costs.c_l, costs.c_r))
@@ -109,7 +109,7 @@ class Network:
 
     @property
     def quiet(self) -> bool:
-        """Whether no message is on its way."""
+        """Whether no message is in transit."""
         return not self._events
 
     def size(self, message: Any) -> float:
@@ -146,7 +146,7 @@ class Network:
         self._put(number, source, to, message, n_bytes, at)
 
     def _put(self, number: int, source: int, to: int, message: Any, n_bytes: float, at: float) -> None:
-        """Put a message on the lines."""
+        """Send a message over the lines."""
         self.sent_bytes += n_bytes
         self.cost += self._costs.transfer(n_bytes)
         whole = int(n_bytes)
@@ -163,10 +163,10 @@ class Network:
         self._at(begins, begin)
 
     def _try(self, number: int, source: int, to: int, message: Any, n_bytes: float, at: float, patience: float) -> None:
-        """Send a message that may be lost or doubled, and again until it is acknowledged, each time later."""
+        """Send a message over a lossy network; repeat it at growing intervals until it is acknowledged."""
         if number not in self._unacknowledged:
             return
-        if to in self.down:  # once the node is up; until then the network may become quiet
+        if to in self.down:  # called when the node runs again; until then the network may become quiet
             self._until_up(to, lambda: self._try(number, source, to, message, n_bytes, self.now, patience))
             return
         for _ in range(1 + (self._random.random() < self._faults.doubling)):
@@ -182,10 +182,10 @@ class Network:
 
     def _deliver(self, number: int, source: int, to: int, message: Any, n_bytes: float) -> None:
         if to in self.down:
-            if source == to:  # its own disk: it finds the message when it is up again
+            if source == to:  # the node's own disk: the node finds the message when it runs again
                 self._until_up(to, lambda: self._deliver(number, source, to, message, 0.0))
             return
-        if self._random.random() >= self._faults.loss:  # or the acknowledgement is lost
+        if self._random.random() >= self._faults.loss:  # otherwise the acknowledgement is lost
             self._unacknowledged.discard(number)
         if number in self._seen:
             return
@@ -202,7 +202,7 @@ class Network:
         self._postponed.setdefault(node, []).append(call)
 
     def up(self, node: int) -> None:
-        """Note that a node is up again: messages to it are repeated now."""
+        """Record that a node runs again: messages to it are repeated now."""
         self.down.discard(node)
         for call in self._postponed.pop(node, []):
             self._at(self.now, call)
@@ -219,7 +219,7 @@ class Network:
         heapq.heappush(self._events, _Event(rank if self._faults.disorder else at, at, self._numbers, call))
 
     def step(self) -> bool:
-        """Let the next event happen; return whether there was one."""
+        """Process the next event; return whether there was an event."""
         if not self._events:
             return False
         event = heapq.heappop(self._events)
@@ -229,7 +229,7 @@ class Network:
         return True
 
     def run(self, most: int | None = None) -> None:
-        """Let events happen until none is left, or `most` of them."""
+        """Process events until no event is left, or at most `most` events."""
         while (most is None or most > 0) and self.step():
             most = None if most is None else most - 1
 

@@ -1,19 +1,19 @@
-"""A node that joins: it runs its operator set for the tuples that arrive, over copies of windows.
+"""A node of the join, which runs its operator set for the tuples that arrive, over copies of windows.
 
-Tuples arrive as pieces with the id of their source and the place for which they are meant. The node runs all operators
-of that place whose first argument is this id:
+Tuples arrive as pieces with the id of their source and the place to which they are sent. The node runs all operators of
+that place whose first argument is this id:
 
     update(S)      the rows enter the copy of the window of S
-    join(A, S)     the tuples probe that copy; what matches is the next source, whose operators run at once
-    ship(A, P)     the tuples are dealt to the nodes of place P
+    join(A, S)     the tuples probe that copy; the matches are the next source, whose operators run at once
+    ship(A, P)     the tuples are sent to the nodes of place P
 
-Why results are exact under any interleaving: a row is shipped to every copy of its window, stamped with its epoch, and
-a tuple of epoch e probes a copy only when all rows up to e are there (`windows.py`). It joins the rows that precede its
-head. So each result is found once, by its last component, whatever plan that component's row is stamped with. A change
-of program changes the stamp of rows to come; it needs no common moment.
+Results are exact under any interleaving. A row is shipped to every copy of its window, stamped with its epoch, and a
+tuple of epoch e probes a copy only when the copy has all rows up to e (`windows.py`). The tuple joins the rows that
+precede its head. So each result is found once, by its last component, for any plan with which that component's row is
+stamped. A change of program changes the stamp of later rows, and does not need a common moment of all nodes.
 
-While two programs run, rows go to the copies of both. A node that has not heard of a program yet sets the pieces aside
-that come from nodes that have.
+While two programs run, rows go to the copies of both. A node that does not know a program yet keeps the pieces from
+nodes that know the program until it knows the program as well.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Shape:
 
 
 class JoiningNode:
-    """One node. `handle` takes a message in and returns the messages to send; `work` adds up the seconds it takes."""
+    """One node. `handle` takes a message and returns the messages to send; `work` sums the seconds of the work."""
 
     def __init__(self, node: int, shape: Shape, program: Program) -> None:
         self.node, self.shape = node, shape
@@ -86,13 +86,13 @@ class JoiningNode:
 
     @property
     def waits(self) -> bool:
-        """Whether tuples wait here."""
+        """Whether tuples wait at this node."""
         return bool(self._aside) or any(state.waiting for state in self.copies.values())
 
     # Rows of the node's own streams
 
     def arrive(self, stream: int, epoch: int, rows: Tuples) -> list[Sent]:
-        """Take in the rows of one epoch of a stream that arrives here; epochs come in order, without gaps."""
+        """Take the rows of one epoch of a stream that arrives at this node; epochs come in order, without gaps."""
         self.log.append(stream, epoch, rows)
         source, start = StreamId(stream), self._starts[stream]
         stamped = self.programs[self.current]
@@ -103,7 +103,8 @@ class JoiningNode:
             copies.setdefault(start, [])
         sent = []
         for place, announced in copies.items():
-            # Joins of the head at the place of its arrival happen where the row is; a copy there goes to all nodes.
+            # Joins of the head at the place of its arrival run at the node of the row; a copy at this place goes to all
+            # nodes.
             probes = stamped.join(place, source) is not None
             parts = place.route(rows)
             for node, part in parts:
@@ -112,9 +113,9 @@ class JoiningNode:
         return self._in_turn(sent)
 
     def _in_turn(self, sent: list[Sent]) -> list[Sent]:
-        """Return messages in the order in which they leave: each node begins with the one after itself.
+        """Return messages in the order in which they are sent: each node begins with the node after itself.
 
-        If all began with the same node, all would wait for its line.
+        If all nodes began with the same node, all of them would wait for its line.
         """
         return sorted(sent, key=lambda one: (one.to - self.node) % self.shape.nodes)
 
@@ -127,7 +128,7 @@ class JoiningNode:
 
     @singledispatchmethod
     def handle(self, message: Any) -> list[Sent]:
-        """Take a message in and return the messages to send."""
+        """Take a message and return the messages to send."""
         raise TypeError(f"a joining node takes no {type(message).__name__}")
 
     @handle.register
@@ -148,14 +149,14 @@ class JoiningNode:
             self.work += entered * self.shape.costs.c_u
             if state.window.ready != before:
                 readier.append(state)
-        # What waits for other copies, or for other origins of these, still waits.
+        # Tuples that wait for other copies, or for other origins of these copies, still wait.
         pieces = taken(readier)
         if message.tuples.size and self._joins_here(message):
             pieces.append(message)
         return self._run_all(pieces)
 
     def _joins_here(self, piece: Piece) -> bool:
-        """Return whether the tuples of a piece probe at this node, and are not there for a copy only."""
+        """Return whether the tuples of a piece probe at this node, and do not only enter a copy."""
         if self.programs[piece.version].join(piece.place, piece.source) is None:
             return False
         return piece.source.head >= 0 or piece.origin == self.node or piece.place != self._starts[piece.source.stream]
@@ -163,16 +164,16 @@ class JoiningNode:
     # Joins
 
     def _run_all(self, pieces: list[Piece]) -> list[Sent]:
-        """Run these tuples, as far as copies are ready, and request what they lack in as few messages as possible."""
+        """Run these tuples if copies are ready, and request missing rows in as few messages as possible."""
         lacking: dict[tuple[Copy, int], list[Ints]] = {}
         sent = [one for piece in pieces for one in self._run(piece, lacking)]
         sent += [one for (copy, c), keys in lacking.items() for one in self._request(copy, c, np.concatenate(keys))]
         return [*sent, *self._full()]
 
     def _run(self, piece: Piece, lacking: dict[tuple[Copy, int], list[Ints]]) -> list[Sent]:
-        """Run the operators for the tuples of a piece and for what they join with, as far as copies are ready.
+        """Run the operators for the tuples of a piece and for the resulting tuples, if copies are ready.
 
-        lacking   gets the keys of a class whose part of the base of a copy is not there
+        lacking   gets the keys of a class whose rows of the base of a copy are missing
         """
         program, place, tuples, source = self.programs[piece.version], piece.place, piece.tuples, piece.source
         head = source.stream if source.head < 0 else source.head
@@ -201,7 +202,7 @@ class JoiningNode:
         return []
 
     def _probed_class(self, place: Place, tuples: Tuples, stream: int) -> int:
-        """Return the class in which tuples look up rows: one that decides at the place if there is one."""
+        """Return the class in which tuples look up rows, preferably a class that assigns rows to nodes."""
         classes = self.shape.classes[stream] & tuples.keys.keys()
         return min(classes & place.classes or classes)
 
@@ -220,7 +221,7 @@ class JoiningNode:
     # The base of a copy
 
     def _request(self, copy: Copy, c: int, keys: Ints) -> list[Sent]:
-        """Ask the origins that have these keys for their rows, unless the whole base or these are on their way."""
+        """Request the rows of these keys from the origins that have them, unless they were requested before."""
         self._requests += 1
         return [
             Sent(node, Request(copy, self.node, self._life, self.newest, self._requests, (c, part)))
@@ -233,7 +234,7 @@ class JoiningNode:
             self._aside.append(message)
             return []
         state = self.copies.get(message.copy)
-        if state is None or state.lost:  # a lost copy asks for the whole base
+        if state is None or state.lost:  # a lost copy requests the whole base
             return []
         state.window.origin(message.origin, message.since.first, message.since.newest)
         state.window.tell(message.origin, message.keys)
@@ -255,11 +256,11 @@ class JoiningNode:
         state.window.origin(message.origin, message.since.first, message.since.newest)
         entered = state.window.fill(message.origin, message.epochs, message.tuples, message.whole)
         self.work += entered * self.shape.costs.c_u
-        # What waits can go on only if an origin has answered in whole, or the last answer to a request comes.
+        # Waiting tuples can continue only if an origin has sent its whole base, or the last answer to a request comes.
         return self._retry([state]) if state.answered(message.number, message.origin) or message.whole else []
 
     def _retry(self, states: Iterable[HeldCopy]) -> list[Sent]:
-        """Handle again what was set aside, and run what waits for these copies."""
+        """Handle the kept pieces again, and run the tuples that wait for these copies."""
         aside, self._aside = self._aside, []
         sent = [one for message in aside for one in self.handle(message)]
         return [*sent, *self._run_all(taken(states))]
@@ -288,7 +289,7 @@ class JoiningNode:
         return [*sent, *self._retry(self.copies.values())]
 
     def _install(self, program: Program) -> list[Copy]:
-        """Make the copies of a program; return the new ones with a base for which rows arrive here."""
+        """Make the copies of a program; return the new copies with a base whose rows arrive at this node."""
         self.programs[program.version] = program
         made = []
         for copy in program.copies:
@@ -306,7 +307,7 @@ class JoiningNode:
         return WindowCopy(stream, self.shape.spans[stream], self.shape.arrival[stream])
 
     def _request_whole(self) -> list[Sent]:
-        """Ask for the whole base of every copy that is not complete."""
+        """Request the whole base of every copy that is not complete."""
         sent = []
         for copy, state in self.copies.items():
             if not state.window.complete and not state.in_whole:
@@ -319,7 +320,7 @@ class JoiningNode:
         return sent
 
     def _full(self) -> list[Sent]:
-        """Report that the windows of the new program are full, once they are."""
+        """Report when the windows of the new program are full."""
         migration = self.migration
         if migration is None or self.node in migration.local:
             return []
@@ -346,7 +347,7 @@ class JoiningNode:
             self.current = self.migration.version
 
     def retire(self, version: int) -> None:
-        """Forget a program under which no tuple is processed any more, with the copies that no other one needs."""
+        """Drop a program under which no tuple is processed any longer, with the copies that no other program needs."""
         if version == self.current or version not in self.programs:
             raise StateError(f"node {self.node} cannot retire version {version}; it runs {self.current}")
         del self.programs[version]
@@ -355,7 +356,7 @@ class JoiningNode:
         self.log.keep(needed)
 
     def settle(self, horizon: int | None) -> list[Sent]:
-        """Drop rows that no tuple to come can join: those due before `horizon`, in ticks; None = none."""
+        """Drop rows that no later tuple can join: those due before `horizon`, in ticks; None = no rows."""
         if horizon is None or horizon == self.horizon:
             return []
         self.horizon = horizon
@@ -367,9 +368,9 @@ class JoiningNode:
     # Crashes
 
     def crash(self) -> list[Sent]:
-        """Lose all windows and start again: ask the logs of the origins for them.
+        """Lose all windows and start again: request the windows from the logs of the origins.
 
-        The log of the node's own streams, what it has been told and what it has not finished are on disk.
+        The log of the node's own streams, its instructions and its unfinished work are on disk.
         """
         self._life += 1
         for copy, state in self.copies.items():

@@ -1,4 +1,4 @@
-"""Options of a simulated cluster: which values there are, and which fit together."""
+"""Options of a simulated cluster: their values, and the check that they fit together."""
 
 from __future__ import annotations
 

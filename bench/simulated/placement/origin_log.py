@@ -1,4 +1,4 @@
-"""The log of an origin: the rows of the streams that arrive at a node, and from when on it ships them to each copy.
+"""The log of an origin: the rows of the streams that arrive at a node, and the first epoch shipped to each copy.
 
 The log of a stream has the rows of its window, by epoch. When a copy of the window is announced, the epochs that the
 log has are the *base* of the copy. The log sends the keys of the base to the node of the copy, and the node requests
@@ -6,7 +6,7 @@ the rows that it needs. The log ships the rows of later epochs.
 
     log of S    epochs 3 4 5 | 6 7        a copy announced when 6 was due: base 3 4 5, shipped 6 7 …
 
-The log is on disk: a crash of the node leaves it as it is.
+The log is on disk: a crash of the node does not change it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class OriginLog:
         self._node = node
         self._parts: dict[int, list[tuple[int, Tuples]]] = {i: [] for i in streams}
         self._next = dict.fromkeys(streams, 0)
-        """Stream -> the epoch that is due."""
+        """Stream -> the next epoch."""
         self._since: dict[Copy, Since] = {}
         self._bases: dict[Copy, dict[int, tuple[Ints, Tuples]]] = {}
         """The epochs and rows of the base of a copy by node, from its first request until rows expire."""
 
     def append(self, stream: int, epoch: int, rows: Tuples) -> None:
-        """Add the rows of an epoch. Raises StateError for any epoch but the one that is due."""
+        """Add the rows of an epoch. Raises StateError for any epoch except the next one."""
         if epoch != self._next[stream]:
             raise StateError(f"stream {stream}: epoch {epoch} came when {self._next[stream]} was due")
         self._next[stream] = epoch + 1
@@ -57,9 +57,9 @@ class OriginLog:
     # Copies
 
     def announce(self, copy: Copy) -> bool:
-        """Ship a stream to a copy from the epoch that is due, if the stream arrives here and the copy is new.
+        """Begin to ship a stream to a copy with the next epoch, if the stream arrives at this node and the copy is new.
 
-        Return whether it does.
+        Returns whether shipping begins.
         """
         stream, _, born = copy
         if stream not in self._parts or copy in self._since:
@@ -78,11 +78,11 @@ class OriginLog:
         return self._bases[copy]
 
     def shipped(self, stream: int) -> list[tuple[Place, Since]]:
-        """Return the place of each copy to which a stream is shipped, and from when on."""
+        """Return the place of each copy to which a stream is shipped, and the first epoch."""
         return [(copy[1], since) for copy, since in self._since.items() if copy[0] == stream]
 
     def keep(self, copies: Collection[Copy]) -> None:
-        """Ship to these copies only, of those that were announced."""
+        """Ship only to these of the announced copies."""
         self._since = {copy: since for copy, since in self._since.items() if copy in copies}
         self._bases = {copy: dealt for copy, dealt in self._bases.items() if copy in copies}
 
@@ -107,14 +107,14 @@ class OriginLog:
         return Base(asked.copy, self._node, asked.life, asked.number, since, epochs, own, asked.keys is None)
 
     def _dealt(self, copy: Copy, first: int) -> dict[int, tuple[Ints, Tuples]]:
-        """Return by node of a copy the rows logged before an epoch, and the epochs in which they arrived."""
+        """Return by node of a copy the rows logged before an epoch, and their epochs."""
         stream, place, _ = copy
         parts = [(epoch, rows) for epoch, rows in self._parts[stream] if epoch < first and rows.size]
         if not parts:
             none = np.zeros(0, np.int64)
             return dict.fromkeys(place.nodes, (none, Tuples({stream: none}, {}, none, none, none)))
         epochs = np.repeat([epoch for epoch, _ in parts], [rows.size for _, rows in parts])
-        # Routing must not lose the epochs: they travel as if they were rows of another stream.
+        # Routing must keep the epochs, so they are routed like rows of another stream.
         rows = merged([rows for _, rows in parts])
         rows = rows._replace(rows={**rows.rows, SITE: epochs})
         return {

@@ -1,8 +1,9 @@
 """The rates of streams, in rows and ticks per epoch, and the rows of their windows in the epochs ahead.
 
-A window that is filling misleads: hops ship few intermediate tuples as long as windows have few rows. So does one with
-rows from before a drift, with which new rows do not join. So plans are compared over windows as they will be if the
-next epochs resemble the newest one, on average over the epochs in which a change must pay:
+A window that is not full yet is misleading: hops ship few intermediate tuples as long as windows have few rows. A
+window with rows from before a drift, with which new rows do not join, is misleading as well. So plans are compared over
+the windows that will exist if the next epochs resemble the newest one, on average over the epochs in which the gain of
+a change must exceed its cost:
 
     rows per epoch r, span of three epochs
     held    r
@@ -38,7 +39,7 @@ class Pace:
         self._rows: Sequence[Tuples] = ()
 
     def note(self, rows: Sequence[Tuples]) -> None:
-        """Note the rows of an epoch, per stream."""
+        """Record the rows of an epoch, per stream."""
         self._rows = rows
         times = [own.time for own in rows if own.size]
         newest = max([int(own.max()) for own in times] + ([] if self._newest is None else [self._newest]), default=None)
@@ -54,7 +55,7 @@ class Pace:
         self._newest = newest
 
     def ahead(self, figures: Sequence[Synopsis], epochs: int) -> list[Synopsis]:
-        """Return figures of all streams with the windows that are expected on average over so many epochs."""
+        """Return figures of all streams with the windows that are expected on average over a number of epochs."""
         found = []
         for span, rate, rows, own in zip(self._spans, self.rates, self._rows, figures, strict=True):
             if not rows.size:

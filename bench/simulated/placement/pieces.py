@@ -1,4 +1,4 @@
-"""Messages that carry tuples between nodes, and those of a change of program."""
+"""Messages that carry tuples between nodes, and messages of a change of program."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FAN = 8
 
 
 class Since(NamedTuple):
-    """From when on an origin ships its rows to a copy, and what its log had before.
+    """The first epoch that an origin ships to a copy, and the rows that its log had before.
 
     born     version of the copy
-    first    the first epoch shipped
-    newest   greatest event time logged before it, None = nothing
+    first    the first shipped epoch
+    newest   greatest event time logged before this epoch, None = no rows
     """
 
     born: int
@@ -33,10 +33,10 @@ class Piece:
     """Tuples of one source for one node.
 
     source    id of the tuples
-    place     of which the receiver is a part
-    epoch     in which their heads arrived
-    version   of the program under which their heads are processed
-    known     newest version that the sender has; a receiver without it waits
+    place     place of the receiver
+    epoch     epoch in which the heads arrived
+    version   version of the program under which the heads are processed
+    known     newest version that the sender has; a receiver without this version waits
     origin    the sender
     copies    for rows of a stream, the copies at this place that they enter
     """
@@ -55,8 +55,8 @@ class Piece:
 class Install:
     """Run this program next, besides the current one, and pass it on.
 
-    root    the node that made it. Programs spread along a tree of nodes, as the line of one node would take long to
-            send a program to each of many
+    root    the node that made the program. Programs spread along a tree of nodes, because one line would take long to
+            send a program to many nodes
     track   whether the windows are copied first, and all nodes then switch together (two-phase migration); otherwise
             the node switches at once, and windows are completed just in time
     """
@@ -66,14 +66,14 @@ class Install:
     root: int
 
     def children(self, node: int, nodes: int) -> list[int]:
-        """Return the nodes, of so many, to which a node passes the program on."""
+        """Return the nodes to which a node passes the program on, given the number of nodes."""
         own = (node - self.root) % nodes
         return [(child + self.root) % nodes for child in range(own * FAN + 1, min(own * FAN + FAN + 1, nodes))]
 
 
 @dataclass(frozen=True, eq=False)
 class BaseKeys:
-    """The keys of the base of a new copy, from each of its origins: what can be requested.
+    """The keys of the base of a new copy, from each of its origins, which a node may request.
 
     known   as in `Piece`
     keys    by epoch of the base (due, by class int64): the keys that have no row of a later epoch, and the last tick at
@@ -89,12 +89,12 @@ class BaseKeys:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """Send the base of a copy; for some keys of a class only, if `keys` has them.
+    """Request the base of a copy, or only its rows for the keys of a class in `keys`.
 
-    sender   the node that asks; `known` as in `Piece`
-    life     how often this node has crashed; an answer to an earlier life is of no use
-    number   of the request, repeated by its answers
-    lost     the node has lost the copy: send also what was shipped to it
+    sender   the node that requests; `known` as in `Piece`
+    life     number of crashes of this node; an answer to an earlier life is dropped
+    number   number of the request, repeated by its answers
+    lost     whether the node has lost the copy, so that rows shipped to it must be sent again
     """
 
     copy: Copy
@@ -108,9 +108,9 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """The base of a copy in whole, or its part for some keys: the answer to a `Request`.
+    """The whole base of a copy, or its part for some keys: the answer to a `Request`.
 
-    epochs   int64[tuples], in which they arrived
+    epochs   int64[tuples], epochs in which the tuples arrived
     """
 
     copy: Copy

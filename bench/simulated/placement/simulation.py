@@ -1,7 +1,7 @@
 """A simulated cluster that joins the streams of a query: real rows, real joins and exact results; simulated time.
 
-Each push is an *epoch*. Its rows arrive at the nodes of their streams, go to all copies of their windows, and probe, as
-the plan of their stream says. Between two epochs the cluster measures its streams, and may change its plans.
+Each push is an *epoch*. The rows of the push arrive at the nodes of their streams, go to all copies of their windows,
+and probe by the plan of their stream. Between two epochs the cluster measures its streams, and may change its plans.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Simulation(Uncopied):
     nodes       number of nodes that share all steps, under "grid", "hops" and "auto"; None = one node for each stream
     placement   "greedy" (the paper's plans, one node per stream, adapted while they run); a plan of your own,
                 {head: [(stream, "ship" or "window"), …]}, which stays; "grid": one round over a hypercube; "hops":
-                several; "auto": whichever is predicted to be faster, measured anew after each epoch. None = "greedy"
+                several rounds; "auto": whichever is predicted to be faster, measured after each epoch. None = "greedy"
                 without `nodes`, else "auto"
-    update      for "greedy": "central" (CNU), "distributed" (DNU), or "shared": central, and the cost model charges a
-                copy of a window at a node once, as it is shipped once; the paper charges every plan for it
-    migration   "log": nodes switch at once and complete their windows just in time; "track": windows are copied ahead,
-                and all nodes switch together (two-phase migration)
+    update      for "greedy": "central" (CNU), "distributed" (DNU), or "shared": central, where the cost model charges a
+                copy of a window at a node once, as it is shipped once; the paper charges every plan for the copy
+    migration   "log": nodes switch at once and complete their windows just in time; "track": windows are copied in
+                advance, and all nodes switch together (two-phase migration)
     costs       seconds of the elementary steps and the links
-    faults      losses, doubles, disorder; None = a perfect network, on which nodes cannot crash
-    count_only  give the numbers of results, not the results
+    faults      lost, duplicated and reordered messages; None = a perfect network, on which nodes cannot crash
+    count_only  return the numbers of results, not the results
 
     Raises QueryError for a query that cannot be placed, PlanError for a plan that does not fit, InputError for options.
 
@@ -141,31 +141,31 @@ class Simulation(Uncopied):
 
     @property
     def late(self) -> dict[str, int]:
-        """The number of late rows of each stream; late rows join nothing."""
+        """The number of late rows of each stream; late rows join no row."""
         return dict(zip(self.names, self._admission.late_rows, strict=True))
 
     def push(self, batches: Mapping[str, object]) -> pa.Table:
-        """Take the rows of an epoch in, let the cluster run until it is quiet, and return the results.
+        """Insert the rows of an epoch, let the cluster run until no event is left, and return the results.
 
         Rows are given and validated as in `Runtime.push`; without time columns in all streams, the rows of a stream
-        arrive before those of the next one. The order of results has no meaning. Afterwards the cluster measures its
-        streams and may change its plans. Raises InputError for rows that do not fit the query; nothing has happened
-        then.
+        arrive before the rows of the next stream. The order of results has no meaning. Afterwards the cluster measures
+        its streams and may change its plans. Raises InputError for rows that do not fit the query; the state is then
+        unchanged.
         """
         began, told = self.clock, len(self._network.deliveries)
         self.feed(batches)
         found = self.drain()
-        # An epoch in which windows move tells nothing about the next ones.
+        # An epoch in which windows move is no measurement for the next epochs.
         self._took = self.clock - began if told == len(self._network.deliveries) else None
         self._adapt()
         return found
 
     def feed(self, batches: Mapping[str, object], steps: int = 0) -> None:
-        """Take the rows of an epoch in, and let `steps` events of the network happen. `drain` returns results."""
+        """Insert the rows of an epoch, and process `steps` events of the network. `drain` returns results."""
         admitted = self._admission.admit(batches)
         self._pace.note(admitted)
         if not self._epoch and self._placement == "auto" and not self._network.down:
-            # The first rows are measured before they are shipped: there is nothing else to plan from.
+            # The first rows are measured before they are shipped, because no other figures exist for a plan.
             self._choose([[rows] for rows in admitted])
             self._network.run()
             self._retire()
@@ -179,9 +179,9 @@ class Simulation(Uncopied):
         self._network.run(steps)
 
     def drain(self) -> pa.Table:
-        """Let the network run until it is quiet, and return the results since the last call.
+        """Let the network run until no event is left, and return the results since the last call.
 
-        Raises StateError if tuples wait for something that cannot come: a node is down.
+        Raises StateError if tuples wait for a message that cannot come because a node is down.
         """
         self._network.run()
         stuck = [node.node for node in self.nodes if node.waits]
@@ -195,7 +195,7 @@ class Simulation(Uncopied):
         return table
 
     def change(self, placement: str | Mapping[str, Sequence[tuple[str, str]]]) -> None:
-        """Change the plan now, while tuples may be under way; no result is lost, added or repeated.
+        """Change the plan now, while tuples may be in transit; no result is lost, added or repeated.
 
         placement   "grid" or "hops" if nodes share all steps, else a plan of your own
         """
@@ -209,7 +209,7 @@ class Simulation(Uncopied):
         self._send_program(PLANNER, self._next_program(routes), "asked for", (0.0, 0.0))
 
     def plan(self) -> str:
-        """Return the plan of each stream as head: the streams in their order, and where each is joined."""
+        """Return the plan of each stream as head: the streams in their order, and the place of each join."""
         lines = []
         for head, steps in enumerate(self._newest.routes):
             hops = ", ".join(f"{self.names[j]} at {place.text(self._labels)}" for j, place in steps)
@@ -217,16 +217,17 @@ class Simulation(Uncopied):
         return "\n".join(lines)
 
     def modelled_cost(self) -> float:
-        """Return the cost of the running plan by the cost model of the paper, under the figures of now.
+        """Return the cost of the running plan by the cost model of the paper, with the current figures.
 
-        In seconds per epoch, over all nodes and links. Raises StateError for a plan over nodes that share all steps.
+        The cost is in seconds per epoch, over all nodes and links. Raises StateError for a plan over nodes that share
+        all steps.
         """
         if self._jep is None:
             raise StateError("the cost model of the paper has one node per stream; this cluster shares all steps")
         return Model(tuple(self._statistics()), self.costs).cost(self._jep)
 
     def operators(self) -> dict[int, dict[str, list[str]]]:
-        """Return the operator set of each node, as text, by the place of which the node is a part."""
+        """Return the operator set of each node, as text, by place."""
         return {
             node.node: {
                 place.text(self._labels): texts(own, self.names, self._labels)
@@ -236,7 +237,7 @@ class Simulation(Uncopied):
         }
 
     def messages(self) -> pa.Table:
-        """Return the messages between nodes that carry no tuples of results: plans, windows, synchronisation.
+        """Return the messages between nodes that do not carry tuples: plans, windows, synchronisation.
 
         Columns: name, source, to, bytes, at (simulated seconds). Node -1 is the site of the query.
         """
@@ -254,7 +255,7 @@ class Simulation(Uncopied):
     # Crashes
 
     def crash(self, node: int) -> None:
-        """Stop a node: messages to it are lost until `restart`, and so are its windows.
+        """Stop a node: its windows are lost, and so are messages to it until `restart`.
 
         Raises StateError on a network without `faults`, which repeats no messages.
         """
@@ -263,14 +264,14 @@ class Simulation(Uncopied):
         self._network.down.add(node)
 
     def restart(self, node: int) -> None:
-        """Start a stopped node again. It asks the logs of the streams for its windows."""
+        """Start a stopped node again. The node requests its windows from the logs of the streams."""
         self._network.up(node)
         self._network.send(node, self.nodes[node].crash())
 
     # Messages
 
     def _take(self, node: int, message: Any) -> tuple[list[Sent], float]:
-        """Give a message to its node; return the messages that it sends, and the seconds of its work."""
+        """Pass a message to its node; return the messages that the node sends, and the seconds of its work."""
         if node == SITE:
             self._found.append(message.tuples)
             return [], 0.0
@@ -339,7 +340,7 @@ class Simulation(Uncopied):
     # Between two epochs
 
     def _settle(self) -> None:
-        """Drop rows that nothing can join any more, and programs that no row is stamped with."""
+        """Drop rows that no tuple can join any longer, and programs with which no row is stamped."""
         horizon = self._admission.watermark
         for node in self.nodes:
             self._network.send(node.node, node.settle(horizon))
@@ -351,7 +352,7 @@ class Simulation(Uncopied):
         self._admission.forget(oldest)
 
     def _retire(self) -> None:
-        """Drop programs that no row is stamped with, once all nodes run the newest one."""
+        """Drop programs with which no row is stamped, once all nodes run the newest program."""
         if all(node.current == self._newest.version for node in self.nodes):
             for node in self.nodes:
                 for version in sorted(node.programs.keys() - {node.current}):
@@ -384,7 +385,7 @@ class Simulation(Uncopied):
         ]
 
     def _choose(self, windows: list[list[Tuples]]) -> None:
-        """Change to the kind of plan that is predicted to be faster, if it is worth it."""
+        """Change to the kind of plan that is predicted to be faster, if the gain exceeds the cost of the change."""
         figures = self._synopses(windows)
         ahead = self._pace.ahead(figures, PAYBACK)
         bare = not self._epoch
@@ -399,5 +400,5 @@ class Simulation(Uncopied):
         return synopses(windows, self._pace.rates, self._admission.row_bytes, self._admission.classes)
 
     def _statistics(self) -> list[StreamStatistics]:
-        """Return the figures of all streams as the cost model of the paper has them."""
+        """Return the figures of all streams in the form of the paper's cost model."""
         return statistics(self._synopses(self._logged()), len(self.query.classes))

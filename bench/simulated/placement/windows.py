@@ -1,18 +1,18 @@
-"""A copy of a stream's window at one node: what it holds, whether it is complete, and how tuples probe it.
+"""A copy of a stream's window at one node: its rows, its completeness, and its probes.
 
-The rows of a copy come from the nodes where its stream arrives, its *origins*: epoch by epoch from the first one that
-an origin ships to the copy, and the *base*, which is what arrived before that, from the origin's log.
+The rows of a copy come from the nodes where its stream arrives, its *origins*. An origin ships epoch by epoch from a
+first epoch on. The rows before this epoch are the *base* of the copy, which comes from the origin's log.
 
     origin     base: epochs < 5           shipped: 5 6 7 . 9         upto = 7, early = {9}
                in whole, or by key
 
-A tuple of epoch e may probe when every origin has sent its rows up to e ("insert everywhere first"), and when the base
-is there: in whole, or for the keys of the tuple. The origins have told which keys the base has; those that were
-requested are *attempted*, as in just-in-time completion. The tuple joins the rows that precede its head in (epoch,
-event time, stream); two rows of one stream never meet.
+A tuple of epoch e may probe when every origin has sent its rows up to e ("insert everywhere first"), and when the copy
+has the base: in whole, or for the keys of the tuple. The origins have sent the keys of the base; requested keys are
+*attempted*, as in just-in-time completion. The tuple joins the rows that precede its head in (epoch, event time,
+stream); two rows of one stream never join.
 
-Invariants (check()): the rows of a copy differ; an epoch counts once, however often its rows come; what is noted of
-`ready` is true.
+Invariants (check()): the rows of a copy differ; an epoch counts once, however often its rows come; the cached value of
+`ready` is right.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from stairs.graph import FOREVER
 class Origin:
     """The rows that one node has sent for a copy.
 
-    first    the first epoch that it ships; what it logged before is the base
-    newest   greatest event time in the base, None = there is no base
+    first    the first epoch that it ships; rows logged before are the base
+    newest   greatest event time in the base, None = no base
     upto     all epochs from `first` to this one have come
     early    later epochs that have come
-    whole    whether all of the base is there
+    whole    whether the whole base has come
     """
 
     first: int
@@ -49,7 +49,7 @@ class Origin:
         self.whole = self.newest is None
 
     def came(self, epoch: int) -> bool:
-        """Note that the rows of an epoch have come; return whether it was the first time."""
+        """Record that the rows of an epoch have come; return whether they came for the first time."""
         if epoch <= self.upto or epoch in self.early:
             return False
         self.early.add(epoch)
@@ -77,8 +77,8 @@ def _latest(keys: Ints, due: Ints) -> KeysDue:
 class WindowCopy:
     """A copy of the window of one stream.
 
-    stream    its position
-    span      size of its window in ticks, FOREVER = without limit
+    stream    position of the stream
+    span      size of the window in ticks, FOREVER = without limit
     origins   the nodes where the stream arrives
     """
 
@@ -86,14 +86,14 @@ class WindowCopy:
         self.stream, self.span = stream, span
         self.origins: dict[int, Origin | None] = dict.fromkeys(origins)
         self.attempted: dict[int, Ints] = {}
-        """Class -> the requested keys for which the base is there, ascending."""
+        """Class -> the requested keys whose rows of the base have come, ascending."""
         self.base_keys: dict[int, dict[int, KeysDue]] = {}
         """Origin whose base is incomplete -> the keys of the base by class."""
         self._parts: list[tuple[Ints, Tuples]] = []
         self._sorted: dict[int, tuple[Ints, Ints]] = {}
         self._held: dict[int, KeysDue] = {}
         self._ready: tuple[int, bool] | None = None
-        """`ready`, None = to be found again."""
+        """The cached value of `ready`, None = not computed."""
 
     @property
     def size(self) -> int:
@@ -102,15 +102,15 @@ class WindowCopy:
 
     @property
     def complete(self) -> bool:
-        """Whether the base is there in whole."""
+        """Whether the whole base has come."""
         return all(one is not None and one.whole for one in self.origins.values())
 
     @property
     def ready(self) -> tuple[int, bool]:
         """The epoch up to which all rows have been shipped or are part of the base, and whether the base is known.
 
-        The base is known if it is there in whole, or its keys are. Tuples that wait for neither wait for its rows.
-        O(1), after a change of either O(origins).
+        The base is known if the whole base, or all of its keys, have come. Tuples that wait for neither wait for its
+        rows. O(1), after a change of either O(origins).
         """
         if self._ready is None:
             upto = min(-1 if one is None else one.upto for one in self.origins.values())
@@ -119,7 +119,7 @@ class WindowCopy:
         return self._ready
 
     def origin(self, node: int, first: int, newest: int | None) -> Origin:
-        """Return what is known of an origin, which ships from epoch `first` on (`Origin`)."""
+        """Return the record of an origin, which ships from epoch `first` on."""
         one = self.origins.get(node)
         if one is None:
             one = self.origins[node] = Origin(first, newest)
@@ -127,7 +127,7 @@ class WindowCopy:
         return one
 
     def insert(self, node: int, epoch: int, tuples: Tuples) -> int:
-        """Take in the rows that a known origin shipped in one epoch; return how many entered."""
+        """Insert the rows that a known origin shipped in one epoch; return the number of inserted rows."""
         one = self.origins[node]
         if one is None:
             return 0
@@ -139,7 +139,7 @@ class WindowCopy:
         return self._enter(np.full(tuples.size, epoch, np.int64), tuples)
 
     def fill(self, node: int, epochs: Ints, tuples: Tuples, whole: bool) -> int:
-        """Take in the base of a known origin, in whole or a part of it; return how many rows entered."""
+        """Insert the base of a known origin, or a part of it; return the number of inserted rows."""
         one = self.origins[node]
         if one is None or one.whole:
             return 0
@@ -150,11 +150,11 @@ class WindowCopy:
         return self._enter(epochs[fresh], tuples.take(fresh))
 
     def attempt(self, c: int, keys: Ints) -> None:
-        """Note that the base is there for these keys of a class, from every origin."""
+        """Record that the rows of the base with these keys of a class have come, from every origin."""
         self.attempted[c] = np.union1d(self.attempted.get(c, keys[:0]), keys)
 
     def missing(self, c: int, tuples: Tuples) -> Ints:
-        """Return the keys of a class, ascending, of which rows of the base are missing that tuples may join.
+        """Return the keys of a class, ascending, whose rows of the base are missing and may be joined by tuples.
 
         The newest component of a tuple must not be younger than a row is due (`Tuples`).
         """
@@ -177,7 +177,7 @@ class WindowCopy:
             self._held = {}
 
     def tell(self, node: int, keys: Sequence[tuple[int, Mapping[int, Ints]]]) -> None:
-        """Note the keys of the base of a known origin, as in `BaseKeys`."""
+        """Record the keys of the base of a known origin, as in `BaseKeys`."""
         one = self.origins[node]
         if one is not None and not one.whole:
             by_class: dict[int, list[KeysDue]] = {}
@@ -190,7 +190,7 @@ class WindowCopy:
             self._held, self._ready = {}, None
 
     def expire(self, horizon: int) -> None:
-        """Drop the rows that no tuple to come can join: those due before `horizon`, in ticks."""
+        """Drop the rows that no later tuple can join: those due before `horizon`, in ticks."""
         for node, one in self.origins.items():
             if one is not None and one.newest is not None and one.newest + self.span < horizon:
                 self._whole(node, one)
@@ -208,8 +208,8 @@ class WindowCopy:
         """Return the tuples joined with the rows of this window that precede their head.
 
         head    the head stream of the tuples
-        epoch   in which the heads arrived
-        c       a class of both, in which rows are looked up; other common classes are compared
+        epoch   epoch in which the heads arrived
+        c       a common class, in which rows are looked up; other common classes are compared
 
         Cost: a sort of the window by its first probe after a change, O(log rows) per tuple, and the matches.
         """
