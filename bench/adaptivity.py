@@ -1,9 +1,9 @@
 """`eddy bench adaptivity`: a Runtime that chooses its own plan, compared with all fixed plans while data drift.
 
-All contenders take the same pushes in turn and count results; the numbers are compared push by push. Fixed plans store
-nothing; of the plans that do the same work only one runs (fixed_plans.py). All plans run on a short version of each
-shape; plans that take several times the least time in every phase do not run again. Ratios to CACQ and to all states
-stored also come from the short version where these contenders are that slow.
+All contenders take the same pushes in turn and count results; the numbers are compared push by push. Fixed plans have
+no stored states; of the plans that do the same work only one runs (fixed_plans.py). All plans run on a short version of
+each shape; plans that take several times the least time in every phase do not run again. If CACQ, or the runtime with
+all states stored, is that slow, its ratio also comes from the short version.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RATIOS = {
     "vs_all_stored": "all states stored",
 }
 WANTED = RATIOS | {WORST: "worst order / best order"}
-"""Names of the ratios for which there is a bar."""
+"""Names of the ratios with a bar."""
 SLACK = 2.0
 """Fixed plans that take more than this multiple of the least time in every phase run in the short version only."""
 QUICK_SHAPES = (
@@ -42,11 +42,11 @@ QUICK_SHAPES = (
     "chain-4-skewed-rates-uniform-abrupt-drift",
     "cycle-4-uniform-slow-oscillation",
 )
-"""Shapes of a quick run: one where the order hardly matters, one where storing pays, one that oscillates."""
+"""Shapes of a quick run: one where order has hardly any influence, one where storing pays, one that oscillates."""
 
 
 def runtime(name: str, query: Query, default_order: str) -> Runtime:
-    """Return the Runtime of a contender; any other name is a fixed plan. CACQ ranks by the default order."""
+    """Return the Runtime of a contender; an unknown name is a fixed plan. CACQ ranks by the default order."""
     options: dict[str, dict[str, Any]] = {
         CACQ: {"strategy": "cacq", "statistics": False},
         ALL_STORED: {"strategy": "jisc", "statistics": False},
@@ -72,9 +72,9 @@ class Race:
 def race(shape: Shape, names: list[str], default_order: str, seed: int) -> Race:
     """Push the arrivals of a seed to all contenders, push by push, and time each push.
 
-    Each push draws the order of the contenders anew: a contender that always followed one with the same plan would
-    gain some percent, since the branch predictors have then just seen the same outcomes. The pushes that fill the
-    windows are not timed. Raises Mismatch if two contenders find different numbers of results on a push.
+    The order of the contenders is drawn again for each push: a contender that always followed a contender with the same
+    plan would gain a few percent, since the branch predictors have then just learnt the same outcomes. The pushes that
+    fill the windows are not timed. Raises Mismatch if two contenders find different numbers of results on a push.
     """
     pushes = shape.draw(seed).pushes(shape.push)
     runtimes = [runtime(name, shape.query, default_order) for name in names]
@@ -140,7 +140,7 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 
 def measure_shape(shape: Shape, point: Point, say: Say) -> Row:
-    """Return the ratios of a shape and how the fixed plans compare. Raises Mismatch when contenders disagree."""
+    """Return the ratios of a shape and the times of the fixed plans. Raises Mismatch when contenders disagree."""
     fixed = texts(fixed_plans(shape.query.graph, point["plans"]), shape.query.graph)
     say(f"{shape.name}, short version")
     names = [DEFAULT, CACQ, ALL_STORED, *fixed]

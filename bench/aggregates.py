@@ -1,12 +1,12 @@
-"""`eddy bench aggregates`: groups by ring values and by enumeration, on the shapes where one or the other is better.
+"""`eddy bench aggregates`: groups by ring values and by enumeration, on shapes where either is better.
 
 chain      R(a) S(a, b) T(b, c) U(c), grouped by a column of S; the sums are of T and U
 star       a centre with three attributes, each joined by another stream, grouped by a column of the centre
 snowflake  a centre with three arms of two streams, grouped by a column of the centre
 
-All keys are uniform; `fanout` is the number of results per arrival, which all streams and hops share alike. Two groups
-of rows: *live* is the changelog over the live windows, *end* the totals of an input that ends. Three runtimes take the
-same pushes in turns: one enumerates, one has ring values, one chooses.
+All keys are uniform; `fanout` is the number of results per arrival, to which all streams and hops contribute equally.
+There are two groups of rows: *live* is the changelog over the live windows, and *end* the totals of an input that ends.
+Three runtimes take the same pushes in turns: one enumerates, one has ring values, one chooses.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     workload = Workload(shape, fanout, form, int(point["window"]), int(point["push"]))
     name = f"fanout{fanout}.{shape}" + (".end" if form == "end" else "")
     fill = workload.pushes(int(1.3 * point["window"] * len(workload.streams)))
-    # The choice needs some pushes in full windows.
+    # The choice between the methods needs some pushes in full windows.
     settle = workload.pushes(60_000)
     rounds = [workload.pushes(int(point["rows"])) for _ in range(point["rounds"] + 1)]
 
@@ -146,7 +146,7 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 
 def _totals(runtime: eddy.Runtime) -> object:
-    """Return what the groups add up to."""
+    """Return the sums over all groups."""
     groups = runtime.groups()
     return len(groups), *(sum(x or 0 for x in groups[name].to_pylist()) for name in groups.column_names[1:])
 

@@ -1,8 +1,8 @@
 """`eddy bench balancing`: partition groups that move, on simulated nodes and in streaming joins on Spark.
 
-On simulated nodes, JIT is compared with PTLB and MSLB. On Spark there is no PTLB, since no row is on its way when a
-group moves between two micro-batches; "jit", which loads a group from the log, is compared with "state", which takes
-its engine along.
+On simulated nodes, JIT is compared with PTLB and MSLB. On Spark there is no PTLB, since no row is in transit when a
+group moves between two micro-batches; "jit", which loads a group from the log, is compared with "state", which moves
+the engine.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from eddy.spark.streaming.driver.rebalancing import Load
 
 RIVALS = ("LM-PTLB", "LM-MSLB", "LM-PTLB, jisc", "LM-MSLB, jisc")
-"""The paper's protocols with the paper's strategy of plan changes and with ours."""
+"""The paper's protocols with the paper's strategy of plan changes and with that of eddy."""
 WORKERS, GROUPS = 4, 32
 
 
 class SparkWay(NamedTuple):
-    """A way to adapt a streaming join: whether engines choose their plans, and how groups move, None = not at all."""
+    """A way to adapt a streaming join: whether engines choose their plans, and how groups move; None = no moves."""
 
     lm: bool
     how: How | None
@@ -51,7 +51,7 @@ SPARK_WAYS = {
     "LM-jit": SparkWay(True, "jit"),
 }
 PLAN = "((R S) T) U"
-"""The plan of all engines at the start, and of those that keep theirs."""
+"""The plan of all engines at the start, and of engines with a fixed plan."""
 
 
 def points(full: bool) -> list[Point]:
@@ -91,7 +91,7 @@ def _simulation(point: Point, say: Say) -> list[Row]:
 
 
 class Half:
-    """A rebalancer that gives half of the key groups to partition 0 at the start, and moves nothing after."""
+    """A rebalancer that gives half of the key groups to partition 0 at the start, and moves no group later."""
 
     def plan(self, partition_map: PartitionMap, load: Load, batch: int) -> PartitionMap:
         """Return the map for a batch."""
@@ -102,7 +102,7 @@ class Half:
 
 
 def _fed(folder: Path, point: Point) -> Feed:
-    """Return files for all micro-batches: after half of the measured ones, S, T and U slow down to a twentieth."""
+    """Return files for all micro-batches; half-way through, the rates of S, T and U fall to a twentieth."""
     rng, feed, position = np.random.default_rng(point["seed"]), Feed(folder), 0
     total = point["warm"] + point["batches"]
     for batch in range(total):

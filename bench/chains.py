@@ -17,14 +17,14 @@ from eddy import Query, Range, Stream
 WAYS = ("grid", "hops", "auto")
 """One round over a grid, several hops, and the choice between them."""
 SHAPES: Mapping[str, tuple[float, float]] = {"selective": (0.25, 0.25), "fan-out": (4.0, 0.5)}
-"""Partners that a tuple finds in the next stream, or its window: of odd and of even neighbours."""
+"""Partners of a tuple in the next stream, or in its window, for odd and for even neighbours."""
 
 
 def chain(streams: int, more: Mapping[str, pa.DataType], select: Sequence[str], window: int | None = None) -> Query:
     """Return the query of a chain.
 
     more     further columns of each stream; "t" is the event time
-    window   ticks of the windows, None without
+    window   ticks of the windows, None = no windows
     """
     made, on = [], []
     for i in range(streams):
@@ -52,7 +52,7 @@ def in_turns(
         run(way)
     taken: dict[str, list[Mapping[str, float]]] = {way: [] for way in WAYS}
     for turn in range(1, turns + 1):
-        first = turn % len(WAYS)  # a JVM works faster from join to join, for a few minutes
+        first = turn % len(WAYS)  # a JVM becomes faster from join to join, for a few minutes
         for way in (*WAYS[first:], *WAYS[:first]):
             say(f"{name}: {way}, turn {turn} of {turns}")
             taken[way].append(run(way))
@@ -71,10 +71,10 @@ def in_turns(
 
 
 def auto_ratios(name: str, seconds: Mapping[str, Sequence[float]]) -> list[Row]:
-    """Return the seconds of auto over those of the better and, where they differ by 3 or more, of the worse way.
+    """Return the seconds of auto over those of the better way and, if these differ by 3 or more, of the worse way.
 
-    seconds   of each way, turn by turn. A ratio is that of one turn: the median, the least and the most. Which way is
-              the better one, their medians say
+    seconds   seconds of each way, turn by turn. A ratio is computed for each turn: the median, the least and the most.
+              The better way is the way with the lower median
     """
     better, worse = sorted(("grid", "hops"), key=lambda way: median(seconds[way]))
     ratios = {"auto_vs_better": better}

@@ -1,8 +1,8 @@
 """`eddy bench --compare`: the figures that differ between two runs by more than the noise.
 
-A figure with a spread has changed when the ranges of its rounds do not meet and the medians differ by more than FLOOR
-and by more than half of the wider range. A figure without a spread, measured once, has changed when its two numbers
-differ by more than ALONE.
+A figure with a spread has changed if the ranges of its rounds do not overlap and the medians differ by more than FLOOR
+and by more than half of the wider range. A figure without a spread, which was measured once, has changed if its two
+numbers differ by more than ALONE.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SAME, BETTER, WORSE, CHANGED = "same", "better", "worse", "changed"
 
 
 class CompareError(EddyError):
-    """A file does not hold figures."""
+    """A file does not contain figures."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The change of a figure: SAME, BETTER, WORSE, or CHANGED if no side is better; `ratio` is after / before."""
+    """The change of a figure: SAME, BETTER, WORSE, or CHANGED if neither value is better; `ratio` is after / before."""
 
     name: str
     before: Measured

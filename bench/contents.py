@@ -1,6 +1,6 @@
 """The figures of the report by chapter: their names, titles, and the modules that define them.
 
-The titles are here so that commands can be listed without importing anything that measures.
+This module has the titles, so that commands can be listed without an import of the modules that measure.
 """
 
 from __future__ import annotations

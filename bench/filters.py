@@ -4,10 +4,10 @@ Three conditions of different cost: a regular expression over strings, distances
 
 stationary   the share of rows that each condition accepts stays the same
 drifting     the conditions take turns in rejecting nearly all rows
-small        stationary, in batches of 1 000 rows, where the fixed cost of a call matters
-as_given     stationary, and the given order is already the best: adapting costs time and gains nothing
+small        stationary, in batches of 1 000 rows, where the fixed cost of a call is a large part of the time
+as_given     stationary, and the given order is already the best: adapting costs time without a gain
 
-Each order filters all batches with a new filter, so the time measured includes the learning of an adaptive filter.
+Each order filters all batches with a new filter, so the measured time includes the learning of an adaptive filter.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _near(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def _hashed(batch: pa.RecordBatch) -> np.ndarray:
-    """Return which numbers hash to a bucket below the one in column `below`."""
+    """Return which numbers hash to a bucket below the number in column `below`."""
     h = np.asarray(batch["number"]).astype(np.uint64)
     for _ in range(3):
         h ^= h >> np.uint64(33)
@@ -107,7 +107,7 @@ def workloads(phase_rows: int) -> list[Workload]:
 
 
 def measure(point: Point, say: Say) -> list[Row]:
-    """Return a row for each workload: how many times as fast the adaptive filter is as fixed orders."""
+    """Return a row for each workload: the speed of the adaptive filter relative to fixed orders."""
     return [_row(workload, point["rounds"], say) for workload in workloads(point["rows"])]
 
 

@@ -1,7 +1,7 @@
 """The time from the start of a process to the first result of the query in the README, with an empty cache of kernels.
 
 `first_use_s` includes the compilation of the kernels, `first_use_wheel_s` does not: a wheel ships them
-(`eddy.shipping`). Both are wall time, since a user waits.
+(`eddy.shipping`). Both figures are wall time, since a user waits for it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Fixed plans to compare with: the left-deep ones without a cross product, one of each kind of work.
+"""Fixed plans for comparison: left-deep plans without a cross product, one of each kind of work.
 
-Leaf hops that are bound at the same time are looked up together, whatever their order. So plans whose routes have the
-same trunk hops in the same order, and the same leaf hops after each, do the same work.
+Leaf hops that are bound at the same time are looked up together, in any order. So plans whose routes have the same
+trunk hops in the same order, and the same leaf hops after each trunk hop, do the same work.
 
 The best fixed plan, and the best plan of each phase, are known only afterwards. The least of several measurements is
-less than the time of the best plan, since noise helps one of them. So a plan is chosen by every other push and its time
-counted on the pushes between, and vice versa. A plan chosen by noise then counts with its real time. Changes of plan
-cost the best plan of each phase nothing: it is an ideal, not a contender.
+less than the time of the best plan, since noise favours one of them. So a plan is chosen by its times on every second
+push and counted by its times on the other pushes, and vice versa. A plan that was chosen because of noise then counts
+with its real time. The best plan of each phase has no cost of changes of plan, because it is an ideal and not a
+contender.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 Order = tuple[int, ...]
 Work = tuple[tuple[tuple[Hop, ...], frozenset[Hop]], ...]
 MOST_LISTED = 2_000
-"""Left-deep orders that are examined at most."""
+"""Maximal number of left-deep orders that are examined."""
 
 
 def texts(orders: list[Order], graph: JoinGraph) -> list[str]:
@@ -41,7 +42,7 @@ def extensions(order: Order, graph: JoinGraph) -> list[int]:
 
 
 def from_the_end(graph: JoinGraph) -> Order:
-    """Return the order that begins with the last stream and always takes the last connected one."""
+    """Return the order that begins with the last stream and always takes the last connected stream."""
     order: Order = (graph.n_streams - 1,)
     while len(order) < graph.n_streams:
         order = (*order, extensions(order, graph)[-1])
@@ -49,7 +50,7 @@ def from_the_end(graph: JoinGraph) -> Order:
 
 
 def all_orders(graph: JoinGraph) -> Iterator[Order]:
-    """Yield the left-deep orders without a cross product; the first two streams of one come in one order only."""
+    """Yield the left-deep orders without a cross product, without orders that only swap the first two streams."""
     waiting: list[Order] = [(i,) for i in reversed(range(graph.n_streams))]
     while waiting:
         order = waiting.pop()
@@ -62,7 +63,7 @@ def all_orders(graph: JoinGraph) -> Iterator[Order]:
 
 
 def work(order: Order, graph: JoinGraph) -> Work:
-    """Return the work of a left-deep plan, equal for plans that do the same."""
+    """Return the work of a left-deep plan; plans that do the same work have equal values."""
     tree, done = left_deep(order), []
     for i in range(graph.n_streams):
         hops = route(tree, i, graph)
@@ -105,8 +106,8 @@ class Times:
 def crossed(seconds: Floats, phases: list[str]) -> float:
     """Return the seconds of the best row; each half of the pushes counts for the row that is best on the other half.
 
-    Each phase is halved separately, so that no plan is chosen by one phase and counted on another. A push that is its
-    whole phase counts half in each.
+    Each phase is halved separately, so that no plan is chosen by one phase and counted on another. A push that is a
+    whole phase counts half in each half.
 
     >>> crossed(np.array([[2.0, 2.0, 2.0, 2.0], [1.0, 3.5, 1.0, 3.5]]), ["a"] * 4)  # 4 + 7, not the lucky 1.0s
     11.0
@@ -135,7 +136,7 @@ def best_per_phase(times: Times, fixed: list[str]) -> float:
 
 
 def in_the_running(times: Times, fixed: list[str], slack: float) -> list[str]:
-    """Return the plans that take at most `slack` times the least in some phase."""
+    """Return the plans that take at most `slack` times the least time in some phase."""
     near, phases, seconds = np.zeros(len(fixed), bool), np.array(times.phases), times.rows(fixed)
     for one in dict.fromkeys(times.phases):
         own = seconds[:, phases == one].sum(axis=1)

@@ -24,11 +24,11 @@ COMMON: Point = {
     "keys": WINDOW,
     "push": 10_000,
 }
-"""Columns that all points have, and their usual values."""
+"""Columns of all points, and their default values."""
 WARM = 1_000
-"""The least push by which windows are filled; the size of these pushes does not change what the windows hold."""
+"""The least size of the pushes that fill windows; this size does not change the contents of the windows."""
 MOST_STORED = 1_000_000
-"""Rows of a window up to which jisc is measured: filling its states takes longest."""
+"""Maximal rows of a window for which jisc is measured, because filling its states takes longest."""
 
 
 def runners(point: Point) -> dict[str, RuntimeRunner | LoopRunner]:
@@ -53,7 +53,7 @@ def runners(point: Point) -> dict[str, RuntimeRunner | LoopRunner]:
 
 
 def source(point: Point) -> Source:
-    """Return the arrivals of a point: `draw` is "permuted" or "drawn", of `keys` keys, the latter with a `skew`."""
+    """Return the arrivals of a point: `draw` is "permuted", or "drawn" with a `skew`, of `keys` keys."""
     query = one_key(point["streams"], point["window"])
     keys, seed = point["keys"], point["seed"]
     return Permuted(query, keys, seed) if point["draw"] == "permuted" else Drawn(query, keys, seed, point["skew"])
@@ -85,7 +85,7 @@ def measure(point: Point, say: Say) -> list[Row]:
                 **ns,
                 "ns_per_outcome": number(ns, "ns") / (1 + per_arrival),
                 **spread([arrivals / seconds for seconds in taken[way]], "tuples_per_s"),
-                # It includes the round that is not counted.
+                # The figure includes the round that is not counted.
                 "deciding_ns": 1e9 * (runner.deciding - began[way]) / (arrivals * (count + 1)),
                 "bytes": runner.nbytes,
                 "live": live,
@@ -105,7 +105,7 @@ def point(full: bool, arrivals: tuple[int, int], **given: Any) -> Point:
 
 def _joins(full: bool) -> list[Point]:
     rows = 1_000 if full else 500
-    # The first decisions of a join of this many streams are expensive and follow each other closely.
+    # The first decisions of a join of many streams are expensive and follow each other closely.
     sizes = {"window": rows, "keys": rows, "settle": 150_000, "draw": "permuted"}
     joins = (2, 5, 10, 20, 35, 50, 70, 100) if full else (2, 10, 30, 100)
     return [point(full, (50_000, 10_000), streams=n + 1, joins=n, **sizes) for n in joins]
@@ -136,7 +136,7 @@ def partner_share(keys: int, window: int) -> float:
 
 
 def _selectivity(full: bool) -> list[Point]:
-    # With half a window of keys an arrival gives eight results; with 1 000 windows of keys it gives hardly any.
+    # With half a window of keys an arrival has eight results; with 1 000 windows of keys it has hardly any.
     keys = [int(share * WINDOW) for share in ((0.5, 1, 2, 4, 10, 30, 100, 1_000) if full else (0.5, 2, 10, 100))]
     return [point(full, (200_000, 50_000), keys=n, partners=partner_share(n, WINDOW)) for n in keys]
 

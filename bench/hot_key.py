@@ -1,4 +1,4 @@
-"""A streaming join on Spark in which one key has half of the rows: its key group in one piece, and in fragments."""
+"""A streaming join on Spark in which one key has half of the rows, with its key group whole and in fragments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTITIONS, GROUPS = 2, 8
 HOT = 0
 """The key that has half of the rows."""
 WARM_ROWS = 4_000
-"""Rows of the micro-batches before those that are measured."""
+"""Rows of the micro-batches before the measured ones."""
 WAYS = ("whole", "fragments")
 
 
@@ -87,7 +87,7 @@ class _Arrivals:
 
 
 def _job(spark: SparkSession, folder: Path, divided: bool, point: Point) -> dict[str, Any]:
-    """Run the job, in which the group of the hot key gets a second fragment, or not, before what is measured."""
+    """Run the job; the group of the hot key may get a second fragment before the measured micro-batches."""
     from eddy.spark import join
 
     arrivals = _Arrivals(folder / "in", point["live_rows"])
@@ -119,7 +119,7 @@ def _job(spark: SparkSession, folder: Path, divided: bool, point: Point) -> dict
     if divided:
         running.fragment(hot, "R", to=[1 - partition])
     for group in range(GROUPS):
-        # All else is in the other partition: the best that moves can do.
+        # All other groups are in the other partition, which is the best assignment that moves can reach.
         if group != hot:
             running.move(group, 1 - partition)
     run(point["rows"], 1)

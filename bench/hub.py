@@ -1,7 +1,7 @@
 """`eddy bench hub`: two queries on one hub, compared with two streaming joins over the same files.
 
-The two jobs run one after the other, each with the whole machine, which is the best that two jobs can do. All take
-turns. Times are those that Spark reports for the trigger; the first micro-batches are not counted.
+The two jobs run one after the other, each with the whole machine, which is the best case for two jobs. The hub and the
+jobs take turns. Times are those that Spark reports for the trigger; the first micro-batches are not counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROWS = 500_000
 """Rows of a micro-batch in the headline."""
 WARM, WARM_ROWS = 40, 4_000
-"""Micro-batches before those that are measured, and their rows; see `bench/streaming.py`."""
+"""Micro-batches before the measured ones, and their rows; see `bench/streaming.py`."""
 HALF = 1 << 39
 """Half of the values are at least this."""
 
@@ -104,7 +104,7 @@ def _of_hub(spark: SparkSession, feed: Feed, queries: dict[str, Query], place: P
 
 
 def _of_job(spark: SparkSession, feed: Feed, query: Query, place: Path, out: Path | None) -> list[float]:
-    """Run a query as a job of its own; return the seconds of each micro-batch."""
+    """Run a query as a separate job; return the seconds of each micro-batch."""
     from eddy.spark import join
 
     frames = feed.frames(spark)
@@ -179,7 +179,7 @@ def _pair(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row
 
 
 def _change(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
-    """Measure the micro-batch with which a change takes effect, against those before it."""
+    """Measure the micro-batch with which a change takes effect, and the micro-batches before it."""
     from eddy.spark.streaming.sinks import NullSink
 
     rows, batches, warm = point["rows"], point["batches"], point.get("warm", WARM)

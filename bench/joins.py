@@ -1,14 +1,14 @@
-"""`eddy bench joins`: predicates that are no equalities, and joins that are not inner ones, beside other ways to join.
+"""`eddy bench joins`: comparisons, and left joins and set differences, compared with other ways to compute them.
 
-theta      R.x < S.x, of which a tuple in a thousand of the window matches; a nested loop is written by hand
-band       R.x within a band around S.x, where a tuple in a thousand of the window matches; the other way is the same
-           runtime without bands (`stairs.bands`), so its scans compare all values, in blocks. Results are counted:
-           building a hundred for each arrival takes longer than finding them
-interval   three streams on one key, each at most some ticks after the one before it; the other way gives the streams
-           the windows that the intervals require, and checks them with `where`
-left       two streams on one key within an interval; the other way is the inner join of the same streams, which lacks
-           the rows without a partner: the left join builds about a third more rows
-difference the changelog of A - B - C on one key; the other way is a loop written by hand
+theta      R.x < S.x, where one in a thousand tuples of the window matches; compared with a hand-written nested loop
+band       R.x within a band around S.x, where one in a thousand tuples of the window matches; compared with the same
+           runtime without bands (`stairs.bands`), whose scans compare all values, in blocks. Results are only counted,
+           because building a hundred results for each arrival takes longer than finding them
+interval   three streams on one key, each at most some ticks after the previous one; compared with a query whose streams
+           have the windows that the intervals require, and which checks the intervals with `where`
+left       two streams on one key within an interval; compared with the inner join of the same streams, which lacks the
+           rows without a partner: the left join builds about a third more rows
+difference the changelog of A - B - C on one key; compared with a hand-written loop
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from eddy import Query, Range, Rows, Stream
 from stairs.bands import Sizes
 
 VALUES = 1_000_000
-"""Values of x are below."""
+"""Values of x are below this bound."""
 PUSHED = 2_000
 """Rows of all streams in a push of a set difference."""
 MATCHING = 0.0447
-"""If the range of R begins this much before the end of that of S, a share of MATCHING² / 2 of the pairs matches."""
+"""Part of the range by which R begins before the end of S; a share of MATCHING² / 2 of the pairs matches."""
 TIMED = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
 Push = tuple[Order, dict[str, pa.RecordBatch]]
 
@@ -116,7 +116,7 @@ class ThetaLoop(HandLoop):
 
 
 class PartnersWay(RuntimeWay):
-    """A runtime of which only the results with a partner count."""
+    """A runtime whose results count only if they have a partner."""
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
         """As of a Way."""
@@ -128,7 +128,7 @@ class PartnersWay(RuntimeWay):
 
 
 class Theta:
-    """R.x < S.x; values of R begin near the end of those of S."""
+    """R.x < S.x; values of R begin near the end of the values of S."""
 
     name, figure, other, on = "theta", "theta.vs_loop", "loop", "R.x < S.x"
     least = int(VALUES * (1 - MATCHING))

@@ -67,7 +67,7 @@ class Subject(NamedTuple):
     streams    the streams of the arrivals, which take turns
     all        all results of a version by definition
     components   the names of the components
-    handover   whether a handover has a reference of its own
+    handover   whether a handover has its own reference
     """
 
     query: Callable[[int, int], Query]
@@ -97,7 +97,7 @@ class Run(NamedTuple):
 
 
 def _run(how: str, window: int, seed: int, subject: Subject) -> Run:
-    """Change the query; all rows before the change come in one push, and the others one by one."""
+    """Change the query; all rows before the change come in one push, and the other rows one by one."""
     arrived, streams = _arrived(seed, subject.streams), subject.streams
     engine = subject.engine()
     query = engine.start("q", subject.query(OLD, WINDOW))
@@ -116,7 +116,7 @@ def _run(how: str, window: int, seed: int, subject: Subject) -> Run:
 
 
 def _given(run: Run, subject: Subject) -> list[tuple[Given, int]]:
-    """Return the results in their order, and the push of each; without those that begin before the first arrival."""
+    """Return the results in order, and the push of each, without results that begin before the first arrival."""
     found, n = [], len(subject.components)
     for push, table in enumerate(run.tables):
         for row in table.to_pylist():
@@ -128,7 +128,7 @@ def _given(run: Run, subject: Subject) -> list[tuple[Given, int]]:
 
 
 def _response_ms(run: Run, subject: Subject) -> float:
-    """Return the time from the last result of the old version, or the change, to the first one of the new version."""
+    """Return the time from the old version's last result, or the change, to the new version's first result."""
     pushes: dict[int, list[int]] = {OLD: [], NEW: []}
     for one, push in _given(run, subject):
         pushes[one.version].append(push)
@@ -152,7 +152,7 @@ def points(full: bool) -> list[Point]:
 
 
 def correctness_points(full: bool) -> list[Point]:
-    """Return the same without rounds: each gives the same counts."""
+    """Return the same points without rounds, since each round has the same counts."""
     return [{name: value for name, value in one.items() if name != "rounds"} for one in points(full)]
 
 
@@ -184,7 +184,7 @@ def correctness(point: Point, say: Say, subject: Subject = JOIN) -> list[Row]:
 
 
 def cost(point: Point, say: Say, subject: Subject = JOIN) -> list[Row]:
-    """Return the CPU time of the arrivals after the change, and what it is beyond that of an immediate change."""
+    """Return the CPU time of the arrivals after the change, and its excess over that of an immediate change."""
     runs = _raced(point, say, subject)
     rows: list[Row] = []
     for how, own in runs.items():

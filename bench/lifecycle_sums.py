@@ -1,7 +1,7 @@
 """Figures 14 to 16 of "Changing flights in mid-air" over the paper's own query: a sum over a sliding window.
 
-The event time of a row is its number, and a window of 50 ticks begins at each: so a window has 50 elements, as in the
-paper. A window ends with the row after it, so each sum comes one arrival later than in the paper.
+The event time of a row is its number, and a window of 50 ticks begins at each row, so a window has 50 elements, as in
+the paper. A window ends with the row after it, so each sum comes one arrival later than in the paper.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _engine() -> Engine:
 
 
 def _all(version: int, window: int, arrived: Sequence[Arrived]) -> list[Given]:
-    """Return the windows that the last arrival ends: those that end before it."""
+    """Return the windows that end before the last arrival."""
     return [Given(version, (first, first + window - 1)) for first in range(len(arrived) - window)]
 
 

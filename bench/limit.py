@@ -1,8 +1,8 @@
 """`eddy bench limit`: the engine compared with hand-written loops, and the transports of Spark; `eddy bench guard`.
 
-`guard` measures a few ratios in half a minute, which show whether a change slowed anything down. Ratios of times taken
-in turns in one process are much the same on another machine, so they can be compared with a file of an earlier run made
-elsewhere.
+`guard` measures a few ratios in half a minute, which show whether a change made the engine slower. Ratios of times that
+are taken in turns in one process are similar on another machine, so they can be compared with the file of an earlier
+run on another machine.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def points(full: bool) -> list[Point]:
 
 
 def ways(name: str, push: int) -> dict[str, Runner]:
-    """Return the loop, the engine, and `Runtime.push` with its defaults, on a workload; W21 without the last."""
+    """Return the loop, the engine, and `Runtime.push` with its defaults (not for W21), on a workload."""
     query, keys = workload(name).query, MANY_KEYS if name == "new_keys" else WINDOW
     span = query.graph.windows[0].size if name == "W1R" else 0
     found: dict[str, Runner] = {"loop": LoopRunner(JOINS[name], query.graph.n_streams, WINDOW, keys, span)}

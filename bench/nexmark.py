@@ -1,9 +1,9 @@
-"""`eddy bench nexmark`: queries of NEXMark in eddy, and beside it in DuckDB, Spark and Flink SQL over the same events.
+"""`eddy bench nexmark`: queries of NEXMark in eddy, DuckDB, Spark and Flink SQL over the same events.
 
-eddy takes pushes of 10 000 events in order of time and gives results as they come. DuckDB runs the statement once over
-all rows, so its time is that of one batch in which nothing streams. Spark and Flink run the statement as a streaming
-job over files, with two threads, by wall time; their figure is how much longer a run of all events takes than one of a
-quarter of them, so that a start does not count. The numbers of results are compared.
+eddy takes pushes of 10 000 events in order of time and emits results immediately. DuckDB runs the statement once over
+all rows, so its time is that of one batch. Spark and Flink run the statement as a streaming job over files, with two
+threads, by wall time. Their figure is the difference between a run of all events and a run of a quarter of them, so
+that the start does not count. The numbers of results are compared.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     began = perf_counter()
     own = in_eddy(name, parts(events(point["events"], point["seed"]), point["events"], PUSH))[1]
     say(f"{name}: results of eddy in {perf_counter() - began:.1f} s")
-    if name != "q8":  # windows that no later event ends are not given by Spark
+    if name != "q8":  # Spark does not emit windows that no later event ends
         agree(f"{name}: results", {"eddy": own, peer: results})
     return [_row(peer, rates, results, release, "wall, 2 threads")]
 

@@ -1,4 +1,4 @@
-"""`eddy bench placement`: chains without a common key on simulated nodes, in one round, in hops, and as they choose.
+"""`eddy bench placement`: chains without a common key on simulated nodes, in one round, in hops, and by "auto".
 
 The joins are real and their results are checked; time and bytes are those of the simulated network. The seconds of
 inserts, probes and matches are fitted from the engine in the same run and stored with the figure.
@@ -25,7 +25,7 @@ LINK = {"c_l": 5e-4, "c_r": 12.5e6}
 """100 Mbit/s and half a millisecond."""
 DRIFT = "drift"
 DATA: Mapping[str, tuple[float, float]] = {**SHAPES, DRIFT: (0.25, 4.0)}
-"""Partners that a tuple finds in the next window: of odd and of even neighbours; under `drift`, before and after."""
+"""Partners of a tuple in the next window, for odd and for even neighbours; under `drift`, before and after."""
 EPOCH_SPAN = 3
 FULL_ROWS = 2000
 """Rows of each stream per epoch of a full run."""
@@ -68,7 +68,7 @@ def fitted_rows() -> list[Row]:
 def _epoch(query: Query, rng: np.random.Generator, epoch: int, point: Point) -> dict[str, pa.RecordBatch]:
     n, (odd, even) = point["rows"], DATA[point["shape"]]
     if point["shape"] == DRIFT:
-        # The ends stay selective, so that results do not explode while the middle does.
+        # The ends stay selective, so that the number of results does not grow with that of the intermediate tuples.
         late = epoch >= point["epochs"] // 2
         odd, even = (even, 0.5) if late else (odd, odd)
     found = {}
@@ -85,7 +85,7 @@ def _epoch(query: Query, rng: np.random.Generator, epoch: int, point: Point) -> 
 
 
 def chains(point: Point, say: Say) -> list[Row]:
-    """Return seconds and bytes of the grid, of hops and of the choice between them, for one chain."""
+    """Return seconds and bytes of the grid, of hops and of "auto", for one chain."""
     more = {"t": pa.int64(), "p": pa.binary(100)}
     query = chain(point["streams"], more, ["S0.t"], EPOCH_SPAN)
     rows: list[Row] = []

@@ -1,13 +1,14 @@
-"""`eddy bench placement-spark-costs`: what the parts of a batch join on Spark cost, in one round and in hops.
+"""`eddy bench placement-spark-costs`: the costs of the parts of a batch join on Spark, in one round and in hops.
 
-The costs in `eddy/spark/batch/choice.py` decide between the two. Here chains of drawn sizes, none of them a point of
-`placement-spark`, join in both ways. Their work is counted from samples, as the choice counts it, and the costs are
-fitted to the CPU seconds of the JVM and the workers by least squares of relative errors. The costs in the code are no
-input of the fit; they only choose the plan of the hops. So the errors of the code are those on joins that it never saw;
-those of the fit are on each join by the costs that the other joins give.
+The choice between the two uses the costs in `eddy/spark/batch/choice.py`. This benchmark joins chains of drawn sizes in
+both ways; no chain is a point of `placement-spark`. The work of a join is counted from samples, as the choice counts
+it, and the costs are fitted to the CPU seconds of the JVM and the workers by least squares of relative errors. The
+costs in the code are not an input of the fit; they only choose the plan of the hops. So the errors of the code are
+measured on joins that were not used for its costs; the error of the fit on a join uses the costs fitted to the other
+joins.
 
-In quick size most of the time is rounds and tasks, so the fit tells copies, bytes and matches apart poorly, and some
-get a cost of 0; a full run is needed to replace costs in the code.
+In quick size rounds and tasks take most of the time, so the fit cannot separate copies, bytes and matches well, and
+some of them get a cost of 0; replace costs in the code only after a full run.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ SHARED = {
     "probes": False,
     "matches": False,
 }
-"""Part of `TaskWork` -> whether it costs the same in both ways, because Spark does it."""
+"""Part of `TaskWork` -> whether its cost is the same in both ways, because Spark does this part."""
 CODE = {"grid": GRID, "hops": HOPS}
 LEAST_ROWS = 20_000
 WARM: Point = {"streams": 4, "partitions": 4, "shape": "selective", "rows": LEAST_ROWS, "columns": 1, "seed": 0}
@@ -60,7 +61,7 @@ class Measured:
     """A join in one way.
 
     way       "grid" or "hops"
-    work      as counted from samples
+    work      work counted from samples
     seconds   CPU seconds: the median of the turns
     """
 
@@ -90,7 +91,7 @@ def drawn(point: Point) -> list[Point]:
 
 
 def terms(one: Measured) -> np.ndarray:
-    """Return the work by cost: those of both ways, those of the grid, those of hops."""
+    """Return the work by cost: the costs of both ways, of the grid, and of hops."""
     shared = [work for work, both in zip(one.work, SHARED.values(), strict=True) if both]
     own = [work for work, both in zip(one.work, SHARED.values(), strict=True) if not both]
     none = [0.0] * len(own)
@@ -100,7 +101,7 @@ def terms(one: Measured) -> np.ndarray:
 def fitted(joins: Sequence[Measured]) -> dict[str, TaskCosts]:
     """Return the costs of each way with the least sum of squared relative errors.
 
-    A part that would cost less than nothing costs nothing, and the others are fitted without it.
+    A part with a negative cost gets the cost 0, and the other parts are fitted without it.
     """
     made = np.array([terms(one) / one.seconds for one in joins])
     scale = np.maximum(made.max(axis=0), 1e-300)  # counts of bytes and of rounds differ by many orders
@@ -151,7 +152,7 @@ def _both(spark: SparkSession, join: Point, turns: int) -> dict[str, Measured]:
 
 
 def rows_of(joins: Sequence[Point], seen: Sequence[Mapping[str, Measured]]) -> list[Row]:
-    """Return the costs as fitted and in the code, how far predictions are off, and the seconds of each join."""
+    """Return the fitted costs and those in the code, the errors of predictions, and the seconds of each join."""
     whole = fitted([one for own in seen for one in own.values()])
     others = [fitted([one for own in (*seen[:k], *seen[k + 1 :]) for one in own.values()]) for k in range(len(seen))]
     rows: list[Row] = [
@@ -174,7 +175,7 @@ def rows_of(joins: Sequence[Point], seen: Sequence[Mapping[str, Measured]]) -> l
 
 
 def _vs_better(own: Mapping[str, Measured], costs: Mapping[str, TaskCosts]) -> float:
-    """Return the seconds of the way that costs choose over those of the better one."""
+    """Return the ratio of the seconds of the way that the costs choose to those of the better way."""
     chosen = min(own.values(), key=lambda one: costs[one.way].seconds(one.work))
     return chosen.seconds / min(one.seconds for one in own.values())
 

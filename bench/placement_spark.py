@@ -1,8 +1,8 @@
-"""`eddy bench placement-spark`: batch joins of chains on Spark, in one round, in hops, and as the join chooses itself.
+"""`eddy bench placement-spark`: batch joins of chains on Spark, in one round, in hops, and by "auto".
 
 A stream has two keys in common with its neighbours, and a value; windows keep all rows. Four Python workers share the
-machine's cores. Seconds are CPU seconds of the JVM and of all workers, because a join in hops waits less often for
-itself than for other work on a small machine; wall seconds are beside them. The measuring job of "auto" counts.
+machine's cores. Seconds are CPU seconds of the JVM and of all workers, because on a small machine a join in hops waits
+less often for itself than for other work; the figure also has wall seconds. The measuring job of "auto" counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WORKERS = 4
 TURNS, TURNS_QUICK = 15, 9
-"""The number of turns. A join of few rows takes a second, and two of them in the same way differ by up to a fifth."""
+"""The number of turns. A join of few rows takes a second, and two runs of the same join differ by up to a fifth."""
 
 
 def frames_of(spark: SparkSession, made: Query, folder: Path, point: Point) -> dict[str, DataFrame]:
@@ -50,7 +50,7 @@ def frames_of(spark: SparkSession, made: Query, folder: Path, point: Point) -> d
 
 
 def cpu_s() -> float:
-    """Return the CPU seconds so far of this process and all below it, those that have ended included."""
+    """Return the CPU seconds so far of this process and all of its descendants, including ended processes."""
     found = 0.0
     for one in (psutil.Process(), *psutil.Process().children(recursive=True)):
         try:
@@ -71,7 +71,7 @@ def _run(made: Query, frames: Mapping[str, DataFrame], way: str, partitions: int
 
 
 def chains(point: Point, say: Say) -> list[Row]:
-    """Return the seconds of each way to join one chain, in turns, and the ratios of auto to the others."""
+    """Return the seconds of each way to join one chain, in turns, and the ratios of auto to the other ways."""
     if not find_spec("pyspark"):
         return [{"skipped": "joins on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
     m = point["streams"]

@@ -1,10 +1,10 @@
-"""`eddy bench placement-stream`: streaming joins of chains on Spark, in one round, in hops, and as the join chooses.
+"""`eddy bench placement-stream`: streaming joins of chains on Spark, in one round, in hops, and by "auto".
 
 A stream has two keys in common with its neighbours, and a value; windows hold the rows of several micro-batches. Four
 Python workers share the machine's cores. Seconds are CPU seconds per micro-batch of the JVM and of all workers, over
 the second half of the micro-batches: by then "auto" has chosen. In full size one micro-batch of the grid takes as long
-as ten when about two windows of keys have come, probably because the engines grow for the last time; it is in the first
-half. Wall seconds depend on what else runs.
+as ten others when about two windows of keys have come, probably because the engines grow for the last time; this
+micro-batch is in the first half. Wall seconds depend on other work on the machine.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _run(spark: SparkSession, made: Query, folder: Path, point: Point, way: str)
 
 
 def chains(point: Point, say: Say) -> list[Row]:
-    """Return the seconds of each way to join one chain, in turns, and the ratios of auto to the others."""
+    """Return the seconds of each way to join one chain, in turns, and the ratios of auto to the other ways."""
     if not find_spec("pyspark"):
         return [{"skipped": "joins on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
     m = point["streams"]

@@ -23,7 +23,7 @@ BLOCK = re.compile(r"(<!-- figure peers -->\n).*?(<!-- /figure peers -->)", re.D
 MOST = 12
 """Rows of the table."""
 LEFT_OUT = ("eddy, counting", "eddy, engine", "loop, numba")
-"""Peers that other rows represent: eddy without values out, and the loop in C in another language."""
+"""Peers that other rows represent: eddy without values in the output, and the loop of C in another language."""
 
 
 class ReadmeError(EddyError):

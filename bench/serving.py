@@ -1,7 +1,7 @@
-"""The price of a live page: `python -m bench.serving` prints nanoseconds per push with and without a server.
+"""The cost of a live page: `python -m bench.serving` prints nanoseconds per push with and without a server.
 
-Two runtimes take the same pushes of one row, one after the other and in turn first; the second one is served. A push of
-one row is the worst case, since what a server adds to a push does not depend on its rows.
+Two runtimes take the same pushes of one row, and alternate in taking a push first; the second runtime has a server. A
+push of one row is the worst case, since the cost of a server for a push does not depend on the rows of the push.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pushed(runtime: Runtime, n: int) -> int:
 
 
 def paired(plain: Runtime, served: Runtime) -> tuple[float, float, float]:
-    """Return the median nanoseconds of a push of each, and the median difference of two pushes in a pair."""
+    """Return the median nanoseconds of a push of each runtime, and the median difference of two pushes in a pair."""
     pairs = []
     for n in range(PUSHES):
         if n % 2:

@@ -1,8 +1,9 @@
-"""`eddy bench sharing`: many queries in one engine, and each in a Runtime of its own.
+"""`eddy bench sharing`: many queries in one engine, and each query in its own Runtime.
 
-The queries differ in range filters on two columns of one stream; each accepts a hundredth of its rows. A push goes to
-the engine and to the runtimes in turns, and the results of every query are compared. Only a sample of a thousand
-queries runs in runtimes of its own, because a thousand windows do not fit into memory; their time is scaled up.
+The queries differ in range filters on two columns of one stream; each filter accepts a hundredth of the rows. A push
+goes to the engine and to the runtimes in turns, and the results of every query are compared. Of a thousand queries only
+a sample runs in separate runtimes, because a thousand windows do not fit into memory; the time of the sample is scaled
+up.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from eddy import Engine, Query, Range, Runtime, Stream
 STREAMS = ("R", "S", "T")
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
 WIDTH = 10
-"""Values, of 100, that a range on one column accepts."""
+"""Number of values, of 100, that a range on one column accepts."""
 STARTS = 20
-"""Queries that are started and stopped beside those that run."""
+"""Number of queries that are started and stopped while other queries run."""
 MOST, MOST_APART = 1000, 50
 
 
 def _query(number: int | None, window: int) -> Query:
-    """Return a query with the filters of its number; None: without filters."""
+    """Return a query with the filters of its number; None = without filters."""
     kept = None
     if number is not None:
         x, y = number % 91, number * 37 % 91
@@ -83,7 +84,7 @@ def measure(point: Point, say: Say) -> list[Row]:
             for name, table in own.items():
                 agree(f"query {name}, push {step}", {"together": _digest(found[name]), "apart": _digest(table)})
             results += sum(table.num_rows for table in found.values())
-            if step:  # windows fill and kernels load in the first one
+            if step:  # windows fill and kernels load in the first push
                 together.append(middle - began)
                 apart.append((ended - middle) * count / len(alone))
     starts, stops = _starts_and_stops(engine, count, window)
@@ -116,7 +117,7 @@ def _digest(table: pa.Table) -> tuple[int, ...]:
 
 
 def _starts_and_stops(engine: Engine, count: int, window: int) -> tuple[list[float], list[float]]:
-    """Return milliseconds of starts and of stops beside all queries, the making of the query included."""
+    """Return milliseconds of starts and of stops while all queries run, including the construction of the query."""
     starts, stops = [], []
     for number in range(STARTS):
         began = perf_counter()

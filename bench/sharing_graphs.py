@@ -1,4 +1,4 @@
-"""Queries over different join graphs of the same streams: in one engine, and each in a Runtime of its own.
+"""Queries over different join graphs of the same streams: in one engine, and each query in its own Runtime.
 
 A part of `eddy bench sharing`. The graphs are random trees over three to six of six streams; each edge sets a key of
 one stream equal to a key of another one. A push goes to the engine and to the runtimes in turns. The results of every
@@ -85,7 +85,7 @@ def digest(table: pa.Table) -> tuple[int, ...]:
 
 
 def state(engine: Engine) -> int:
-    """Return the bytes of the state of an engine, the rows that it keeps included."""
+    """Return the bytes of the state of an engine, including the rows that it keeps."""
     kept = engine.metrics()
     return sum(kept["kept_bytes"].values()) + kept["shared_bytes"] + sum(join["bytes"] for join in kept["joins"])
 
@@ -117,7 +117,7 @@ def measure(point: Point, say: Say) -> list[Row]:
             for name, (_, table) in own.items():
                 agree(f"query {name}, push {step}", {"together": digest(found[name]), "apart": digest(table)})
             results += sum(table.num_rows for table in found.values())
-            if step:  # windows fill and kernels load in the first one
+            if step:  # windows fill and kernels load in the first push
                 together.append(seconds)
                 apart.append(sum(one for one, _ in own.values()))
     ratios = [b / a for a, b in zip(together, apart, strict=True)]
@@ -137,7 +137,7 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 
 def points(full: bool) -> list[Point]:
-    """Return the points: keys of which each arrival finds about one partner, and keys of which few find any."""
+    """Return the points: keys with about one partner for each arrival, and keys with a partner for few arrivals."""
     sizes = (
         {"window": 120_000, "push": 60_000, "pushes": 6} if full else {"window": 30_000, "push": 10_000, "pushes": 5}
     )

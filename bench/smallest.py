@@ -1,7 +1,7 @@
 """The smallest size of each figure, with which a run shows only that the figure can be measured.
 
-Structure stays as in a quick run (the numbers of joins and streams, strategies, shapes, workloads), since code may fail
-for one of them alone; amounts shrink.
+The structure is that of a quick run (the numbers of joins and streams, strategies, shapes, workloads), since code may
+fail for a single one of these; only amounts shrink.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ AMOUNTS: Mapping[str, Mapping[str, Scalar]] = {
 """Per figure, or the start of the names of several, the columns of a point that shrink, and their values."""
 
 FEWER: Mapping[str, Mapping[str, Scalar]] = {"streaming": {"warm": 2}, "hub": {"warm": 2}}
-"""Per figure, amounts that no point has otherwise: the micro-batches before those that are measured."""
+"""Per figure, amounts that points do not have otherwise: the micro-batches before the measured ones."""
 
 
 def with_smallest_points(figure: Figure) -> Figure:

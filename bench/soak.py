@@ -1,8 +1,8 @@
-"""`eddy bench soak`: one streaming join for an hour, with drift, killed workers and restarts; what grows is a leak.
+"""`eddy bench soak`: one streaming join for an hour, with drift, killed workers and restarts; growth indicates a leak.
 
-Files arrive every second. Streams take turns in being the one whose keys seldom match, so plans change all the time.
-Every few minutes all workers with engines are killed, or the query is stopped and started again. The join publishes
-to a sink that counts, and one engine in this process counts the results of the same rows.
+Files arrive every second. In turn, the keys of one stream rarely match, so plans change all the time. Every few minutes
+all workers with engines are killed, or the query is stopped and started again. The join publishes to a sink that
+counts, and one engine in this process counts the results of the same rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DRIFT_S, KILL_S, RESTART_S = 60, 420, 600
 LIVE_ROWS = KEYS = 100_000
 """Live rows of a stream at full size, and keys, so that an arrival has about one result."""
 SELDOM = 20
-"""Times as many keys in the stream that seldom matches."""
+"""Factor of the number of keys in the stream that rarely matches."""
 KEPT_FILES = 100
 """Files of a stream that stay after the join has read them."""
 SAMPLE_S = 5
@@ -55,7 +55,7 @@ FIGURES_OF = {
 }
 """The title of each sampled quantity. Memory counts the pages that a process does not share with others."""
 SAWTOOTH = "files_mb"
-"""It rises until files are compacted, at moments that differ from run to run: a leak would raise the least values."""
+"""A figure that rises until files are compacted, at varying moments: a leak would raise the least values."""
 
 
 class _Rows:
@@ -96,7 +96,7 @@ class _Rows:
 
 
 class _Counting:
-    """Makes a sink that counts the results of each batch; a batch that is published again counts once."""
+    """Makes a sink that counts the results of each batch; a batch that is published twice counts once."""
 
     def __init__(self) -> None:
         self.batches: dict[int, int] = {}
@@ -125,7 +125,7 @@ def _processes() -> dict[str, list[psutil.Process]]:
 
 
 def _sample(folders: Sequence[Path], running: StreamingJoinQuery) -> dict[str, float]:
-    """Return the figures of this moment, those of a micro-batch only after the first one of a start."""
+    """Return the current figures; those of a micro-batch exist only after the first micro-batch of a start."""
     found: dict[str, float] = dict.fromkeys(FIGURES_OF, 0.0)
     for figure, processes in _processes().items():
         for one in processes:
@@ -142,7 +142,7 @@ def _sample(folders: Sequence[Path], running: StreamingJoinQuery) -> dict[str, f
 
 
 def growth(values: Sequence[float], of: Callable[[Sequence[float]], float] = median) -> float:
-    """Return the median, or something else, of the last quarter of values over that of the second one.
+    """Return the ratio of the median, or of the function `of`, of the last quarter of values to that of the second.
 
     >>> growth([9, 9, 2, 2, 5, 5, 3, 3])
     1.5
@@ -155,7 +155,7 @@ def growth(values: Sequence[float], of: Callable[[Sequence[float]], float] = med
 
 
 def measure(point: Point, say: Say) -> list[Row]:
-    """Run the job; return its samples, a row for each minute, and how much each figure grew."""
+    """Run the job; return its samples, a row for each minute, and the growth of each figure."""
     with tempfile.TemporaryDirectory(prefix="eddy-soak-") as folder:
         scratch = Path(folder, "scratch")
         with bench_session("local[2]", **{"spark.local.dir": scratch, "spark.driver.memory": "1g"}) as spark:
@@ -192,7 +192,7 @@ def _soak(spark: SparkSession, folder: Path, point: Point, say: Say) -> list[Row
         now = rows.seconds
         time.sleep(max(0.0, began + now - time.monotonic()))
         if not running.isActive:
-            running.awaitTermination()  # raises its error
+            running.awaitTermination()  # raises the error of the query
         if now % RESTART_S == 0:
             transitions, starts = transitions + end(running), starts + 1
             running = start()

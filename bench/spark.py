@@ -101,7 +101,7 @@ class Feed:
 
 @contextmanager
 def bench_session(master: str, **settings: object) -> Iterator[SparkSession]:
-    """Yield a session that keeps the progress of all its micro-batches, and stop it."""
+    """Yield a session that keeps the progress of all its micro-batches, and stop the session."""
     from eddy.spark import session
 
     settings["spark.sql.streaming.numRecentProgressUpdates"] = 1000
@@ -115,7 +115,7 @@ def bench_session(master: str, **settings: object) -> Iterator[SparkSession]:
 def finish(running: Any, data_only: bool = False) -> list[float]:
     """Wait for a streaming query; return the seconds of each micro-batch (`triggerExecution`), in order.
 
-    data_only   leave out micro-batches without new input: Spark's joins run one to clean up their state
+    data_only   whether micro-batches without new input are left out: Spark's joins run such a batch to clean up state
     """
     running.awaitTermination()
     found = [one if isinstance(one, dict) else one.jsonValue for one in running.recentProgress]

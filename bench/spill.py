@@ -1,8 +1,8 @@
 """`eddy bench spill`: a streaming join whose engines may take a part of the memory that they need.
 
 Each micro-batch has rows for a few key groups, drawn with probabilities that fall as 1 / rank (Zipf) or evenly. The
-windows keep all rows, so cold groups keep their state. One join without a bound says how many bytes all engines take;
-joins of the same files with parts of them as `memory=` follow, on the same workers.
+windows keep all rows, so idle groups keep their state. One join without a bound measures the bytes of all engines.
+Joins of the same files on the same workers follow, with parts of these bytes as `memory=`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HEADLINE = 100_000
 def points(full: bool) -> list[Point]:
     """Return a point for each access, and one for each size of an engine that is reloaded."""
     sizes = (1_000, 10_000, HEADLINE, 1_000_000) if full else (1_000,)
-    # The first micro-batches of few groups are not measured: the JVM compiles, and the rates of use settle.
+    # The first micro-batches of few groups are not measured, because the JVM compiles and the rates of use change.
     rows = {"rows": 20_000, "live_rows": 2_500_000, "warm": 20, "batches": 40, "touched": 8}
     small = {"rows": 1_000, "live_rows": 20_000, "warm": 1, "batches": 2, "touched": 8}
     found: list[Point] = [{"part": "reload", "live_rows": size, "turns": 9 if full else 3} for size in sizes]
@@ -69,7 +69,7 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 
 def _drawn(chance: np.random.Generator, rows: int, first: int, keys: int) -> dict[str, pa.RecordBatch]:
-    """Return rows of W1, `first` of which arrived before."""
+    """Return rows of W1 from the arrival with number `first` on."""
     stream, key = chance.integers(0, len(STREAMS), rows), chance.integers(0, keys, rows)
     columns = key, np.arange(first, first + rows), key
     return {
@@ -79,7 +79,7 @@ def _drawn(chance: np.random.Generator, rows: int, first: int, keys: int) -> dic
 
 
 def _reload(point: Point, say: Say) -> list[Row]:
-    """Measure how an engine of W1 gets back into memory: mapped, against all rows of its windows loaded as new ones."""
+    """Measure the time to map an engine of W1 again, and the time to load all rows of its windows into a new engine."""
     from eddy.live.engine_file import EngineFile
 
     live, chance, asked = point["live_rows"], np.random.default_rng(1), query(point["live_rows"])
@@ -155,7 +155,7 @@ def _fed(folder: Path, point: Point) -> Feed:
 
 
 def _bounds(spark: SparkSession, folder: Path, point: Point, say: Say) -> list[Row]:
-    """Run the job without a bound, which warms up, again, and with each bound."""
+    """Run the job twice without a bound, where the first run warms up, and once with each bound."""
     feed = _fed(folder, point)
     rows = point["live_rows"] + point["rows"] * (point["warm"] + point["batches"])
     found: list[Row] = []

@@ -1,7 +1,8 @@
 """`eddy bench strategies`: all strategies over the same arrivals: throughput, longest pushes, memory.
 
 Each strategy takes the pushes of a workload, begins with the left-deep plan in the order of the query, and changes to
-another plan half-way; `eddy` chooses its own plans, `cacq` ranks, and the plan of `symmetric-hash` cannot change.
+another plan half-way; `eddy` chooses its own plans, `cacq` ranks modules, and the plan of `symmetric-hash` cannot
+change.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def _row(runs: list[Run], arrivals: int) -> Row:
     return {
         **spread([arrivals / sum(run.cpu) for run in runs], "tuples_per_s"),
         **{f"push_ms_p{share}": 1e3 * float(np.percentile(wall, share)) for share in (50, 99)},
-        # The longest push from the change on, the change included.
+        # The longest push from the change on, including the change.
         **spread([1e3 * max(run.wall[len(wall) // 2 :]) for run in runs], "stall_ms"),
         "matches_per_arrival": last.matches / arrivals,
         "results_per_arrival": sum(last.results) / arrivals,

@@ -29,8 +29,7 @@ RIVALS = {"vs_spark_default": DEFAULT, "vs_spark_best": BEST}
 LARGE, LARGEST = 500_000, 4_000_000
 """Rows of the micro-batches in which throughput and scaling are headlines."""
 WARM, WARM_ROWS = 60, 4_000
-"""Micro-batches before those that are measured, and their rows: the JVM compiles what a micro-batch runs only after
-dozens of them, and a job runs for days."""
+"""Micro-batches before the measured ones, and their rows: the JVM compiles code only after dozens of micro-batches."""
 
 
 def points(full: bool) -> list[Point]:
@@ -62,7 +61,7 @@ def _place(folder: Path) -> Path:
 
 
 def _fed(folder: Path, rows: int, files: int, warm: int = 0) -> Feed:
-    """Return a feed of this many micro-batches, after `warm` short ones."""
+    """Return a feed of a number of micro-batches, after `warm` short ones."""
     feed = Feed(_place(folder))
     for size in [min(rows, WARM_ROWS)] * warm + [rows] * files:
         feed.add(size)
@@ -78,7 +77,7 @@ def _eddy(spark: SparkSession, feed: Feed, checkpoint: Path, transport: str, out
 
 
 def _ratio(transport: str, rival: str, rows: int) -> str:
-    """Return the name of a ratio; that of the headline has no number of rows."""
+    """Return the name of a ratio; the name of the headline has no number of rows."""
     return f"{transport}_{rival}" if rows == LARGE else f"{transport}_{rival}.{rows}"
 
 
@@ -147,7 +146,7 @@ def _fixed_cost(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
     running = joined.writeStream.format("noop").start()
 
     def triggers(total: int) -> list[float]:
-        """Return the times of all micro-batches once this many rows were joined."""
+        """Return the times of all micro-batches when a number of rows was joined."""
         while running.isActive and sum(running.batches()["rows"].to_pylist()) < total:
             running.processAllAvailable()
         found = [one for one in running.recentProgress if one["numInputRows"]]

@@ -1,7 +1,7 @@
 """`eddy bench transitions`: all strategies in normal operation and at plan changes.
 
-All run in one process, with the same kernels over the same layout, on the same arrivals; after each turnover of the
-windows the numbers of results are compared. The cost of a whole migration stage is in figures 7 and 8.
+All strategies run in one process, with the same kernels over the same layout, on the same arrivals; after each turnover
+of the windows the numbers of results are compared. Figures 7 and 8 show the cost of a whole migration stage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHANGING = tuple(name for name, kind in STRATEGIES.items() if kind.changes)
 """Strategies whose plan can change."""
 MOVED = "jisc after transitions"
 HEADLINE = 10_000
-"""Rows of the windows at which pauses under jisc are compared with its own pushes before."""
+"""Rows of the windows at which pauses under jisc are compared with its earlier pushes."""
 
 
 def points(full: bool) -> list[Point]:
@@ -42,7 +42,7 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 
 def _normal(point: Point, say: Say) -> list[Row]:
-    """Return the times of jisc over those of symmetric-hash, and the speeds of all strategies, without transitions."""
+    """Return the times of jisc over those of symmetric-hash, and the speeds of all strategies, without a transition."""
     window = point["window"]
     rows: list[Row] = []
     against: list[Row] = []
@@ -79,7 +79,7 @@ def _steady(turnover: Turnover, count: int, say: Say) -> Taken:
 
 
 def _pause(point: Point, say: Say) -> list[Row]:
-    """Return how long output pauses under each strategy."""
+    """Return the duration of the pause of output under each strategy."""
     window, times = point["window"], point["transitions"]
     turnover = permutations(point["streams"], window)
     # A turnover of `warm` takes several pushes, so a state is incomplete after the first one, and completion runs.
@@ -88,7 +88,7 @@ def _pause(point: Point, say: Say) -> list[Row]:
     counts: dict[str, list[int]] = {}
     for strategy in CHANGING:
         say(f"pause, windows of {window:,}: {strategy}")
-        pauses(warm, warm.cut(PUSH).arrow, strategy, 2)  # compiles or loads what only a transition calls
+        pauses(warm, warm.cut(PUSH).arrow, strategy, 2)  # compiles or loads the kernels that only a transition calls
         found[strategy], counts[strategy] = pauses(turnover, pushes, strategy, times)
     agree(f"pause.{window}", counts)
     rows: list[Row] = []
@@ -120,7 +120,7 @@ def _against_usual(found: list[Pause], parts: dict[str, str]) -> list[Row]:
 
 
 def _call(point: Point, say: Say) -> list[Row]:
-    """Return how long `Runtime.transition` takes under jisc, back and forth, and to plans it has not seen before."""
+    """Return the time of `Runtime.transition` under jisc, between two plans and to plans that were not used before."""
     turnover, count = permutations(21, point["window"]), point["calls"]
     runtime = eddy.Runtime(turnover.query, turnover.plan, strategy="jisc", count_only=True)
     pushes = turnover.cut(PUSH).arrow

@@ -1,4 +1,4 @@
-"""A figure of the report: its points, how one point is measured, and how the rows are drawn and tabulated."""
+"""A figure of the report: its points, the measurement of a point, and the plots and tables of the rows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Point = Mapping[str, Any]
 """Names and sizes (str, int, float, bool), the seed included, that distinguish a measurement from others of its figure.
 
 Two points are the same when all values are equal. A resumed run skips the points that it already has, so a point
-holds everything that changes the work, and nothing else.
+contains exactly the values that change the work.
 """
 Row = Mapping[str, Scalar]
 """One row of a figure's data. The columns of its point are added to it."""
 Say = Callable[[str], None]
-"""Shows in the progress bar what is being measured."""
+"""Shows the current measurement in the progress bar."""
 
 
 class NotANumber(EddyError):
-    """A column that is drawn or computed with does not hold a number."""
+    """A column for a plot or a computation does not contain a number."""
 
 
 def number(row: Row, column: str) -> float:
@@ -49,7 +49,7 @@ class Plot:
 
     name    end of the file name, after the figure's; may be empty if the figure has one plot
     x, y    columns; `y` holds numbers, and so does `x` unless the plot has bars
-    by      column that distinguishes the curves; None: one curve
+    by      column that distinguishes the curves; None = one curve
     log     axes with a logarithmic scale: "", "x", "y" or "xy"
     where   only rows with these values
     kind    "lines", "steps" or "bars"
@@ -102,12 +102,12 @@ class Figure:
     about    the workload, what is timed, and the differences from the source
     points   the points of a full run (True), in the sizes of the source, or of a quick one (False)
     measure  measures a point and returns its rows. Raises Mismatch if ways to do the same work differ in their results.
-             A point that cannot be measured here gives a row with the reason in column `skipped`
-    title    its title; bench.contents fills it in
+             A point that cannot be measured on this machine has a row with the reason in column `skipped`
+    title    title of the figure, which bench.contents fills in
     source   the paper and the number of its figure there
     printed  numbers that the source prints, as rows with the columns of a plot; drawn as curves of the paper
     titles   descriptions of the rows that have columns `figure` (a name) and `value`
-    bars     what such a row should reach or not exceed, such as "≥ 0.5"
+    bars     the bound that such a row should reach or not exceed, such as "≥ 0.5"
     series   values of the rows that are drawn only and not kept in figures.json
     both     whether the report has the points of the quick run beside those of the full one; the names of its rows, its
              tables and its plots tell them apart
@@ -132,7 +132,7 @@ class Figure:
         return any(row.get(column) in values for column, values in self.series.items())
 
     def described(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows, those that name their own figure with the columns `what`, `wanted` and `reached`."""
+        """Return the rows; rows that name their own figure get the columns `what`, `wanted` and `reached`."""
         return [{**row, **self._described(str(row["figure"]), row)} if "figure" in row else row for row in rows]
 
     def _described(self, name: str, row: Row) -> Row:
@@ -142,7 +142,7 @@ class Figure:
 
 
 def reaches(value: float, bar: str) -> bool:
-    """Return whether a figure is on the right side of a bar such as "≥ 0.5".
+    """Return whether a figure satisfies a bar such as "≥ 0.5".
 
     >>> reaches(0.6, "≥ 0.5"), reaches(0.6, "≤ 0.5")
     (True, False)

@@ -12,7 +12,7 @@ from bench.harness.tables import cell, table_text
 
 PLOTS = "plots"
 MUCH = 0.2
-"""Cores of other work from which on a point counts as disturbed; an idle system uses less."""
+"""Number of cores with other work from which on a point counts as disturbed; an idle system uses fewer."""
 
 FRONT = """# Figures
 
@@ -43,7 +43,7 @@ def body(figure: Figure, records: Sequence[Record], folder: Path, machines: Sequ
 
 
 def measured(figure: Figure, records: Sequence[Record], machines: Sequence[str]) -> str:
-    """Return when and where records were measured, which points were not, and how busy the machine was."""
+    """Return a text on the dates and machines of records, the points without records, and the load of the machine."""
     days = sorted({record.day for record in records})
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
     where = list(dict.fromkeys(record.machine for record in records))
@@ -68,8 +68,8 @@ def measured(figure: Figure, records: Sequence[Record], machines: Sequence[str])
 def write(chapters: Mapping[str, Sequence[Figure]], store: Store, folder: Path) -> Path:
     """Write `report.md`, the plots and `figures.json`; return the path of the page.
 
-    Points that the store does not have are carried over from the `figures.json` that is there; a plot without rows
-    stays as it is.
+    Points that the store does not have are carried over from the existing `figures.json`; a plot without rows does not
+    change.
     """
     carried = read_figures(folder / FIGURES)
     figures = [figure for own in chapters.values() for figure in own]
@@ -81,7 +81,7 @@ def write(chapters: Mapping[str, Sequence[Figure]], store: Store, folder: Path) 
             draw(plot, rows, folder / PLOTS / plot_file(figure, plot))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / FIGURES).write_text(figures_text({name: own for name, own in found.items() if own[1]}))
-    # The page is made from the rounded figures, so that it is the same when they are carried over.
+    # The page is made from the rounded figures, so that it is the same when the figures are carried over.
     kept = read_figures(folder / FIGURES)
     lines = [FRONT, *(f"{index}. {text}" for index, text in enumerate(machines, 1)), ""]
     for title, own in chapters.items():

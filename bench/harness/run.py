@@ -16,7 +16,7 @@ from bench.harness.figure import Figure, Point
 from bench.harness.store import Store, machine, record_of, sources
 
 BUSY = 0.5
-"""Load average above which a run warns when it begins."""
+"""Load average above which a run logs a warning at its beginning."""
 
 
 class Others:
@@ -46,7 +46,7 @@ def _own_s() -> float:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
-            continue  # the child has ended since, and its time counts as time of its parent
+            continue  # the child has ended in the meantime, and its time counts as time of its parent
         total += times.user + times.system + times.children_user + times.children_system
     return total
 
@@ -61,7 +61,7 @@ class Failure:
 
 
 def missing(figure: Figure, store: Store, points: Sequence[Point]) -> list[Point]:
-    """Return the points that were not measured yet with these sources on this machine."""
+    """Return the points that were not measured with the current sources on this machine."""
     here = (machine(), sources())
     done = [one.point for one in store.of_points(figure.name, points) if (one.machine, one.sources) == here]
     return [point for point in points if dict(point) not in done]
@@ -78,7 +78,7 @@ def measure(
 ) -> list[Failure]:
     """Measure the points that are missing, or all of them if `again`; return the failures.
 
-    A point that fails keeps nothing and does not stop the others; the next run measures it again.
+    A point that fails has no record and does not stop the other points; the next run measures it again.
     """
     wanted = [(figure, chosen(figure, full, where)) for figure in figures]
     todo = [(figure, points if again else missing(figure, store, points)) for figure, points in wanted]

@@ -79,9 +79,9 @@ class Record:
 
     machine  the machine and the versions, as `machine` returns them
     day      the date, YYYY-MM-DD
-    others   cores that other processes used in the meantime, on average; None: not recorded
+    others   cores that other processes used in the meantime, on average; None = not recorded
     sources  digest of the sources, empty for a record read from figures.json
-    seconds  how long measuring took
+    seconds  duration of the measurement
     """
 
     point: Point
@@ -142,7 +142,7 @@ class Store:
 
 
 def best_known(figure: Figure, store: Store, carried: Mapping[str, list[Record]]) -> list[Record]:
-    """Return the records of the full run, and those of the quick run if there are none or the figure shows both.
+    """Return the records of the full run, and those of the quick run if no full run exists or the figure shows both.
 
     carried  records read from figures.json, used for points that the store does not have
     """
@@ -168,7 +168,7 @@ def figures_text(found: Mapping[str, tuple[Figure, Sequence[Record]]]) -> str:
     for name, (figure, records) in found.items():
         point = list(dict.fromkeys(column for record in records for column in record.point))
         kept = [(record, row) for record in records for row in record.rows if not figure.drawn_only(row)]
-        # A value of None is not read back, so it does not give its column a place.
+        # A value of None is not read back, so a column with only None is left out.
         filled = [column for _, row in kept for column, value in row.items() if value is not None]
         names = [*point, *KEPT, *dict.fromkeys(column for column in filled if column not in point)]
         lines = []
@@ -208,7 +208,7 @@ def _records(table: Mapping[str, Any], machines: Sequence[str]) -> list[Record]:
 
 
 class Measured(NamedTuple):
-    """A figure of one run; low and high are None for one that was measured once."""
+    """A figure of one run; low and high are None for a figure that was measured once."""
 
     value: float
     low: float | None = None
@@ -216,7 +216,7 @@ class Measured(NamedTuple):
 
 
 def flat(figure: str, records: Sequence[Record]) -> dict[str, Measured]:
-    """Return the figures of records by name, for comparing two runs.
+    """Return the figures of records by name, for a comparison of two runs.
 
     A row with columns `figure` and `value` names its own figure. Other rows give each column that has a spread, named
     after the figure, its point and the texts of the row.

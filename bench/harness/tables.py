@@ -43,7 +43,7 @@ def markdown(heads: Sequence[str], body: Sequence[Sequence[Scalar]]) -> list[str
 def table_text(table: Table, rows: Sequence[Row]) -> list[str]:
     """Return a table as lines of Markdown, its title first; no lines if no row belongs to the table.
 
-    Columns without any value are left out.
+    Columns without values are left out.
     """
     rows = [row for row in chosen(rows, table.where) if any(row.get(name) is not None for name in table.value)]
     if not rows:

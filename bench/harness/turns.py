@@ -1,6 +1,7 @@
-"""Several ways to do the same work, measured in turns, so that a machine that slows down slows all of them.
+"""Several ways to do the same work, measured in turns, so that a slower machine affects all ways.
 
-A ratio is taken round by round and its median is quoted. Times are CPU times of the thread where all work runs in one.
+A ratio is computed for each round, and the median is reported. Times are CPU times of the thread if all work runs in
+one thread.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def take_turns(name: str, works: Mapping[str, Work], count: int, say: Say) -> Ta
 
 
 def speed(taken: Taken, one: str, other: str, name: str = "value") -> Row:
-    """Return how many times as fast as `other` `one` is: median, least and most of the rounds."""
+    """Return the speed of `one` relative to `other`: median, least and most of the rounds."""
     return spread([b / a for a, b in zip(taken[one], taken[other], strict=True)], name)
 
 

@@ -1,19 +1,19 @@
 """The figure `floor`: time per arrival compared with the time that its memory accesses alone would take.
 
-Random accesses per arrival are counted from the layout and the counters of the engine. The model counts the cache
-lines whose place depends on the key:
+The model counts random accesses per arrival from the layout and the counters of the engine. The model counts the cache
+lines whose address depends on the key:
 
 directory   the slot of each key of the arrival in the hash table of the key directory (a slot has 16 bytes and the
             table is at most three quarters full, so a look-up hardly ever needs another line)
-heads       the head row of each key: the keys of the arrival, and those that a match of a trunk hop adds. Probing and
+heads       the head row of each key: the keys of the arrival, and keys that a match of a trunk hop adds. Probing and
             inserting use the same row; a row of several streams may span several lines
 chain       the record of each match, whose link must be read to find the end of the chain; the engine counts them
             (`H_MATCHES`)
 gather      the payload of each component of a result except the arrival, one line for each column
 
-Memory that is accessed in order (keys in, the slot written to the ring of the stream, row ids and columns out) counts
-by its bytes. The model does not count the sweep of dead keys, longer chains by other keys of a bucket (in the loop),
-and address translation beyond that of the measured accesses.
+For memory that is accessed in order (keys in, the slot written to the ring of the stream, row ids and columns out) the
+model counts the bytes. The model does not count the sweep of dead keys, longer chains by other keys of a bucket (in the
+loop), and address translation beyond that of the measured accesses.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def counters(routes: Routes) -> Int64s:
 
 
 def counted(graph: JoinGraph, routes: Routes, before: Int64s, arrivals: int, results: int) -> Counted:
-    """Return the counts of the arrivals since `counters` gave `before`; streams come equally often."""
+    """Return the counts of the arrivals since `counters` returned `before`; streams come equally often."""
     matches = routes.hops[:, H_MATCHES] - before[:, H_MATCHES - H_PROBES]
     bindings = 0
     for route in range(graph.n_streams):
@@ -102,7 +102,7 @@ def counted(graph: JoinGraph, routes: Routes, before: Int64s, arrivals: int, res
 
 
 def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffic:
-    """Return the traffic of the engine. `columns` are those of payload that results carry: 0 = row ids only."""
+    """Return the traffic of the engine. `columns` is the number of payload columns of results; 0 = row ids only."""
     graph = modules.graph
     live = [modules.rows(i) for i in range(graph.n_streams)]
     head_bytes = [ROW_ID * len(members) for members in graph.members]
@@ -110,7 +110,7 @@ def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffi
     working_set = sum(
         modules.keys(c) * head_bytes[c] + modules.table.view(c).nbytes for c in range(graph.n_classes)
     ) + sum(KEY * len(own) * rows for own, rows in zip(graph.attributes, live, strict=True))
-    # The last component of a result is the arrival, which belongs to each stream equally often.
+    # The last component of a result is the arrival, and each stream has the same number of arrivals.
     others = columns * (graph.n_streams - 1) / graph.n_streams
     sequential = 2 * KEY * found.keys + ROW_ID * graph.n_streams * found.results
     if columns:
@@ -128,7 +128,7 @@ def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffi
 
 
 def loop_traffic(found: Counted, graph: JoinGraph, rows: int, bits: int) -> Traffic:
-    """Return the traffic of a hand-written loop: no directory, but a candidate takes two lines, its key and its link.
+    """Return the traffic of a hand-written loop without a directory; a candidate takes two lines: key and link.
 
     rows   tuples in all windows
     bits   each attribute has 2^bits buckets
@@ -165,7 +165,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     graph = source.query.graph
     loop = LoopRunner(JOINS[name], graph.n_streams, window, window)
     engine = EngineRunner(source.query)
-    # One plan and no statistics, so that it walks the routes that the engine counts.
+    # One plan and no statistics, so that the runtime walks the routes that the engine counts.
     arrow = RuntimeRunner(source.query, strategy="mjoin", statistics=False)
     runners: dict[str, Runner] = {"engine": engine, "arrow": arrow, "loop": loop}
     say(f"{name}, windows of {window:,}: filling")

@@ -32,7 +32,7 @@ def cycle(lines: int, seed: int) -> npt.NDArray[np.int32]:
 def costs(n_bytes: int, rounds: int, accesses: int, seed: int = 1) -> dict[str, list[float]]:
     """Return the nanoseconds of accesses to n_bytes (a power of two >= 4096) of memory, by kind and round.
 
-    dependent    an access to a random line that has to end before the next one begins
+    dependent    an access to a random line that must end before the next access begins
     independent  an access to a random line, many of them in flight
     sequential   a line read in order
 

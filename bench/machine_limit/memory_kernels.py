@@ -21,7 +21,7 @@ def chase(lines: np.ndarray, first: int, steps: int) -> int:
 
 @jit
 def scatter(lines: np.ndarray, shift: int, first: int, steps: int) -> int:
-    """Add up `steps` random lines; no access depends on another, so the machine keeps as many in flight as it can.
+    """Add up `steps` random lines; no access depends on another, so the machine overlaps as many as it can.
 
     lines int32[2^(64 - shift), 16]. The k-th access goes to line mixed(first + k) >> shift; `mixed` is the finish of
     splitmix64 (Steele, Lea, Flood, OOPSLA 2014).

@@ -1,8 +1,9 @@
-"""The figure `profile`: where a push spends its time.
+"""The figure `profile`: the time of the parts of a push.
 
-A clock around the calls that make up a push times its stages. The kernel is one call, so it is split by further runs on
-the same arrivals, over state of their own with the first plan. An arrival that probes brings its head row into the
-cache, where inserting then finds it, so that cache miss counts as insert.
+A clock around the calls of a push measures its stages. The kernel is one call, so its parts are measured by further
+runs on the same arrivals, with separate state and the first plan. A probe loads the head row of the arrival into the
+cache, where the insert then finds it. In a run without probes the insert has this cache miss, so the miss counts as
+insert.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ STAGES = {
 }
 """The stages of `Runtime.push` and the calls on its pipeline that make them up. The remaining time is `rest`."""
 KERNEL = ("call", "intern", "insert", "probe", "emit")
-"""Parts of the kernel, separated by leaving some of them out."""
+"""Parts of the kernel, which are separated by runs that leave some parts out."""
 CASES = {"W1": LARGE, "W2": LARGE, "W21": LARGE, "W1, small pushes": SMALL}
 """The cases: a workload, and arrivals of a push."""
 PARTS = ("admit", "load", *KERNEL, "route", "gather", "rest")
@@ -109,7 +110,7 @@ class Kernel(NamedTuple):
 
 
 class Variant:
-    """The kernel alone over SteMs of its own, with parts of it left out.
+    """The kernel alone over its own SteMs, with some parts left out.
 
     probing   False = the kernel probes nothing: it interns keys and inserts tuples
     counting  True = results are counted, row ids are not written
@@ -154,7 +155,7 @@ def points(full: bool) -> list[Point]:
 def split(stages: dict[str, float], full: Kernel, counting: Kernel, inserting: Kernel) -> dict[str, float]:
     """Return the seconds of each of PARTS; they sum to stages["whole"].
 
-    full      results are written; counting: they are counted; inserting: nothing is probed
+    full      results are written; counting: results are counted; inserting: no probes
     """
     found = {name: stages.get(name, 0.0) for name in ("admit", "load", "route", "gather")}
     found |= {"call": full.call, "intern": full.intern, "insert": inserting.walk}
@@ -187,7 +188,7 @@ def measure(point: Point, say: Say) -> list[Row]:
             chunk = source.draw(arrivals, push)
             done += arrivals
             stages, results = runtime.take(chunk)
-            # The order changes with each round, so no variant always runs after the same other one.
+            # The order changes with each round, so that no variant always runs after the same other variant.
             names = [list(variants)[(k + number) % 3] for k in range(3)]
             found = {name: variants[name].take(chunk) for name in names}
             counts = {"runtime": results} | {name: found[name].results for name in ("full", "counting")}

@@ -23,17 +23,17 @@ from eddy.placement.costs import UnitCosts
 
 PAPER = "Tran, Lee, Distributed and Parallel Databases 2014"
 INTERVAL_MS, WINDOW_MS, KEYS, TUPLE_BYTES = 200, 500, 100, 150
-"""Of the paper: measurement interval, windows, 1 / selectivity factor, bytes of a tuple."""
+"""Values of the paper: measurement interval, windows, 1 / selectivity factor, bytes of a tuple."""
 ROUNDS = (1500, 3500, 5500, 7500)
 """Milliseconds at which the rate of one stream changes, between 50 and 200 tuples a second."""
 END_MS, WARM = 9000, 6
-"""Length of a run, and the intervals of warming up before it."""
+"""Length of a run, and the number of warm-up intervals before it."""
 AnyRow = dict[str, Any]
 SYNC = ("LocalReady", "GlobalReady")
 MOVED = (*SYNC, "Request")
 CARRIED = ("Base",)
 WAYS = ("fixed", "CNU", "DNU", "CNU, shared copies")
-"""Ways to adapt: not at all, the two of the paper, and with a cost model that charges a copy once."""
+"""Ways to adapt: no adaptation, the two of the paper, and one with a cost model that charges a copy once."""
 
 
 def _same_key(m: int) -> Query:

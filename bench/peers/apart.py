@@ -1,4 +1,4 @@
-"""Peers in processes of their own, on W1 with RANGE windows: Spark, Flink, Pathway."""
+"""Peers in separate processes, on W1 with RANGE windows: Spark, Flink, Pathway."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ class Outcome:
 Measure = Callable[[Work, int, int, Say], Outcome]
 """Does a work `repeats` times with `threads` threads. Raises Unavailable."""
 Runs = Callable[[list[Path]], list[dict[str, object]]]
-"""Joins files of arrivals one after the other; returns an answer for each."""
+"""Joins files of arrivals one after the other; returns an answer for each file."""
 
 
 def slope(name: str, work: Work, repeats: int, runs: Runs) -> Outcome:
-    """Measure how much longer runs of all arrivals take than the median run of those before the clock.
+    """Measure the difference between runs of all arrivals and the median run of the arrivals before the clock.
 
-    So neither starting a run nor filling the windows counts. Raises Unavailable if the difference is lost in noise.
+    So neither the start of a run nor the filling of the windows counts. Raises Unavailable if the difference is lost in
+    noise.
     """
     with TemporaryDirectory(prefix="eddy-peers-") as folder:
         small, large = Path(folder) / "small.csv", Path(folder) / "large.csv"
@@ -122,4 +123,4 @@ APART: dict[str, tuple[str, Measure]] = {
     "Flink MultiJoin": ("Flink SQL, MultiJoin operator", partial(_flink, True)),
     "Pathway": ("Pathway", _pathway),
 }
-"""Peers by the name in their points: their name in the report, and how they are measured."""
+"""Peers by the name in their points: their name in the report, and the function that measures them."""

@@ -1,7 +1,7 @@
 """The figures `peers` and `peers-batch`: other engines on the same work in the same run.
 
-Peers of this process take turns over one work. Those that run apart are measured one at a time, and then eddy over the
-same arrivals. Results are counted and their values summed before a time is reported.
+Peers of this process take turns over one work. Peers in separate processes are measured one at a time, and then eddy
+over the same arrivals. Results are counted and their values summed before a time is reported.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from bench.ways.w1_loops import compiler
 from eddy import EddyError
 
 TURNS = 5
-"""Turns of eddy after a peer that runs apart."""
+"""Turns of eddy after a peer in a separate process."""
 PUSHES = 4
-"""Pushes of eddy before its clock starts, at least; its memory grows until then."""
+"""Least number of pushes of eddy before its clock starts; its memory grows until then."""
 ALL, BATCHED = "this process", "micro-batch"
 LIBRARIES: Mapping[str, Callable[[], list[Peer]]] = {"Polars": polars_peers, "DuckDB": duckdb_peers}
 
 
 def contenders() -> tuple[list[Peer], list[Row]]:
-    """Return the peers of this process, eddy first, and a row with the reason for each one that is missing."""
+    """Return the peers of this process, eddy first, and a row with the reason for each missing peer."""
     peers = here.peers()
     missing: list[Row] = []
     cc = compiler()
@@ -53,7 +53,7 @@ def _work(point: Point) -> Work:
 
 
 def _in_turns(point: Point, peers: Sequence[Peer], say: Say) -> list[Row]:
-    """Measure peers of this process; ratios are to the first, each by the clock of the peer."""
+    """Measure peers of this process; ratios are to the first peer, each by the clock of the peer."""
     work = _work(point)
     turns, results, totals = {}, {}, {}
     for peer in peers:
@@ -97,7 +97,7 @@ def _row(name: str, rates: Sequence[float], ratio: float, results: int, version:
 
 
 def _apart(point: Point, say: Say) -> list[Row]:
-    """Measure a peer that runs apart, and eddy on the same arrivals."""
+    """Measure a peer in a separate process, and eddy on the same arrivals."""
     work, threads = _work(point), point["threads_given"]
     name, measured = APART[point["peers"]]
     try:
@@ -123,7 +123,7 @@ def _point(peers: str, windows: str, warm: int, arrivals: int, batch: int, round
 
 
 def points(full: bool) -> list[Point]:
-    """Return both works for the peers of this process, and a point for each peer that runs apart."""
+    """Return both works for the peers of this process, and a point for each peer in a separate process."""
     timed, rounds = (1_000_000, 7) if full else (100_000, 3)
     spark = (100_000, 250_000, 50_000, 1) if full else (40_000, 20_000, 20_000, 1)
     flink = (50_000, 300_000, 50_000, 3) if full else (50_000, 100_000, 50_000, 1)

@@ -1,7 +1,7 @@
 """Environments of peers that pin older versions of Arrow and NumPy than this package needs.
 
 `eddy bench peers --install NAME` makes one, in `$XDG_CACHE_HOME/eddy/peers`, else `~/.cache/eddy/peers`, with the
-Python that runs the command. It counts as installed once a file in it says that pip has finished.
+Python that runs the command. An environment counts as installed when a file in it states that pip has finished.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def folder(name: str) -> Path:
 
 
 def python_of(name: str) -> Path:
-    """Return the Python of an environment. Raises Unavailable if it is not installed."""
+    """Return the Python of an environment. Raises Unavailable if the environment is not installed."""
     place = folder(name)
     done = place / _DONE
     if not done.is_file() or done.read_text().split() != list(PACKAGES[name]):
@@ -51,7 +51,7 @@ def python_of(name: str) -> Path:
 def install(name: str, say: Say = print) -> Path:
     """Make the environment of a peer and return its folder; takes minutes, and one to two GB on disk.
 
-    Raises EddyError with the message of pip if it fails, and leaves no files then.
+    Raises EddyError with the message of pip if pip fails, and then leaves no files.
     """
     if name not in PACKAGES:
         raise EddyError(f"there is no peer {name!r} to install; there are {', '.join(PACKAGES)}")
@@ -75,7 +75,7 @@ def install(name: str, say: Say = print) -> Path:
 
 
 def _last(text: str) -> str:
-    """Return the last line that is neither empty nor indented: of a failed Python, its exception."""
+    """Return the last line that is neither empty nor indented, which is the exception of a failed Python."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
     return lines[-1][:_LENGTH] if lines else "no message"
 
@@ -90,8 +90,8 @@ def answers(
 ) -> list[dict[str, object]]:
     """Run a script of SCRIPTS and return the objects that it printed, one line of JSON each.
 
-    The script and its child processes are ended after `timeout` seconds. Raises Unavailable if that happens, if the
-    script fails, and if it prints nothing.
+    The script and its child processes are ended after `timeout` seconds. Raises Unavailable for such a timeout, for a
+    script that fails, and for a script without output.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     process = subprocess.Popen(

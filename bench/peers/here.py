@@ -56,9 +56,9 @@ class Kernels(Engine):
 
 
 class ByHand(Engine):
-    """A hand-written loop, which does not check whether there is room for results.
+    """A hand-written loop, which does not check whether its buffer has room for the results.
 
-    payload   it returns the key and all values, else row ids
+    payload   whether it returns the key and all values; otherwise it returns row ids
     """
 
     def __init__(self, work: Work, loop: Callable[[int, int, int, int], Loop] = Loop, payload: bool = False) -> None:
@@ -130,7 +130,7 @@ def eddy_peer() -> Peer:
 
 
 def peers() -> list[Peer]:
-    """Return the peers that need nothing else installed, eddy first."""
+    """Return the peers without further dependencies, eddy first."""
     return [
         eddy_peer(),
         Peer("eddy, counting", partial(Arrow, count_only=True), eddy.__version__),
@@ -141,7 +141,7 @@ def peers() -> list[Peer]:
 
 
 def c_peers(cc: str) -> list[Peer]:
-    """Return the loops in C, compiled by this compiler. Raises EddyError."""
+    """Return the loops in C, compiled by a given compiler. Raises EddyError."""
     compiled(cc)
     return [
         Peer(name, partial(ByHand, loop=partial(CLoop, cc), payload=payload), compiler_version(cc))

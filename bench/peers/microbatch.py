@@ -1,8 +1,8 @@
 """W1 in Polars and in DuckDB, one micro-batch at a time, as a user would write it without a streaming join.
 
-Each step joins all rows that can matter (the windows and the new rows) on the key and keeps the combinations whose last
-component is new and whose others were in their windows when it came: each row has the time at which it leaves its
-window, and no component of a result may have left before the time of the last component.
+Each step joins the rows of the windows and the new rows on the key. The step keeps the combinations whose last
+component is new and whose other components were in their windows when the last component came: each row has the time at
+which it leaves its window, and no component of a result may have left before the time of the last component.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Polars(Micro):
     def push(self, given: Any) -> Any:
         pl = self.pl
         first, following, batches = given
-        # A few new rows have few keys; filtering by them pays until they outnumber the rows of the windows.
+        # A few new rows have few keys; filtering by these keys pays until the new rows outnumber the rows of the
+        # windows.
         few = following - first < sum(map(len, self.kept))
         frames, keys = [], []
         for i, name in enumerate(STREAMS):
@@ -116,7 +117,7 @@ class DuckDB(Micro):
 
 def polars_peers() -> list[Peer]:
     """Return Polars, which works in a thread of its pool."""
-    # One thread, as all others have; Polars reads this once, when it is imported.
+    # One thread, as for all other peers; Polars reads this setting once, when it is imported.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     import polars as pl
 

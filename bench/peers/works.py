@@ -1,11 +1,11 @@
 """The work of all peers: W1 with windows of rows and of time; and the interface of the peers of this process.
 
-Four streams R, S, T, U of (k, ts, v), all int64, joined on k. The stream of an arrival is uniform, its key uniform in
-10 000; v is the number of the arrival and ts that number + 1, since Spark treats a row of tick 0 as late. A result has
-the key and the four values.
+Four streams R, S, T, U of (k, ts, v), all int64, joined on k. The stream of an arrival is uniform, and its key is
+uniform in 10 000; v is the number of the arrival and ts is v + 1, since Spark treats a row of tick 0 as late. A result
+has the key and the four values.
 
 ROWS    the newest 10 000 rows of each stream
-RANGE   the rows at most 40 000 ticks older than the youngest of the result, about as many
+RANGE   the rows at most 40 000 ticks older than the youngest row of the result, about 10 000 of each stream
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.int64()), ("v", pa.int64())])
 
 @dataclass(frozen=True)
 class Step:
-    """Consecutive arrivals: the number of the first, the stream of each (uint8[n]), the key of each (int64[n])."""
+    """Consecutive arrivals: the number of the first, their streams (uint8[n]), their keys (int64[n])."""
 
     start: int
     order: Order
@@ -43,7 +43,7 @@ class Step:
 
     @property
     def times(self) -> Keys:
-        """int64[n], the tick of each."""
+        """int64[n], the tick of each arrival."""
         return np.arange(self.start, self.start + len(self.order)) + 1
 
     @property
@@ -66,7 +66,7 @@ class Step:
 class Work:
     """Arrivals: `warm` of them fill the windows, `timed` come after them, `batch` in a step.
 
-    order, keys   uint8 and int64[arrivals], the stream and the key of each
+    order, keys   uint8 and int64[arrivals], the stream and the key of each arrival
     """
 
     windows: str
@@ -121,8 +121,8 @@ class Work:
 
 WALL = "wall"
 CLOCKS: dict[str, Callable[[], float]] = {"CPU, thread": thread_time, "CPU, process": process_time, WALL: perf_counter}
-"""The clock of the thread for a peer that works in the calling one; of the process for one that has a single worker
-thread; wall time for more threads."""
+"""The clock of the thread for a peer that works in the calling thread, that of the process for a peer with a single worker
+thread, wall time for more threads."""
 
 
 class Engine:
@@ -134,11 +134,11 @@ class Engine:
         return step.batches, step.order
 
     def push(self, given: Any) -> Any:
-        """Take a prepared step and return its results, or how many there are."""
+        """Take a prepared step and return its results, or their number."""
         raise NotImplementedError
 
     def count(self, results: Any) -> int:
-        """Return how many results there are."""
+        """Return the number of results."""
         return results if isinstance(results, int) else len(results)
 
     def total(self, results: Any) -> int | None:
@@ -155,7 +155,7 @@ def total_of(results: pa.Table) -> int:
 class Peer:
     """A way to do the work in this process.
 
-    start    returns an engine for a work; not timed, nor is preparing its steps
+    start    returns an engine for a work; neither this nor the preparation of steps is timed
     clock    one of CLOCKS
     windows  the works that it can do
     """
@@ -180,14 +180,14 @@ def found(peer: Peer, work: Work) -> tuple[int, int | None]:
 
 
 class Turn:
-    """One peer over one work, run repeatedly: each time from empty windows, timed when they are full."""
+    """Repeated runs of one peer over one work; each run begins with empty windows, and is timed when they are full."""
 
     def __init__(self, peer: Peer, work: Work) -> None:
         self.peer, self.work = peer, work
         prepare = peer.start(work).prepare
         self.given = [prepare(step) for step in work.steps]
         self.wall = 0.0
-        """Wall seconds of the last run, for the comparison with a peer that has no other clock."""
+        """Wall seconds of the last run, for a comparison with a peer that has no other clock."""
 
     def run(self) -> tuple[float, int]:
         """Return the seconds and the results of the timed arrivals."""

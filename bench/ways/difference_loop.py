@@ -13,7 +13,7 @@ class Windows(NamedTuple):
     """The windows of the three streams.
 
     keys     int64[3, ring], the keys of each stream by slot
-    counts   int64[3, keys], the tuples with each key in each window; those of A are not counted
+    counts   int64[3, keys], the number of tuples with each key in each window, except that of A
     lists    int64[2, ring], per slot of A the next older and the next newer tuple with its key, -1 = none
     first    int64[keys], the newest tuple of A with each key; -1 = none
     flips    uint8[ring], 0; per slot of A, whether the tuple has changed sides an odd number of times in a push
@@ -32,7 +32,7 @@ class Windows(NamedTuple):
 
 @inlined
 def put_out(windows: Windows, key: int, rows: np.ndarray, signs: np.ndarray, found: int, sign: int) -> int:
-    """Put out all tuples of A with a key; return the number of rows put out so far."""
+    """Write all tuples of A with a key to the output; return the number of rows written so far."""
     mask, t = windows.keys.shape[1] - 1, windows.first[key]
     while t >= 0:
         rows[found], signs[found] = t, sign
@@ -43,13 +43,13 @@ def put_out(windows: Windows, key: int, rows: np.ndarray, signs: np.ndarray, fou
 
 @inlined
 def net(windows: Windows, rows: np.ndarray, signs: np.ndarray, found: int) -> int:
-    """Keep of some changes one for each tuple that they move in all; return how many."""
+    """Reduce changes to one for each tuple whose state they change in total; return their number."""
     mask, kept = windows.keys.shape[1] - 1, 0
     for x in range(found):
         windows.flips[rows[x] & mask] ^= 1
     for x in range(found):
         if windows.flips[rows[x] & mask]:
-            # Changes of a tuple alternate, so the first of an odd number is like the last.
+            # Changes of a tuple alternate, so the first of an odd number of changes equals the last.
             windows.flips[rows[x] & mask] = 0
             rows[kept], signs[kept] = rows[x], signs[x]
             kept += 1

@@ -1,9 +1,9 @@
-"""Hand-written loops, each for one query of the benchmarks: the limit that the engine is compared with.
+"""Hand-written loops, each for one query of the benchmarks: the limits with which the engine is compared.
 
-Each is the loop that a programmer would write in C for that query: the order of the joins and the number of streams
-are fixed in the code; each stream and attribute has a hash table with newest-first chains of sequence numbers; ROWS
-windows end at a low mark; the output is row ids. The loops share only the decorator and the multiplicative hash with
-the engine.
+Each loop is the program that a programmer would write in C for one query: the order of the joins and the number of
+streams are fixed in the code; each stream and attribute has a hash table with newest-first chains of sequence numbers;
+ROWS windows end at a low mark; the output is row ids. The loops share only the decorator and the multiplicative hash
+with the engine.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def w1_loop(
     kept: Tables,
     held_times: np.ndarray,
 ) -> int:
-    """Join four streams on one key; write row ids; return how many results.
+    """Join four streams on one key; write row ids; return the number of results.
 
     order uint8[n] the stream of each arrival, keys int64[n] in arrival order. Without times, windows are ROWS `width`;
     with times int64[n], ascending, they are RANGE `width`, and held_times int64[4, ring] keeps those of the rings. Then
@@ -120,7 +120,7 @@ def w1_loop(
 
 @inlined
 def head_at(index: int, key: int, bits: int) -> int:
-    """Return the place of the head of an index of the chain: three tables end to end, two heads in a bucket row."""
+    """Return the place of the head of an index of the chain: three consecutive tables, two heads in a bucket row."""
     return np.int64(((index >> 1) << (bits + 1)) + 2 * bucket(key, bits) + (index & 1))
 
 
@@ -134,7 +134,7 @@ def low_mark(nxt: np.ndarray, stream: int, window: int) -> int:
 def chain_onward(kept: Tables, s0: int, s1: int, key: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
     """Join rows s0 and s1 of the first two streams with the other two; return the number of results so far.
 
-    key  that of s1 for the third stream; j: the streams from one end of the chain to the other; x: the indexes on it
+    key  key of s1 for the third stream; j: the streams from one end of the chain to the other; x: their indexes
     """
     link, held, ids = kept.link, kept.held, kept.ids
     mask = link.shape[1] - 1
@@ -180,7 +180,7 @@ def chain_from_end(kept: Tables, key: int, window: int, bits: int, n: int, j: tu
 
 @inlined
 def chain_from_middle(kept: Tables, ka: int, kb: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
-    """Join and insert an arrival next to an end of the chain, first with that end; as `chain_onward`."""
+    """Join an arrival next to an end of the chain, first with that end, and insert it; as `chain_onward`."""
     mask, low, s = kept.link.shape[1] - 1, low_mark(kept.nxt, j[0], window), kept.nxt[j[1]]
     s0 = np.int64(kept.heads[u64(head_at(x[0], ka, bits))])
     while s0 >= low:
@@ -194,7 +194,7 @@ def chain_from_middle(kept: Tables, ka: int, kb: int, window: int, bits: int, n:
 
 @jit
 def w2_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: Tables) -> int:
-    """Join the chain R(a) S(a, b) T(b, c) U(c), ROWS `window` each; write row ids; return how many results.
+    """Join the chain R(a) S(a, b) T(b, c) U(c), ROWS `window` each; write row ids; return the number of results.
 
     order uint8[n], keys int64[n, 2] in arrival order. Indexes: 0 = R.a, 1 = S.a; 2 = S.b, 3 = T.b; 4 = T.c, 5 = U.c.
     The chain is symmetric; the constants below become part of the four inlined loops.
@@ -219,8 +219,8 @@ def w21_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: 
     """Join m streams on one key over their hash tables only, ROWS `window` each; write row ids; return their number.
 
     order uint8[n], keys int64[n] in arrival order, found int64[m] room for the walk. At each stream the walk takes
-    the newest tuple with the key; after a result it continues from the next one of the last stream, so that it finds
-    several matches as well.
+    the newest tuple with the key; after a result the walk continues with the next tuple of the last stream, so that it
+    also finds several matches.
     """
     heads, link, held, nxt, ids = kept.heads, kept.link, kept.held, kept.nxt, kept.ids
     mask, m = link.shape[1] - 1, np.int64(nxt.shape[0])

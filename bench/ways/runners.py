@@ -1,4 +1,4 @@
-"""Ways to do one join, each over windows of its own, and rounds in which all of them take the same arrivals."""
+"""Ways to do one join, each over its own windows, and rounds in which all ways take the same arrivals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Runner(Protocol):
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of each push.
 
-        known   those numbers, if another way has found them; the time must not depend on them
+        known   the numbers of results, if another way has found them; the time must not depend on them
         """
 
 
@@ -54,7 +54,7 @@ class RuntimeRunner:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of state, and of room for a push and for its results."""
+        """Bytes of state, and of the buffers for a push and for its results."""
         return self.runtime.nbytes
 
     @property
@@ -84,7 +84,7 @@ def open_push(modules: Modules, columns: Columns) -> None:
 
 
 class EngineRunner:
-    """The engine without Arrow: keys in as arrays, row ids out in a buffer. SteMs and the default plan only."""
+    """The engine without Arrow: keys in as arrays, row ids out in a buffer. It has only SteMs and the default plan."""
 
     def __init__(self, query: eddy.Query) -> None:
         self.modules = Modules(query.graph)
@@ -92,7 +92,7 @@ class EngineRunner:
         self.clock = Clock(query.clock_rule, None)
 
     def push(self, order: Order, columns: Columns, times: Sequence[Keys] = ()) -> int:
-        """Take one push, with event times by stream if the query has them; return how many results it has."""
+        """Take one push, with event times by stream if the query has them; return the number of its results."""
         open_push(self.modules, columns)
         for i, own in enumerate(times):
             self.modules.set_values(i, 0, own, self.modules.ring_slices(i, len(own)))
@@ -144,8 +144,9 @@ class LoopRunner:
         streams, room = self.kept.ids.shape
         most = max(known)
         if room <= 2 * most:
-            # The room is twice the need, so that a wrong count is detected and does not crash. It is written once, so
-            # that no page is mapped while the clock runs.
+            # The buffer is twice as large as needed, so that a wrong count is detected and does not crash. The buffer
+            # is
+            #         # written once, so that no page is mapped while the clock runs.
             self.kept = self.kept._replace(ids=np.full((streams, 3 * most + 1024), -1, np.int32))
         pushes, found = list(zip(chunk.raw, chunk.times, strict=True)), []
         start = thread_time()
@@ -163,7 +164,7 @@ class LoopRunner:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of state, and of room for the results of a push, which is up to three times the need."""
+        """Bytes of state, and of the buffer for the results of a push, which has up to three times the needed size."""
         return self.state_bytes + self.kept.ids.nbytes
 
     @property
@@ -181,7 +182,7 @@ class SmallPushes:
         self.runner, self.push = runner, push
 
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
-        """Take the arrivals; return CPU seconds and the number of results of all of them."""
+        """Take the arrivals; return CPU seconds and the number of results of all arrivals."""
         seconds, found = self.runner.take(replace(chunk, push=self.push), None)
         return seconds, [sum(found)]
 
@@ -189,7 +190,7 @@ class SmallPushes:
 def turn(runners: Mapping[str, Runner], chunk: Chunk, first: int) -> tuple[dict[str, float], int]:
     """Let each way take the chunk; return the CPU seconds of each, and the results.
 
-    The way that comes first changes with `first`; loops come last, since they need the number of results. Raises
+    The first way changes with `first`; loops come last, since they need the number of results. Raises
     Mismatch if the results of any push differ.
     """
     names = [name for name, runner in runners.items() if not isinstance(runner, LoopRunner | PayloadLoop)]

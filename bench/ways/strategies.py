@@ -1,9 +1,9 @@
 """Strategies over arrivals that repeat: in the engine alone, and in a Runtime; both count results.
 
 `pauses` measures the pause of output at a transition. When the windows of a Runtime are full and its states complete,
-it takes one turnover of all windows, which shows the usual time of a push; then it changes to a plan that shares no
-state with the old one, and takes another turnover, after which no row is older than the transition. A push that
-enlarges or moves a ring takes long at any time, so the longest push of the turnover before is kept as well.
+the Runtime takes one turnover of all windows, which shows the usual time of a push. Then the Runtime changes to a plan
+that shares no state with the old plan, and takes another turnover, after which no row is older than the transition. A
+push that enlarges or moves a ring always takes long, so the longest push of the turnover before is kept as well.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Run:
         results = 0
         start = thread_time()
         if plan is not None:
-            # As in the papers, in which parallel-track runs two whole plans.
+            # The box is the whole plan, because parallel-track runs two whole plans in the papers.
             box = plan if self.runtime.strategy == "parallel-track" else None
             self.changed = self.runtime.transition(plan, box=box)
         for _ in range(count):
@@ -105,7 +105,7 @@ class Run:
 def raced(
     name: str, runs: Mapping[str, Run], parts: Sequence[tuple[int, str | None]], say: Say, check: bool = False
 ) -> Taken:
-    """Let runs take each part in turn, (pushes, plan to change to before them); return the CPU seconds of the parts.
+    """Let runs take each part in turn, (pushes, plan before them); return the CPU seconds of the parts.
 
     Raises Mismatch if runs differ in the number of results of a part; and with `check`, unless the stage of a
     transition is over at the end of its part.
@@ -140,11 +140,11 @@ def started(turnover: Turnover, pushes: Pushes, strategies: Iterable[str]) -> di
 class Pause:
     """One transition, each time as [wall, CPU] seconds.
 
-    call        `Runtime.transition`
-    latency     the call and the first push: the time until the next output
-    longest     the latency, or a later push of the turnover that takes longer
-    usual       the median push of the turnover before
-    usual_most  the longest push of the turnover before
+    call        time of `Runtime.transition`
+    latency     time of the call and of the first push: the time until the next output
+    longest     the latency, or the time of a later push of the turnover that takes longer
+    usual       the median push of the turnover before the transition
+    usual_most  the longest push of the turnover before the transition
     """
 
     call: Times

@@ -11,7 +11,7 @@ from stairs.kernels.accelerate import jit
 def theta_loop(
     order: np.ndarray, values: np.ndarray, window: int, held: np.ndarray, nxt: np.ndarray, ids: np.ndarray
 ) -> int:
-    """Take arrivals, write the ids of their results as far as there is room, and return the number of results.
+    """Take arrivals, write the ids of their results while the buffer has room, and return the number of results.
 
     order   uint8[arrivals], 0 = R, 1 = S
     values  int64[arrivals], x

@@ -60,11 +60,11 @@ class _Tables(ctypes.Structure):
 
 
 class Loop:
-    """The loop in numba, over tables of its own.
+    """The loop in numba, over its own tables.
 
     width      rows of a window, or its length in ticks
-    most_live  rows that a window has at most
-    room       results of a push at most; the loop does not check it
+    most_live  maximal number of rows in a window
+    room       maximal number of results of a push, which the loop does not check
     """
 
     def __init__(self, width: int, bits: int, most_live: int, room: int) -> None:
@@ -107,7 +107,7 @@ class PayloadLoop(CLoop):
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of each push.
 
-        Raises StateError if the room is too small for them.
+        Raises StateError if the buffer is too small for the results.
         """
         if known is None or max(known) > self.room:
             raise StateError(f"the loop has room for {self.room} results of a push, which are {known}")

@@ -1,19 +1,20 @@
 """The shapes of `eddy bench adaptivity`.
 
-Where the order of joins matters, one part of the query eliminates nearly all combinations and the others multiply them;
-a change moves the part that eliminates. Results stay few, so most of the time goes into the search for them.
+If the order of joins matters, one part of the query eliminates nearly all combinations and the other parts multiply
+them; a change moves the part that eliminates. There are few results, so most of the time is spent on the search for
+them.
 
 same-key    streams on one key. Under mjoin all orders do the same work
 star        a centre with four attributes, each joined by a small stream: all orders do the same work as well
-chain-4     R(a) S(a, b) T(b, c) U(c): the same. With *skewed rates* most arrivals are of U, which finds many T and S
-            before R eliminates them: storing R, S and T saves that work, and an order of joins does not
-chain-6     a tuple in the middle goes left or right first
-cycle-4     a tuple goes round in one direction or the other
+chain-4     R(a) S(a, b) T(b, c) U(c): all orders do the same work as well. With *skewed rates* most arrivals are of U,
+            which finds many T and S before R eliminates them: storing R, S and T saves that work, but no order does
+chain-6     a tuple in the middle is first joined to the left or to the right
+cycle-4     a tuple is joined around the cycle in one direction or the other
 clique-4    a class for each pair of streams: any stream may come next
-snowflake   C(a, b, c) with arms S(a, x) X(x), T(b, y) Y(y), U(c, z) Z(z): one of the arms goes first
-selective   a chain or a snowflake in which all columns multiply but one, which passes so few that there are 0.1 results
-            per arrival. No-good marks make the order matter little; with *skewed rates* most arrivals are far from
-            that column
+snowflake   C(a, b, c) with arms S(a, x) X(x), T(b, y) Y(y), U(c, z) Z(z): one of the arms is joined first
+selective   a chain or a snowflake in which all columns multiply except one, which passes so few tuples that there are
+            0.1 results per arrival. With no-good marks the order has little influence; with *skewed rates* most
+            arrivals are far from that column
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def shape(
 
 
 def turns(regimes: list[Regime], each: int, times: int = 1) -> tuple[Phase, ...]:
-    """Return phases of `each` arrivals, the regimes taking turns `times` times."""
+    """Return phases of `each` arrivals, in which the regimes take turns `times` times."""
     return tuple(Phase(name, each, draws, rates) for _ in range(times) for name, draws, rates in regimes)
 
 
@@ -78,7 +79,7 @@ def drifting(regimes: list[Regime], each: int, slices: int) -> tuple[Phase, ...]
 
 
 def one_key(streams: int, draw: Draw, others: Mapping[int, Draw], kills: Mapping[int, float]) -> Regime:
-    """Return the regime of streams on one key; `others` are drawn differently, `kills` have few of the keys."""
+    """Return the regime of streams on one key; `others` are drawn differently, and `kills` have few keys."""
     own = {i: others.get(i, draw) for i in range(streams)}
     draws = {f"S{i:02}.k": replace(one, hit=kills.get(i, one.hit)) for i, one in own.items()}
     return f"{', '.join(f'S{i:02}' for i in sorted(kills)) or 'none'} kills", draws, (1.0,) * streams
@@ -105,8 +106,8 @@ def chain4(rates: tuple[float, ...], fan: int, rows: int, kills: float = 1.0, ne
 def reversal(rows: int, each: int) -> tuple[Phase, ...]:
     """Return phases in which most arrivals are of U, then of R; the other end eliminates.
 
-    In a short phase between them both eliminate, and the window of U is renewed; otherwise tuples of R would find only
-    tuples that pass.
+    In a short phase in between, both ends eliminate, and the window of U is renewed; otherwise tuples of R would find
+    only tuples that pass.
     """
     fast = (1.0, 1.0, 1.0, 57.0)
     (_, before, _), (_, after, _) = chain4(fast, 16, rows, 0.005), chain4(fast, 16, rows, 0.005, "U")
@@ -143,7 +144,8 @@ def sized(streams: Mapping[str, str], rows: int, fans: Mapping[str, float], name
 def arms(rows: int, killer: str, fan: int = 12, kills: float = 0.02, **others: Draw) -> Regime:
     """Return the regime in which one arm eliminates; each tuple of C finds `fan` tuples in an arm on average.
 
-    The arm eliminates twice: few tuples of C find anything there, and few of those tuples find the end of the arm.
+    The arm eliminates twice: few tuples of C find a partner in the arm, and few of these tuples find the end of the
+    arm.
     """
     draws: Draws = {}
     for arm, (near, end, far) in ARMS.items():
@@ -157,7 +159,7 @@ def arms(rows: int, killer: str, fan: int = 12, kills: float = 0.02, **others: D
 def either(rows: int, killer: str, fan: int = 10, kills: float = 0.002) -> Regime:
     """Return the regime in which S or U eliminates, and each tuple of C is eliminated by one of the two.
 
-    So results also stay few where windows hold tuples of both regimes.
+    So there are few results even if windows have tuples of both regimes.
     """
     c_a = Draw(rows // fan, kills if killer == "S" else 1.0)
     c_c = Draw(rows // fan, kills if killer == "U" else 1.0, luck="-a")

@@ -1,10 +1,10 @@
 """NEXMark: persons, auctions and bids, and the queries of the benchmark that are joins, or aggregates on joins.
 
 The streams have the columns and the shares of the benchmark: of 50 events, 1 is a person, 3 are auctions and 46 bids.
-Keys are drawn as there: sellers and bidders are among the newest persons, half of them hot; bids are for the newest
-auctions. (The hot persons change ten times as often, so that short runs have many.) The queries are those of
-github.com/nexmark/nexmark, in the dialect of `eddy.sql`.
-Source: Tucker, Tufte, Papadimos, Maier, "NEXMark, a benchmark for queries over data streams", 2002.
+Keys are drawn as in the benchmark: sellers and bidders are among the newest persons, half of them hot; bids are for the
+newest auctions. (The hot persons change ten times as often as in the benchmark, so that short runs have many of them.)
+The queries are those of github.com/nexmark/nexmark, in the dialect of `eddy.sql`. Source: Tucker, Tufte, Papadimos,
+Maier, "NEXMark, a benchmark for queries over data streams", 2002.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ WINDOWED = ("q8",)
 
 
 def references(text: str) -> str:
-    """Return a query as DuckDB reads it: it has no TUMBLE."""
+    """Return a query in the dialect of DuckDB, which has no TUMBLE."""
     start = "TIME_BUCKET(INTERVAL '10' SECOND, dateTime)"
     for function in ("TUMBLE_START", "TUMBLE"):
         text = text.replace(f"{function}(dateTime, INTERVAL '10' SECOND)", start)
@@ -121,7 +121,7 @@ def streams(name: str) -> list[Stream]:
 
 
 def events(count: int, seed: int, spacing: timedelta = timedelta(milliseconds=20)) -> dict[str, pa.Table]:
-    """Return `count` events by stream, in order of event time; `spacing` lies between two of them."""
+    """Return `count` events by stream, in order of event time, at a distance of `spacing`."""
     rng = np.random.default_rng(seed)
     number = np.arange(count)
     kind = number % 50
@@ -129,7 +129,7 @@ def events(count: int, seed: int, spacing: timedelta = timedelta(milliseconds=20
     persons, auctions, bids = (number[kind == 0], number[(kind >= 1) & (kind <= 3)], number[kind >= 4])
 
     def newest(at: np.ndarray, per_epoch: int, first: int, span: int) -> np.ndarray:
-        """Return ids among the newest so far; half of the rows have the newest multiple of 10."""
+        """Return ids among the newest ids so far; half of the rows have the newest multiple of 10."""
         last = (at // 50) * per_epoch + np.minimum(at % 50, per_epoch) - 1
         drawn = last - (rng.random(len(at)) * np.minimum(span, last + 1)).astype(np.int64)
         hot = last // 10 * 10

@@ -32,9 +32,9 @@ STATIONARY, ABRUPT, SLOW_DRIFT = "stationary", "abrupt drift", "slow drift"
 SLOW_OSCILLATION, FAST_OSCILLATION = "slow oscillation", "fast oscillation"
 CHANGES = (STATIONARY, ABRUPT, SLOW_DRIFT, SLOW_OSCILLATION, FAST_OSCILLATION)
 ORDERLESS = ("same-key", "star")
-"""Families in which the order of joins hardly matters, so that every change of it can only lose."""
+"""Families in which the order of joins has hardly any influence, so that a change of plan cannot gain time."""
 MISSES = 1 << 12
-"""Different values that miss, of each column: few enough that key directories stay small."""
+"""Number of different misses of each column, which is small enough to keep key directories small."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Draw:
     size    keys are 0 .. size - 1
     hit     share of values that are keys
     skew    exponent of Zipf's law over the keys, 0 = uniform
-    hot     share of tuples, the luckiest, that have key 0 in this column
+    hot     share of tuples, those with the greatest luck, that have key 0 in this column
     luck    "" = whether a value is a key is independent of the rest of the tuple; "a" = tuples lucky in column a
-            are lucky here; "-a" = tuples lucky in a are unlucky here. Shares stay as `hit` and `hot` say, so that
-            statistics of single columns show nothing
+            are lucky here; "-a" = tuples lucky in a are unlucky here. The shares remain `hit` and `hot`, so that
+            statistics of single columns do not show the correlation
     """
 
     size: int
@@ -58,7 +58,7 @@ class Draw:
 
 
 def between(one: Draw, other: Draw, part: float) -> Draw:
-    """Return a draw that lies `part` of the way from one to another, which has the same luck.
+    """Return a draw between two draws of the same luck, at a fraction `part` of the distance from the first.
 
     >>> between(Draw(10, hit=0.5), Draw(30, hit=1.0), 0.5)
     Draw(size=20, hit=0.75, skew=0.0, hot=0.0, luck='')
@@ -97,7 +97,7 @@ def columns(draws: Mapping[str, Draw], stream: int, count: int, rng: np.random.G
         values = keys(draw, count, rng)
         values[luck < draw.hot] = 0
         missing = np.flatnonzero(luck >= draw.hit)
-        # Streams miss apart from each other: a miss of one is never a miss of the other.
+        # Streams have different misses: a miss of one stream is never a miss of another stream.
         values[missing] = ((stream + 1) << 32) + rng.integers(0, MISSES, len(missing))
         found.append(values)
     return found
@@ -107,7 +107,7 @@ def columns(draws: Mapping[str, Draw], stream: int, count: int, rng: np.random.G
 class Phase:
     """Arrivals that are all drawn alike.
 
-    name        phases of the same name are drawn alike, and one plan serves all of them
+    name        phases of the same name are drawn alike, and one plan is best for all of them
     arrivals    number of arrivals
     draws       "stream.column" -> the draw of its values
     rates       the share of each stream in the arrivals, up to a factor
@@ -125,8 +125,8 @@ class Arrivals:
 
     order    uint8[n], the stream of each arrival
     keys     by stream: its columns, in order of arrival
-    warm     arrivals that fill the windows; they come before the clock runs
-    phases   (name, arrivals) of each phase after them
+    warm     arrivals that fill the windows, before the clock runs
+    phases   (name, arrivals) of each later phase
     """
 
     query: Query
@@ -156,7 +156,7 @@ class Shape:
     """A query and the phases of its arrivals.
 
     streams   stream -> its columns, a letter each; columns of the same letter are joined
-    windows   rows of each window, or of all
+    windows   rows of each window, or one number for all windows
     push      arrivals of a push
     """
 
@@ -171,7 +171,7 @@ class Shape:
 
     @property
     def ordered(self) -> bool:
-        """True if the order of joins matters."""
+        """Whether the order of joins has an influence on the work."""
         return not self.family.startswith(ORDERLESS)
 
     @property
@@ -181,7 +181,7 @@ class Shape:
 
     @property
     def arrivals(self) -> int:
-        """Arrivals after the warm ones."""
+        """Number of arrivals after the warm arrivals."""
         return sum(phase.arrivals for phase in self.phases)
 
     def turnover(self, phase: Phase) -> int:

@@ -1,9 +1,9 @@
-"""Arrivals, drawn by seed, and the queries over them: endless ones, and a turnover of the windows that repeats.
+"""Arrivals, drawn by seed, and the queries over them: endless arrivals, and a repeated turnover of the windows.
 
 W1   four streams on one key, keys uniform, ROWS windows of as many rows as there are keys: about one result an arrival
 W1R  W1 with event times, one tick an arrival, RANGE windows of about as many rows, and lateness
-W2   the chain R(a) S(a, b) T(b, c) U(c), attributes uniform, ROWS windows likewise: about one result an arrival
-W21  21 streams on one key, each key exactly once in every window: every arrival joins all the way
+W2   the chain R(a) S(a, b) T(b, c) U(c), attributes uniform, the same ROWS windows: about one result an arrival
+W21  21 streams on one key, each key exactly once in every window: every arrival has one result
 
 new_keys   W1 with 10⁶ keys: nearly every arrival brings a key that no window has
 """
@@ -216,12 +216,12 @@ def filling(windows: Sequence[int], push: int) -> int:
 class Turnover:
     """Arrivals of every stream, at least one window of each, which repeat: each time they replace all rows of windows.
 
-    Strategies are compared on them, since a measurement can continue with full windows where the last one ended.
+    Strategies are compared on such arrivals, since a measurement can continue with the full windows of the last one.
 
     order   uint8[n], the stream of each arrival
     keys    int64[n], the one key column `k`, in arrival order
 
-    From the second repetition on, each repetition gives the same results, since the windows start with the same rows.
+    From the second repetition on, each repetition has the same results, since the windows start with the same rows.
     """
 
     name: str
@@ -250,7 +250,7 @@ class Turnover:
         return " ".join([*self.names[:-2], self.names[-1], self.names[-2]])
 
     def from_a_result(self) -> Turnover:
-        """Return the same arrivals in a circle, from the first one on whose key all streams have.
+        """Return the same arrivals in a circle, beginning with the first arrival whose key all streams have.
 
         With full windows that arrival has a result. Raises ValueError if no key is in all streams.
         """
@@ -281,7 +281,7 @@ def uniform(window: int = WINDOW, rows: int = 10 * WINDOW, seed: int = 4, stream
 def permutations(streams: int, window: int = WINDOW, seed: int = 5) -> Turnover:
     """Return arrivals as in W21: each stream repeats its own permutation of as many keys as its window has rows.
 
-    With full windows, every arrival joins with one row of each other stream and gives one result.
+    With full windows, every arrival joins with one row of each other stream and has one result.
     """
     rng = np.random.default_rng(seed)
     order = _shuffled(streams, window, rng)

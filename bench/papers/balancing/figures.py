@@ -59,7 +59,7 @@ def accumulated(found: Found) -> float:
 
 
 def summary(name: str, found: Mapping[str, Found]) -> Row:
-    """Return the row of a way, compared with that of no adaptation."""
+    """Return the row of a way, compared with the row of no adaptation."""
     own, base = found[name], found["No-Adapt"]
     pairs = [(a["results"], b["results"]) for a, b in zip(own.seconds, base.seconds, strict=True) if b["results"]]
     tuples = [one["tuples"] for one in own.seconds]
@@ -126,7 +126,7 @@ def points_of_ratios(full: bool) -> list[Point]:
     """Return a setting for each rate and window."""
     rates, windows = ((30, 40, 50), (15, 30, 45, 60)) if full else ((40,), (5, 10))
     size: Point = {"groups": 100, "nodes": 10, "balance": 20} if full else {**QUICK, "balance": 6}
-    # PTLB as in the paper takes two windows.
+    # PTLB takes two windows, as in the paper.
     return [
         {
             **size,

@@ -2,12 +2,12 @@
 
 Streams A, B and C join on one key and are split into partition groups; node 0 has half of them at the start. Arrivals
 are Poisson processes. The engines are real, and their work becomes seconds by costs that are fitted to them on this
-machine. All nodes are slowed down until node 0 asks for `load` times the time that it has; the machines of the paper
+machine. All nodes are slowed down until node 0 needs `load` times the available time, because the machines of the paper
 could not keep up either.
 
-*Local optimization* (LM) looks at the rows that a node has joined in the last seconds, and joins the two slowest
-streams first. *Balancing* is one decision at a given second: the fullest node sends groups to the
-emptiest one until no node is above `FULL` times the mean. All protocols carry out the same kind of decision.
+*Local optimization* (LM) uses the rows that a node has joined in the last seconds, and joins the two slowest streams
+first. *Balancing* is one decision at a given second: the fullest node sends groups to the emptiest node until no node
+is above `FULL` times the mean. All protocols carry out the same kind of decision.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ FULL = 1.1
 TICK = 0.5
 """Seconds between two deliveries of rows."""
 TURN_ROWS = 16
-"""Rows that a node joins before it looks for messages: slow nodes take a tenth of a second for so many."""
+"""Rows that a node joins before it handles messages. Slow nodes take a tenth of a second for this number of rows."""
 CALIBRATED = 5
-"""Seconds in which the work is measured that sets the speed of nodes."""
+"""Seconds of the measurement of work from which the speed of nodes is computed."""
 LM_SECONDS, LM_GAIN = 5, 0.5
 """Seconds over which a node measures rates; it changes its plan if the first join would see this part of the pairs."""
 PLANS = {("A", "B"): "(A B) C", ("A", "C"): "(A C) B", ("B", "C"): "(B C) A"}
-"""The plan that joins these two streams first."""
+"""Two streams -> the plan that joins them first."""
 
 
 class Way(NamedTuple):
@@ -49,7 +49,8 @@ class Way(NamedTuple):
 
     lm        whether each node optimizes its plan
     how       protocol of moves, None = no balancing
-    strategy  of the engines: the paper's systems recompute states when a plan changes, ours completes them on demand
+    strategy  strategy of the engines: the paper's systems recompute states at a change of plan; eddy completes them on
+              demand
     """
 
     lm: bool
@@ -107,7 +108,7 @@ class Setting:
 
     @property
     def owners(self) -> list[int]:
-        """Half of the groups on node 0, the others dealt to the rest."""
+        """The owners of the groups: node 0 has half of the groups, and the other nodes share the rest."""
         half = self.groups // 2
         return [0] * half + [1 + group % (self.nodes - 1) for group in range(self.groups - half)]
 
@@ -138,7 +139,7 @@ def _poisson(rng: np.random.Generator, start: float, end: float, rate: float) ->
 
 
 class Once:
-    """A policy that decides once: in a period, the fullest node sends to the emptiest until all have about the mean."""
+    """A policy that decides once: the fullest node sends groups to the emptiest until all nodes have about the mean."""
 
     def __init__(self, period: int) -> None:
         self.period = period
@@ -151,7 +152,7 @@ class Once:
 
 
 class Optimizer:
-    """Local optimization: each node changes its plan when the rates of its own rows say so."""
+    """Local optimization: each node changes its plan by the rates of its own rows."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -160,7 +161,7 @@ class Optimizer:
         self._seen: deque[npt.NDArray[np.int64]] = deque(maxlen=LM_SECONDS + 1)
 
     def look(self) -> None:
-        """Measure the rates, once a second, and change the plans of nodes for which another one is better."""
+        """Measure the rates once a second, and change the plans of nodes for which another plan is better."""
         table = self.simulation.groups()
         self._seen.append(np.array(table["joined"].to_pylist(), np.int64))
         if len(self._seen) <= LM_SECONDS:
@@ -178,7 +179,7 @@ class Optimizer:
 
 @cache
 def costs() -> tuple[Costs, float]:
-    """Return the costs of the engine on this machine, and the median relative error of what they predict."""
+    """Return the costs of the engine on this machine, and the median relative error of their predictions."""
     return fitted()
 
 
@@ -209,7 +210,7 @@ COST_TITLES = {
 
 @cache
 def speed(setting: Setting) -> float:
-    """Return the speed of nodes at which node 0 has `load` times the work that it can do, when windows are full."""
+    """Return the speed of nodes at which node 0 has `load` times its capacity when windows are full."""
     simulation = _simulation(setting, WAYS["No-Adapt"], 1.0)
     full = min(setting.change, 2 * setting.window)
     marks = {}
@@ -252,7 +253,7 @@ class Found(NamedTuple):
 
 @cache
 def run(setting: Setting, way: Way, of_speed: float) -> Found:
-    """Run a setting; the rows stop with the input, the moves and the total of results are those of the whole run."""
+    """Run a setting. The rows end with the input; the moves and the number of results are those of the whole run."""
     simulation = _simulation(setting, way, of_speed)
     optimizer = Optimizer(simulation) if way.lm else None
     rows: list[dict[str, Any]] = []

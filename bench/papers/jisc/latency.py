@@ -40,7 +40,7 @@ def points(full: bool) -> list[Point]:
 
 
 def uniform_points(full: bool) -> list[Point]:
-    """Return the points of hash joins of four streams: with more streams, no key may be in all of them."""
+    """Return the points of hash joins of four streams; with more streams, possibly no key is in all of them."""
     return [{**point, "keys": "uniform"} for point in points(full) if (point["panel"], point["joins"]) == ("a", 3)]
 
 
@@ -72,7 +72,7 @@ def measure(point: Point, say: Say) -> list[Row]:
                 say(f"{name}: {strategy}, {n} of {transitions}")
                 with without_gc():
                     taken.append(first_output(joins + 1, window, strategy, point["seed"] + n))
-            # The first one may compile kernels.
+            # The first transition may compile kernels.
             latency = spread([seconds for seconds, _ in taken[1:]], "latency_s")
             results[strategy] = [found for _, found in taken]
             rows.append({"strategy": strategy, "curve": f"{strategy}, {joins} joins", **latency})

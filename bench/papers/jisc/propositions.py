@@ -1,13 +1,13 @@
-"""Propositions 1 to 3: how many states are complete after a transition, and the work that this saves and costs.
+"""Propositions 1 to 3: the number of complete states after a transition, and the work that it saves and costs.
 
 A left-deep plan has n joins and n + 1 streams. A transition swaps the streams at positions I < J, drawn with
 Prob(I = i, J = j) = alpha / (j - i) (eq. 1). States from position I up to below J become incomplete, so the number of
 complete states is C = n - (J - I), the root included (eq. 3), which is not stored here.
 
-The engine runs transitions that are drawn like this. Each stream repeats a permutation of its keys, so every key has
-one entry in every state. That gives exact predictions for a turnover of the windows of w rows after a transition:
+The engine runs transitions that are drawn in this way. Each stream repeats a permutation of its keys, so every key has
+one entry in every state. So the predictions for a turnover of the windows of w rows after a transition are exact:
 
-    promotions           w (J - I): each key once in each incomplete state. This work is lost by changing the plan
+    promotions           w (J - I): each key once in each incomplete state. This work is the cost of the change of plan
     probes of jisc       w (n + n (n + 1) / 2): a stream at position p probes n - p + 1 duals; two streams have p = 1
     probes of cacq       w (n + 1) n: each tuple probes the SteMs of all others
     probes that are saved by stored states: the difference, w n (n - 1) / 2
@@ -28,7 +28,7 @@ from bench.workloads.sources import permutations
 
 STRATEGIES = ("jisc", "cacq")
 NEAR = 0.2
-"""The epsilon of proposition 3: C is near its mean if it differs by less than this part of it."""
+"""The epsilon of proposition 3: C is near its mean if the relative difference is less than this."""
 
 
 def harmonic(n: int) -> float:
@@ -78,7 +78,7 @@ def predicted_probes(n: int, window: int) -> dict[str, int]:
 
 
 def points(full: bool) -> list[Point]:
-    """Return the points that run, then those that are only computed (0 transitions)."""
+    """Return the points that run, then the points that are only computed (0 transitions)."""
     if full:
         run = [(5, 400), (10, 400), (20, 400), (50, 150), (100, 60)]
     else:
@@ -88,7 +88,7 @@ def points(full: bool) -> list[Point]:
 
 
 def measure(point: Point, say: Say) -> list[Row]:
-    """Return the values of the propositions, and those of the engine beside them.
+    """Return the values of the propositions, and the measured values of the engine.
 
     Raises Mismatch if strategies differ in results, or if a transition does not leave n - (J - I) complete states.
     """
@@ -163,7 +163,7 @@ def transitions(point: Point, say: Say) -> tuple[list[int], Row]:
         agree(f"{n} joins, transition {turn + 1}", results)
         done = runs["jisc"].changed
         assert done is not None
-        # The root has no state here; in the paper it counts, and it is complete.
+        # The root has no state in this engine; in the paper the state of the root counts and is complete.
         complete = done.complete + 1
         if complete != n - (second - first) or done.incomplete != second - first:
             raise Mismatch(f"positions {first} and {second} of {n} swapped: {complete} states are complete")

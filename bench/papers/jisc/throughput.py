@@ -1,9 +1,10 @@
 """Figures 7 and 8 (the migration stage), 9 (no transition), 11 and 12 (repeated transitions).
 
-Streams are joined on one key. Each repeats its own permutation of as many keys as its window has rows, so with full
-windows every tuple gives one result. A second series of figures has keys drawn uniformly from as many values, as the
-paper draws them: then a tuple has one partner in each other stream on average, and few tuples join all the way. In the
-best case a transition makes one state incomplete, the one just below the root; in the worst case all states.
+Streams are joined on one key. Each stream repeats its own permutation of as many keys as its window has rows, so with
+full windows every tuple has one result. A second series of figures has keys drawn uniformly from the same number of
+values, as in the paper: then a tuple has one partner in each other stream on average, and few tuples have a result. In
+the best case a transition makes only the state just below the root incomplete; in the worst case it makes all states
+incomplete.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ def stage_points(full: bool) -> list[Point]:
 
 
 def stage(case: str, keys: Keys, point: Point, say: Say) -> list[Row]:
-    """Return a row for each strategy: stages there and back, each round by all strategies in turn.
+    """Return a row for each strategy: stages of a transition and of its reverse, all strategies in turn.
 
-    With permuted keys a stage is over when the windows have turned over. With uniform ones some keys of a state may
-    never be probed, because no tuple of the next stream has them, and jisc leaves them incomplete.
+    With permuted keys a stage is over when the windows have turned over. With uniform keys some keys of a state may
+    never be probed, because no tuple of the next stream has them, and jisc leaves these keys incomplete.
 
     stored, promoted, duplicates   counts of the last stage
     steady_seconds                 the turnover before the stage, without a transition

@@ -1,6 +1,6 @@
 """The query and the streams of the plan migration paper: A, B, C and D in a chain, Poisson arrivals, one time window.
 
-Neighbours join on an attribute of their own: A.x = B.x, B.y = C.y, C.z = D.z. Keys are uniform over 1 / reduction
+Each pair of neighbours joins on its own attribute: A.x = B.x, B.y = C.y, C.z = D.z. Keys are uniform over 1 / reduction
 factor values, so the reduction factor is the probability that two tuples join.
 
 The paper's rates are some tens of tuples a second. At `scale` k there are k times as many tuples and k times as many
@@ -94,7 +94,7 @@ def _schema(name: str) -> pa.Schema:
 class Arrivals:
     """Tuples of all streams in the order of arrival.
 
-    order  uint8[n], the stream of each
+    order  uint8[n], the stream of each tuple
     times  int64[n], µs since the start, ascending
     keys   int64[n, 2], the attributes of its stream; the second is 0 in A and D
     """
@@ -154,11 +154,13 @@ def _poisson(delay: float, until: float, rng: np.random.Generator) -> Int64s:
 
 @dataclass(frozen=True)
 class Run:
-    """A strategy through the stream, one entry for each push: CPU seconds of the push and of the transition before it,
-    results, and entries of inner states of all running plans after it.
+    """The run of a strategy over the stream.
 
-    made   entries straight after the transition
-    ended  the number of the tuple with which its stage ended, None if it did not
+    Each push has an entry: CPU seconds of the push and of the transition before it, results, and entries of inner
+    states of all running plans after it.
+
+    made   entries immediately after the transition
+    ended  the number of the tuple with which the stage ended, None if the stage did not end
     """
 
     seconds: list[float]

@@ -1,9 +1,9 @@
 """The cost model of the plan migration paper, sec. 5, with the times of this library's kernels.
 
-The paper's joins are nested loops: T_j is the cost of each pair of tuples examined. Joins here are by hash, so only
-pairs with the same key are examined, and each of them is a match. `by_hash` is the model with that change and another:
-`eq8` keeps a composite for a window after it was made (eq. 2); here it leaves with its oldest component, which halves
-the input of the second state.
+The paper's joins are nested loops: T_j is the cost of each pair of tuples examined. The joins of eddy are hash joins,
+so they examine only pairs with the same key, and each of these pairs is a match. `by_hash` is the model with this
+change and a second one: `eq8` keeps a composite for a window after it was made (eq. 2); in eddy a composite leaves with
+its oldest component, which halves the input of the second state.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ KEYS, PARTNERS = 1_000, 20
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds, measured here.
+    """Seconds, measured on this machine.
 
-    fixed  a transition with nothing to compute: T_match and T_move of eq. 3, and making the tables of the new plan
+    fixed  a transition without states to compute: T_match and T_move of eq. 3, and making the tables of the new plan
     join   T_j, to examine one pair of tuples
     store  T_s, to insert one tuple into a state, growth of its memory included
     """
@@ -67,8 +67,8 @@ def by_hash(setting: Setting, costs: Costs) -> float:
 def calibrate(repeats: int) -> Costs:
     """Measure the costs: medians over `repeats` rounds, in CPU time; a round takes about 20 ms.
 
-    join   tuples of B arrive with PARTNERS partners each, and tuples with none; the difference, for each match
-    store  the state {B, C} is computed from the same windows; for each entry, less `join`
+    join   difference of the times of tuples of B with PARTNERS partners and of tuples without partners, per match
+    store  time to compute the state {B, C} from the same windows, per entry, less `join`
     """
     rows, none = _rows(np.arange(KEYS)), _rows(np.arange(KEYS, 2 * KEYS))
     matches = KEYS * PARTNERS**2
@@ -95,7 +95,7 @@ def _query(names: str) -> Query:
 
 
 def _probe_seconds(b: pa.RecordBatch, c: pa.RecordBatch, matches: int) -> float:
-    """Return the seconds that the tuples of B take to probe those of C."""
+    """Return the seconds that the tuples of B take to probe the tuples of C."""
     runtime = eddy.Runtime(_query("BC"), "B C", strategy="mjoin", count_only=True)
     runtime.push({"C": c}, order=np.ones(c.num_rows, np.uint8))
     order = np.zeros(b.num_rows, np.uint8)
@@ -107,7 +107,7 @@ def _probe_seconds(b: pa.RecordBatch, c: pa.RecordBatch, matches: int) -> float:
 
 
 def _compute_seconds(b: pa.RecordBatch, entries: int) -> float:
-    """Return the seconds that computing the state {B, C} takes."""
+    """Return the seconds of computing the state {B, C}."""
     runtime = eddy.Runtime(_query("BCD"), "B (C D)", strategy="moving-state", count_only=True)
     c = _rows(np.arange(KEYS))
     # D has a tuple without partners: over an empty window a state would not be computed.

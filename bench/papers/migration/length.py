@@ -1,4 +1,4 @@
-"""Figures 9 to 12: the length of a migration stage of parallel-track and of moving-state, and that of the model.
+"""Figures 9 to 12: the length of a migration stage of parallel-track and of moving-state, measured and by the model.
 
 T_PT  stream time from the transition until its stage ended, as `Runtime.history` reports it
 T_MS  processing time of the call of `transition` under moving-state, during which there is no output
@@ -18,11 +18,11 @@ from bench.papers.migration.cost_model import by_hash, calibrate, eq4, eq8
 
 STRATEGIES = ("moving-state", "parallel-track", "jisc", "mjoin")
 PAPER = "parallel-track, purged as in the paper"
-"""A further stage: that of parallel-track which keeps an old composite for a window after its youngest component."""
+"""An additional stage: parallel-track that keeps an old composite for a window after its youngest component."""
 PUSH_MS = 250
 """Stream time of a push."""
 LOOKS = 50
-"""Pushes of a window while a stage lasts, so its end is known to that part of a window."""
+"""Pushes per window while a stage lasts, so the end of the stage is known with the precision of a push."""
 CHANGE_MS, STREAM_MS, SHORT_STREAM_MS = 10_000, 50_000, 25_000
 """When plans change, and the length of the stream; the short one is for larger scales, where all stages end early."""
 
@@ -114,7 +114,7 @@ def _row(shows: str, curve: str, ms: Sequence[float], rate: float) -> Row:
 def measure(shows: Sequence[str], point: Point, say: Say) -> list[Row]:
     """Return rows of T_PT, of T_MS, or of both: measured, and by the model; with T_MS also calls and latencies.
 
-    Columns `shows` says in which plot a row is drawn: T_PT and T_MS in one, latency in none.
+    Column `shows` names the plot of a row: T_PT and T_MS have one plot, latency has none.
     """
     setting, change = Setting.of(point), point["change_ms"]
     stream_ms = point["stream_ms"]

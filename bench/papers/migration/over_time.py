@@ -1,9 +1,9 @@
 """Figures 13 to 16: entries and output over time, before, during and after a migration stage.
 
-The machine of the paper could not keep up with the old plan in the high configuration; a present machine can. So times
-are times of a virtual clock: a push is available at the end of its stream time, and the processor takes the CPU seconds
-measured for it times a factor, one push after another. The factor is such that the old plan asks for `load` times the
-available time, and it is the same for all cases.
+The machine of the paper could not keep up with the old plan in the high configuration, but a current machine can. So
+times are times of a virtual clock: a push is available at the end of its stream time, and the processor takes the CPU
+seconds measured for the push times a factor, one push after another. With this factor the old plan needs `load` times
+the available time; the factor is the same for all cases.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def slow_down(seconds: Sequence[float], stream_ms: float, load: float) -> float:
 def serve(available: Sequence[float], seconds: Sequence[float], factor: float, stalls: Sequence[float]) -> Served:
     """Return when pushes are served.
 
-    available  ms, when each push is available, ascending
-    seconds    CPU seconds of each, measured; stalls: seconds just before each push that give no output
+    available  ms at which each push is available, ascending
+    seconds    measured CPU seconds of each push; stalls: seconds just before each push without output
     """
     begun, done, clock = [], [], 0.0
     for there, taken, stall in zip(available, seconds, stalls, strict=True):
@@ -76,7 +76,7 @@ def rates(done: Sequence[float], results: Sequence[int], width: float) -> list[t
 
 
 def level_ms(entries: Sequence[int], new: Sequence[int], served: Served, change: int) -> float | None:
-    """Return the ms from the change until entries stay at the new plan's level; None = they never do."""
+    """Return the ms from the change until entries stay at the new plan's level; None = never."""
     above = [k for k in range(change, len(entries)) if entries[k] > LEVEL * new[k]]
     first = above[-1] + 1 if above else change
     return None if first >= len(entries) else served.done[first] - served.begun[change]
@@ -90,7 +90,7 @@ def run_case(setting: Setting, pushes: Sequence[Push], case: str, change: int | 
 
 
 def _medians(runs: Sequence[Run]) -> Run:
-    """Return runs of one case as one: the median seconds of each push; counts are the same in all of them."""
+    """Return the runs of a case as one run, with the median seconds of each push; all runs have the same counts."""
     seconds = [median(own) for own in zip(*(one.seconds for one in runs), strict=True)]
     stall = [median(own) for own in zip(*(one.stall for one in runs), strict=True)]
     return replace(runs[0], seconds=seconds, stall=stall)
@@ -112,7 +112,8 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
         served = serve(edges, seconds, slow_down(seconds, stream_ms, load), [0.0] * len(edges))
         later = (k for k, begun in enumerate(served.begun) if begun >= point["change_ms"])
         change = next(later, len(edges))
-        # The old plan works off what has accumulated, before states are moved (sec. 4.1). The others begin at once.
+        # The old plan processes the accumulated pushes before states are moved (sec. 4.1). The other cases begin at
+        # once.
         worked_off = next((k for k in range(change, len(edges)) if edges[k] > point["change_ms"]), len(edges))
         for turn in range(point["repeats"]):
             for case in CASES:
@@ -120,7 +121,7 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
                 runs[case].append(run_case(setting, pushes, case, worked_off if case == MS else change))
     agree(name, {f"{case} {turn}": one.results for case, own in runs.items() for turn, one in enumerate(own)})
     found = {case: _medians(own) for case, own in runs.items()}
-    # The factor comes from these runs, not from the one above: the speed of the machine may have changed since.
+    # The factor comes from these runs, not from the run above, because the speed of the machine may have changed.
     factor = slow_down(found[OLD_ONLY].seconds, stream_ms, load)
     rows: list[Row] = []
     for case, one in found.items():

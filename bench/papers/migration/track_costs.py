@@ -4,16 +4,17 @@ The paper charges T_j for each pair of tuples that a nested loop examines, and T
 Joins here are by hash and examine only pairs that match, so a count of pairs is multiplied by the reduction factor, and
 is then the number of *matches*, which each hop counts.
 
-Where the printed equations cannot be meant, the figure has both forms:
+Two printed equations contain errors; for these the figure has the printed form and the intended form:
 
     eq. 6   The first W: W T_j (rate of one stream times the integral of the other's state) multiplies by W although the
             integral has summed over time already, and names streams A and B in operator B ⋈ C
     eq. 7   The output rate while t <= W: the integral of 2 b c sigma t is the number of results until t, and not a rate
 
-Three rules of this engine differ from the paper's (`bench.papers.migration.cost_model`). The old plan is dropped after
-W and not after 2 W, so half of eq. 5 is saved. Both plans share the SteMs, so a tuple is inserted and purged once and
-not once for each plan. And a composite leaves with its oldest component and not a window after it was made, so a state
-of composites has half the entries of eq. 2; a join above it has 3/4 of the matches.
+Three rules of this engine differ from those of the paper (`bench.papers.migration.cost_model`). First, the engine drops
+the old plan after W and not after 2 W, which saves half of eq. 5. Second, both plans share the SteMs, so a tuple is
+inserted and purged once and not once for each plan. Third, a composite leaves with its oldest component and not a
+window after it was made, so a state of composites has half the entries of eq. 2, and a join above it has 3/4 of the
+matches.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from eddy.routing.strategies import strategy_name
 SLICES = 20
 """Slices of a window in which matches are counted."""
 FINE = 20
-"""Pushes of a slice around the end of the stage: the counters of the push that ends it are lost with the old plan."""
+"""Pushes of a slice around the end of the stage. The counters of the last push are lost with the old plan."""
 
 
 def eq5(left: float, right: float, w: float) -> float:
@@ -50,22 +51,22 @@ def eq5_moves(left: float, right: float, w: float) -> float:
 
 
 def eq6(left: float, right: float, w: float) -> tuple[float, float]:
-    """Return the pairs that a join of the new plan examines in the first W and in the second one, as it is meant."""
+    """Return the pairs that a join of the new plan examines in the first and in the second W, by the intended form."""
     return left * right * w**2 / 2 + right * left * w**2 / 2, w * 2 * left * right * w
 
 
 def eq6_printed(a: float, b: float, w: float) -> float:
-    """Return the pairs of the first W as printed."""
+    """Return the pairs of the first W by the printed form."""
     return w * (a * b * w**2 / 2 + b * a * w**2 / 2)
 
 
 def eq6_moves(left: float, right: float, w: float) -> tuple[float, float]:
-    """Return the tuples that a join of the new plan inserts and purges in the first W and in the second one."""
+    """Return the tuples that a join of the new plan inserts and purges in the first and in the second W."""
     return w * (left + right), w * 2 * (left + right)
 
 
 def eq7(b: float, c: float, sigma: float, w: float, t: float) -> tuple[float, float]:
-    """Return the output rate of B ⋈ C at t after the transition: as printed, and as it is meant."""
+    """Return the output rate of B ⋈ C at t after the transition, by the printed and by the intended form."""
     steady = 2 * b * c * sigma * w
     return (b * c * sigma * t**2, 2 * b * c * sigma * t) if t <= w else (steady, steady)
 
@@ -75,7 +76,7 @@ class Slice:
     """Counts of the tuples that came in a part of the stream.
 
     end      ms since the transition
-    old      hops of the plan that runs first, new: of the newest plan; (from, to) -> matches
+    old      hops of the first plan; new: hops of the newest plan; (from, to) -> matches
     moved    tuples inserted and purged, by stream
     """
 
@@ -90,13 +91,13 @@ Hops = list[dict[str, Any]]
 
 
 def _grown(now: Hops, before: Hops) -> dict[tuple[str, str], int]:
-    """Return by how much the matches of a plan's hops have grown; `before` is empty for a plan that is new."""
+    """Return the growth of the matches of a plan's hops; `before` is empty for a new plan."""
     earlier = {(hop["from"], hop["to"]): hop["matches"] for hop in before}
     return {(hop["from"], hop["to"]): hop["matches"] - earlier.get((hop["from"], hop["to"]), 0) for hop in now}
 
 
 def count(setting: Setting, seed: int, strategy: str, change: bool) -> list[Slice]:
-    """Run the old plan, change to the new one if `change` says so, and count through 2 W after that moment.
+    """Run the old plan, change to the new one if `change` is true, and count for 2 W after that moment.
 
     A push in which a plan is dropped counts no matches.
     """
@@ -145,7 +146,7 @@ def _moved(slices: Sequence[Slice], names: str, first: float, last: float) -> in
 
 @dataclass(frozen=True)
 class Compared:
-    """A count by the equation as printed, as it is meant, with the rules of this engine, and as measured."""
+    """A count by the printed equation, by the intended equation, with the rules of this engine, and as measured."""
 
     printed: float
     meant: float

@@ -4,8 +4,9 @@
 
 Each FILE has one line `stream,k,ts,v` for each arrival, by time; each is joined as one job of an embedded cluster.
 "interval" is a chain of three interval joins. "multi-join" is one MultiJoin operator: regular joins on the key, with
-the conditions on time as a filter; its state expires by processing time only, so it keeps all rows of these short runs.
-One line of JSON is printed for each file: results, the sum of all values in them, seconds, version.
+the conditions on time as a filter. The state of this operator expires by processing time only, so the operator keeps
+all rows of these short runs. One line of JSON is printed for each file: results, the sum of all values in them,
+seconds, version.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SETTINGS = {
 def query(span: int, multi_join: bool) -> str:
     """Return the join. An interval join compares one event time of its left side, so other pairs are filtered.
 
-    All rows are within `span` of the youngest exactly if any two of them are within `span` of each other.
+    All rows are within `span` of the youngest row exactly if any two rows are within `span` of each other.
     """
     joined = "R"
     for i, name in enumerate(STREAMS[1:], 1):

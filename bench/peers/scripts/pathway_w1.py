@@ -52,7 +52,7 @@ class Arrivals(pw.io.python.ConnectorSubject):
 def join(arrivals: pw.Table, span: int) -> pw.Table:
     """Join the four streams. An interval join compares one time of its left side, so other pairs are filtered.
 
-    All rows are within `span` of the youngest exactly if any two of them are within `span` of each other.
+    All rows are within `span` of the youngest row exactly if any two rows are within `span` of each other.
     """
     forget = pw.temporal.common_behavior(delay=None, cutoff=span, keep_results=True)
     joined = None
