@@ -121,8 +121,8 @@ class Work:
 
 WALL = "wall"
 CLOCKS: dict[str, Callable[[], float]] = {"CPU, thread": thread_time, "CPU, process": process_time, WALL: perf_counter}
-"""The clock of a peer: of the thread for work in the calling thread, of the process for a single worker thread, wall time
-for more threads."""
+"""The clock of a peer: of the thread for work in the calling thread, of the process for a single worker thread, wall
+time for more threads."""
 
 
 class Engine:
