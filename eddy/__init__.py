@@ -17,7 +17,7 @@ Write a `Query`, give it to a `Runtime`, push Arrow batches, get Arrow results:
 
 import lazy_loader
 
-# A name is imported when it is first used: the processes of Spark's sources use none of the engine.
+# A name is imported when it is first used, because the processes of Spark's sources do not use the engine.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 __version__ = "0.1.0"

@@ -4,9 +4,9 @@
 
     Query(streams, on, group_by=["users.country"], aggregates={"n": agg.count(), "revenue": agg.sum("orders.amount")})
 
-An argument is a column, "stream.column", or a pyarrow expression over columns of such names. Every function but
-`count()` leaves nulls out, and is null for a group without other values; counts are 0 then. docs/guide/semantics.md
-defines each.
+An argument is a column, "stream.column", or a pyarrow expression over columns of such names. Every function except
+`count()` ignores nulls, and is null for a group without other values; counts are then 0. docs/guide/semantics.md
+defines each function.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Aggregate", "avg", "count", "count_distinct", "first", "last", "max"
 
 
 def count(column: Argument | None = None) -> Aggregate:
-    """Return the number of results as int64; with a column, of those in which it is not null.
+    """Return the number of results as int64; with a column, the number of results in which it is not null.
 
     >>> count()
     count()
@@ -28,8 +28,9 @@ def count(column: Argument | None = None) -> Aggregate:
 def sum(column: Argument) -> Aggregate:
     """Return the exact sum. Integers, decimals and durations keep their kind, floats give float64.
 
-    int64 for signed integers and uint64 for unsigned ones; a sum beyond that range is an InputError. decimal(38, s) for
-    decimals, decimal(76, s) for those of 256 bits. For floats: the exact sum of the values, rounded once.
+    int64 for signed integers and uint64 for unsigned integers; a group whose sum is beyond this range fails.
+    decimal(38, s) for decimals, decimal(76, s) for decimals of 256 bits. For floats: the exact sum of the values,
+    rounded once.
 
     >>> sum("orders.amount")
     sum(orders.amount)
@@ -58,9 +59,9 @@ def count_distinct(column: Argument) -> Aggregate:
 
 
 def first(column: Argument, by: Argument | None = None) -> Aggregate:
-    """Return the value of the result with the least `by`; among several of those, the least value.
+    """Return the value of the result with the least `by`; of several such results, the least value.
 
-    by   None: the event time of the result
+    by   None = the event time of the result
 
     >>> first("clicks.page", by="clicks.at")
     first(clicks.page by clicks.at)
@@ -69,8 +70,8 @@ def first(column: Argument, by: Argument | None = None) -> Aggregate:
 
 
 def last(column: Argument, by: Argument | None = None) -> Aggregate:
-    """Return the value of the result with the greatest `by`; among several of those, the greatest value.
+    """Return the value of the result with the greatest `by`; of several such results, the greatest value.
 
-    by   None: the event time of the result
+    by   None = the event time of the result
     """
     return Aggregate("last", column, by)

@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or say which extra it needs."""
+    """Run the command line, or print the extra that it needs."""
     try:
         from eddy.cli import app
 

@@ -55,7 +55,7 @@ def warmup() -> None:
     failing = Query(streams, ["R.k = S.k", "R.s = S.s"], where=_FAILS)
     with contextlib.suppress(InputError):
         Runtime(failing).push({"R": batch, "S": batch})
-    # A given order and row numbers have kernels of their own.
+    # A given order and row numbers have their own kernels.
     Runtime(query, ids_only=True).push({"R": batch, "S": batch}, order=[0] * rows + [1] * rows)
     # Few results without strings become one message.
     numbers = Query(streams, ["R.k = S.k"], select=["R.k", "S.t"])
@@ -102,7 +102,7 @@ def _warm_groups(streams: list[Stream], batch: pa.RecordBatch) -> None:
     functions = {"mean": mean, "least": agg.min("R.t"), "last": agg.last("R.s")}
     runtime = Runtime(Query(streams[:1], group_by=["R.k"], aggregates=functions), output="changelog")
     for start in (0, 100):
-        # The second push ends the rows of the first one, but for the last few.
+        # The second push evicts the rows of the first push, except the last few.
         runtime.push({"R": batch.slice(start, 100)})
     counted = {"n": agg.count()}
     joined = Query(streams, ["R.k = S.k"], group_by=["R.k"], aggregates=counted, watermark="fastest")

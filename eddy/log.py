@@ -5,7 +5,7 @@
     INFO     start and end of streaming joins
     DEBUG    transitions between plans and stored states, each with its reason; micro-batches
 
-A push logs nothing unless one of these happens in it.
+A push logs a record only if one of these events happens in it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOLD: ContextVar[bool] = ContextVar("told", default=False)
 
 @contextmanager
 def endless_told() -> Iterator[None]:
-    """Let no runtime that is made in the body say which streams it keeps forever: its owner does, once."""
+    """Suppress the records on endless streams of runtimes that are made in the body; their owner logs them once."""
     token = _TOLD.set(True)
     try:
         yield
@@ -46,7 +46,7 @@ def endless_told() -> Iterator[None]:
 
 
 def log_endless(what: str, streams: Sequence[str]) -> None:
-    """Log the streams of a query that starts whose rows it keeps for as long as it runs; nothing if there are none."""
+    """Log the streams whose rows a starting query keeps for as long as it runs; no record without such streams."""
     if streams and not _TOLD.get():
         LOG.warning(
             "%s keeps all rows of %s for as long as it runs, so its memory grows without end; give the stream"

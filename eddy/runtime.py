@@ -44,17 +44,17 @@ class Runtime(Uncopied):
     """Runs one query over its streams.
 
     plan        a join tree such as "((R S) T) U"; None = left-deep, in query order as far as predicates connect
-    policy      how the plan is chosen: a name in `eddy.routing.policies.POLICIES`, or a policy object of your own;
-                None = "cost" under strategy "eddy", "fixed" under the others
+    policy      how the plan is chosen: a name in `eddy.routing.policies.POLICIES`, or your own policy object; None =
+                "cost" under strategy "eddy", "fixed" under the other strategies
     strategy    how plans run and change: a name in `jisc.strategies.STRATEGIES`
     store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]; under
-                "moving-state" None stores all of them, and joins around a state that is left out are one, with more
-                than two inputs
-    max_bytes   bound on `nbytes` between two pushes. To keep it, late rows are dropped, then ring values and stored
-                states; the room of the last push is given back; then a push is refused. During a push, its input and
-                its results come on top. Less than the empty state takes is refused
-    decide_every  arrivals between two decisions of the policy; None = as often as it is worth its time
-    background  keys to promote after each push in each incomplete state, in addition to those probed ("jisc", "eddy")
+                "moving-state" None stores all states, and the joins around a state that is left out are one join with
+                more than two inputs
+    max_bytes   bound on `nbytes` between two pushes. To stay within the bound, eddy drops late rows, then ring values
+                and stored states, and frees the buffers of the last push; then it refuses a push. During a push, the
+                memory of its input and results comes in addition. A bound below the empty state is refused
+    decide_every  arrivals between two decisions of the policy; None = the time of decisions limits their number
+    background  keys to promote after each push in each incomplete state, in addition to probed keys ("jisc", "eddy")
     output      "append": each result once; "changelog": an additional first column `op` is "+I" when the result
                 appears and "-D" when one of its components leaves its window
     statistics  False = no statistics are kept, and the plan stays; `stats` then has counts only
@@ -66,18 +66,18 @@ class Runtime(Uncopied):
     ordered     results come in the order of their timestamps (docs/guide/semantics.md), also within one arrival, under
                 each plan and strategy, for operators that read them as a stream. Not with `count_only`, branches or
                 aggregates. Cost: a sort of the results of a push, about 100 ns a result
-    purge       strategy "parallel-track": an old plan ends when no old tuple is in a window any more ("exact"), or a
-                window later, as in the paper ("paper"), where a composite is kept for a window after its youngest part
+    purge       strategy "parallel-track": an old plan ends when no old tuple is in a window any longer ("exact"), or a
+                window later, as in the paper ("paper"), which keeps a composite for a window after its youngest part
 
-    A query with branches has an inner join for its core and one for each branch, each with a plan of its own. `plan` is
-    then the plan of one of them, or several separated by ";", as in "R S; (R S) T", and so is the attribute;
+    A query with branches has an inner join for its core and one for each branch, each with its own plan. `plan` is then
+    the plan of one of these joins, or several plans separated by ";", as in "R S; (R S) T", and so is the attribute;
     `transition` changes the plan of the join whose streams it names, between two pushes; `history` and `stats` have a
-    column `join`; `max_bytes` bounds the inner joins, given what the rest takes: a push may exceed it by the rows and
-    the ledgers that it adds for branches, and then the next one is refused.
+    column `join`; `max_bytes` bounds the inner joins, given the bytes of the other parts: a push may exceed the bound
+    by the rows and the ledgers that it adds for branches, and then the next push is refused.
 
-    One call at a time: a call from a second thread, or from a function that the runtime calls, raises StateError and
-    changes nothing. `snapshot` and `restore` make copies. Raises PlanError for a plan that does not fit the query, and
-    InputError for an unknown option.
+    Only one call at a time may run: a call from a second thread, or from a function that the runtime calls, raises
+    StateError and changes nothing. `snapshot` and `restore` make copies. Raises PlanError for a plan that does not fit
+    the query, and InputError for an unknown option.
 
     >>> rows = pa.schema([("a", pa.int64())])
     >>> from eddy import Query, Stream
@@ -146,7 +146,7 @@ class Runtime(Uncopied):
             log_endless("the query", query.endless)
 
     def _settle(self) -> None:
-        """End what an exception interrupted. It may be repeated."""
+        """Complete or undo an interrupted call. Idempotent."""
         if self._pipeline.unsettled:
             self._pipeline.recover()
             self._pipeline.keep_within()
@@ -157,11 +157,11 @@ class Runtime(Uncopied):
 
     @property
     def _joins(self) -> list[Join]:
-        """The inner joins: one, or in a query with branches several."""
+        """The inner joins: one join, or several joins in a query with branches."""
         return list(self._pipeline.joins.values())
 
     def _by_join(self, table_of: Callable[[Join], pa.Table]) -> pa.Table:
-        """Return a table of each inner join, one after the other; a column `join` tells several apart."""
+        """Return the tables of all inner joins as one table; with several joins, a column `join` distinguishes them."""
         if self._pipeline.partners is None:
             return table_of(self._pipeline.join)
         tables = []
@@ -173,7 +173,7 @@ class Runtime(Uncopied):
     @property
     @settled
     def plan(self) -> str:
-        """The plan that runs, as text; while several run, the newest. Those of several joins are separated by ";"."""
+        """The running plan, or the newest of several, as text; ";" separates the plans of several joins."""
         return "; ".join(one.plan for one in self._joins)
 
     @property
@@ -225,22 +225,23 @@ class Runtime(Uncopied):
     ) -> Transition | None:
         """Change the plan now, or when arrival number `at` is next, which may be in the middle of a push.
 
-        Subtrees that both plans have stay as they are, under every strategy.
+        Subtrees of both plans do not change, under every strategy.
 
         store    inner states of the new plan to store under "eddy" and "moving-state", by their streams: ["R S"]; None
-                 = those stored now that the new plan has too; under "moving-state" all, unless some were chosen before
-        box      the subtree that changes, by its streams: "R S T", for a change now. None = the smallest one. Under
-                 "parallel-track" both versions of the box run side by side, the rest is shared. A box with a name runs
-                 in whole twice; otherwise subtrees of it that do not change are shared, too
+                 = the currently stored states that the new plan also has; under "moving-state" all states, unless
+                 `store` was given before
+        box      the subtree that changes, by its streams: "R S T", for a change now. None = the smallest subtree. Under
+                 "parallel-track" both versions of the box run in parallel, and the rest is shared. A named box runs
+                 twice as a whole; otherwise unchanged subtrees of the box are shared, too
 
         Arrivals are numbered from 0 over all streams (`position`). Returns the figures of the transition, or None if it
         is scheduled; `history` has them afterwards. No result is lost, added or repeated. Several transitions may be
         scheduled; those for one position happen in the order of the calls. A policy other than "fixed" may change the
         plan again later. Raises PlanError for a plan that does not fit the query, for a box that is no subtree of both
-        plans or outside of which they differ, and for a strategy that cannot change its plan, InputError for a position
-        that is past, and CapacityError if there is no room for the states to store now (a scheduled transition leaves
-        them out instead); then nothing has changed. Cost: O(states), plus what the strategy computes at once (see
-        `jisc.strategies`).
+        plans or outside of which they differ, and for a strategy that cannot change its plan, InputError for a past
+        position, and CapacityError if there is no memory for the states to store now (a scheduled transition leaves
+        these states out instead). After an error nothing has changed. Cost: O(states), plus the work that the strategy
+        does at once (see `jisc.strategies`).
         """
         if at is not None and self._pipeline.partners is not None:
             raise InputError(
@@ -266,7 +267,7 @@ class Runtime(Uncopied):
     @property
     @settled
     def reason(self) -> str | None:
-        """The reason of the newest change of each join, None if there was none."""
+        """The reason of the newest change of each join, None without a change."""
         newest = [one.strategy.history.newest for one in self._joins]
         return "; ".join(one.reason for one in newest if one is not None) or None
 
@@ -282,7 +283,7 @@ class Runtime(Uncopied):
 
     @in_logged_turn
     def push(self, batches: Mapping[str, object], order: Any = None, *, watermark: int | None = None) -> pa.Table:
-        """Take arrivals in and return their results, those of earlier arrivals first.
+        """Process arrivals and return their results, those of earlier arrivals first.
 
         The order of the results of one arrival depends on plan, strategy and stored states, unless `ordered` is set.
 
@@ -299,8 +300,8 @@ class Runtime(Uncopied):
         of a block that about eight pushes share: it keeps the block in memory, and pickle writes the whole block, while
         Arrow's IPC writes the slice. Raises InputError for rows that do not fit the query and for a watermark that
         decreases; the state is then as before. After any other exception, for example one of a signal handler at any
-        point, the push has happened in whole or not at all: `pushes` and
-        `last_push` report which. Cost: O(arrivals + chains walked + results).
+        point, the push either is complete or had no effect: `pushes` and `last_push` report which. Cost: O(arrivals +
+        chains walked + results).
         """
         return push(self._pipeline, batches, order, watermark)
 
@@ -308,9 +309,9 @@ class Runtime(Uncopied):
     def finish(self) -> pa.Table:
         """End the input, and return the results that only its end decides, in order of event time.
 
-        These are rows of left and anti branches that still waited for a partner, and groups that were not yet given.
-        In a query without branches and aggregates nothing waits: the table is empty. After that a push is refused, also
-        by a runtime that is restored from a snapshot.
+        These are rows of left and anti branches that still waited for a partner, and groups that were not returned
+        before. In a query without branches and aggregates no row waits, so the table is empty. A later push is refused,
+        also by a runtime that is restored from a snapshot.
         """
         return end(self._pipeline)
 
@@ -318,8 +319,8 @@ class Runtime(Uncopied):
     def groups(self) -> pa.Table:
         """Return the rows of all groups as they are now, of `Query.output_schema`; nothing changes.
 
-        Early results: the windows of event time that have not been given, with the results so far. In a changelog: the
-        answer that its rows add up to. Raises InputError for a query without aggregates. O(groups).
+        These are early results: the windows of event time that have not been returned, with the results so far. In a
+        changelog: the current answer. Raises InputError for a query without aggregates. O(groups).
         """
         return groups_now(self._pipeline.groups)
 
@@ -328,7 +329,7 @@ class Runtime(Uncopied):
         """Return the last push that happened (the position after it, and its results), or None before the first.
 
         For a caller whose `push` was interrupted, by Ctrl-C for example: if `pushes` has increased, the push happened,
-        and these are its results. If not, push the rows again. The results are kept until the next push.
+        and `last_push` has its results. If not, push the rows again. The results are kept until the next push.
         """
         return self._pipeline.last
 
@@ -392,21 +393,21 @@ class Runtime(Uncopied):
 
     @in_turn
     def to_parts(self) -> Plain:
-        """Return all that another process needs to resume (`eddy.live.engine_file`), as plain parts."""
+        """Return the whole state as plain parts, from which another process can resume (`eddy.live.engine_file`)."""
         return to_parts(self._pipeline)
 
     @classmethod
     def from_parts(cls, parts: Parts, query: Query, policy: str | Policy | None = None) -> Runtime:
         """Return the runtime that returned these parts, for the same query.
 
-        policy   the policy that it had, if it is one of the caller's own; it resumes what it had learnt
+        policy   the policy of that runtime, if it is the caller's own; it resumes with its learnt state
 
         Raises StateError, PlanError, QueryError or InputError for parts that do not fit together.
         """
         return cls._running(query, from_parts(parts, query, policy))
 
     def dismantle(self) -> None:
-        """Release all memory now instead of when reference cycles are collected. Later calls raise StateError."""
+        """Release all memory now, and not when reference cycles are collected. Later calls raise StateError."""
         self._pipeline.dismantle()
         self._turn.end("this runtime was saved for another process and cannot be used here any more; load it there")
 
@@ -414,16 +415,16 @@ class Runtime(Uncopied):
 
     @in_turn
     def late(self) -> dict[str, pa.Table]:
-        """Return the late rows kept since the last call, by stream, and remove them; streams without any are left out.
+        """Return the late rows kept since the last call, by stream, and remove them. Omits streams without late rows.
 
-        Kept are the newest `Query.late_rows` rows of each stream for which `Query.late` says so, in order of arrival,
-        and rows whose function raised.
+        eddy keeps the newest `Query.late_rows` rows of each stream with `late="keep"`, in order of arrival, and rows
+        whose function raised.
         """
         return self._pipeline.late.take()
 
     @in_turn
     def last_late(self) -> dict[str, pa.Table] | None:
-        """Return the rows that `late` has removed since the last push, or None if it has removed none.
+        """Return the rows that `late` has removed since the last push, or None if it has removed no rows.
 
         For a caller whose `late` was interrupted, by Ctrl-C for example: if this is None, nothing was removed, and
         `late` can be called again. The rows are kept until the next push that happens.
@@ -435,15 +436,15 @@ class Runtime(Uncopied):
         """Return the failed rows kept since the last call, with the columns kind, expression, reason, row; remove them.
 
         These are joined rows for which an expression of the query has no value (a division by zero, a CAST, a local
-        time that does not exist), and groups of which a sum exceeds its type. They are left out of the results, and
-        everything else goes on (docs/guide/semantics.md). Kept are the newest `Query.failed_rows` of them if
-        `Query.failed` says so, and rows whose function raised.
+        time that does not exist), and groups of which a sum exceeds its type. Failed rows are left out of the results
+        and do not affect other rows (docs/guide/semantics.md). eddy keeps the newest `Query.failed_rows` failed rows
+        with `failed="keep"`, and rows whose function raised.
         """
         return self._pipeline.failed.table()
 
     @in_turn
     def last_failed(self) -> pa.Table | None:
-        """Return the rows that `failed` removed since the last push, None if it removed none; see `last_late`."""
+        """Return the rows that `failed` has removed since the last push, None without removed rows; see `last_late`."""
         return self._pipeline.failed.last_table()
 
     @property
@@ -462,14 +463,14 @@ class Runtime(Uncopied):
     def watermark(self) -> int | None:
         """The watermark: older rows are late. In ticks of the common time type, or None before the first.
 
-        It follows the slowest stream (`Query.watermark`), less the lateness; or it is the one that the caller gave.
+        The watermark follows the slowest stream (`Query.watermark`), less the lateness; or the caller gives it.
         """
         return self._pipeline.watermark
 
     @property
     @settled
     def due(self) -> int | None:
-        """The event time that the watermark must pass before a waiting row can be decided, None if none waits.
+        """The event time that the watermark must pass before a waiting row is certain, None if no row waits.
 
         Rows of left and anti branches wait for a partner; no other rows wait.
         """
@@ -478,21 +479,21 @@ class Runtime(Uncopied):
     @property
     @settled
     def nbytes(self) -> int:
-        """Bytes of all state: SteMs, STAIRs, key directories, payload, late rows kept and the room for results."""
+        """Bytes of all state: SteMs, STAIRs, key directories, payload, kept late rows and buffers for results."""
         return self._pipeline.nbytes
 
     @property
     @settled
     def spare_bytes(self) -> int:
-        """Bytes that `trim` gives back at most: a part of `nbytes`."""
+        """Maximal number of bytes that `trim` frees: a part of `nbytes`."""
         return sum(map(spare_bytes, self._joins))
 
     @in_turn
     def trim(self) -> None:
-        """Give back memory that the next pushes make again: states, ring values, bands, room for input and results.
+        """Free memory that the next pushes can rebuild: states, ring values, bands, buffers for input and results.
 
-        The results of later pushes stay the same. Stored states stay chosen and return empty; each key is completed at
-        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "eddy-stairs",
+        The results of later pushes do not change. Stored states remain chosen and become empty; each key is completed
+        at its next probe. Strategies that keep all states complete ("moving-state", "stairs", "eddy-stairs",
         "symmetric-hash") keep them. O(states).
         """
         for join in self._joins:
@@ -507,8 +508,8 @@ class Runtime(Uncopied):
     def stats(self) -> pa.Table:
         """Return figures of the data and of decisions: rows of kind stream, pair, chain (of three), hop and cost.
 
-        `eddy.inspect.statistics.SCHEMA` documents the columns. The call changes nothing. Cost: some hundred tuples of
-        each window are examined, however large it is.
+        `eddy.inspect.statistics.SCHEMA` documents the columns. The call changes nothing. Cost: it examines some hundred
+        tuples of each window, for windows of any size.
         """
         return self._by_join(lambda join: stats_table(join.modules, join.strategy, join.router))
 
@@ -519,12 +520,12 @@ class Runtime(Uncopied):
         format   "text"; "json": the same figures as `eddy.show.description` names them; "dot": the join graph and the
                  plan for Graphviz; "svg": both as a drawing
 
-        Raises InputError for another format. Cost: that of trying the present plan once.
+        Raises InputError for another format. Cost: that of trying the running plan once.
         """
         return FORMATS[checked_format(format)](self._description())
 
     def _description(self, predict: bool = True) -> Description:
-        """Return what runs, with its figures; `predict` adds predicted costs. To be called in turn."""
+        """Return the description of the runtime with its figures; `predict` adds predicted costs. Call it in turn."""
         pipeline = self._pipeline
         several = pipeline.partners is not None
         return Description(
@@ -546,7 +547,7 @@ class Runtime(Uncopied):
         )
 
     def _timelines(self) -> list[Timeline]:
-        """Return the changes of each join. To be called in turn."""
+        """Return the changes of each join. Call it in turn."""
         return [
             Timeline(history_table(one.strategy.history.transitions).to_pylist(), one.position, one.plan)
             for one in self._joins
@@ -569,10 +570,10 @@ class Runtime(Uncopied):
 
     @in_turn
     def filters(self) -> pa.Table:
-        """Return figures of the filters since the start: a row per predicate, in the present order of evaluation.
+        """Return figures of the filters since the start: a row per predicate, in the current order of evaluation.
 
         Column `where` is the name of a stream, or "results"; `AdaptiveFilter.stats` documents the others. Evaluations
-        by pushes that failed count, since they took time.
+        by failed pushes count, since they took time.
         """
         return filter_table(self._pipeline.filters)
 

@@ -1,4 +1,4 @@
-"""Compiled kernels for a package to ship, so that its first use compiles nothing (`stairs.kernels.compiled`)."""
+"""Compiled kernels that a package ships, so that its first use compiles no kernel (`stairs.kernels.compiled`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stairs.errors import InputError
 from stairs.kernels.compiled import MADE, OFF, SHIPPED, made
 
 MACHINE, PROCESSOR = "x86_64", "x86-64-v3"
-"""The level of x86-64 that processors from 2015 on have, as its ABI defines it."""
+"""The level of x86-64 of processors from 2015 on, as defined by its ABI."""
 # fmt: off
 FEATURES = [
     "64bit", "avx", "avx2", "bmi", "bmi2", "cmov", "crc32", "cx16", "cx8", "f16c", "fma", "fxsr", "lzcnt",

@@ -11,7 +11,7 @@ class Uncopied:
     """An object that can neither be copied nor pickled."""
 
     _no_copy: ClassVar[str]
-    """What it is, and what to do instead, for the error."""
+    """The name of the object and a remedy, for the error."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str:
         """Refuse `copy.copy`, `copy.deepcopy` and pickle. Raises StateError."""

@@ -17,14 +17,14 @@ from eddy.streams.key_types import key_type_of
 from stairs.plain_types import plain
 
 Form = Literal["count", "distinct", "sum", "mean", "least", "greatest"]
-"""How the value of a function follows from the values of its argument that are not null.
+"""The form of a function: how its value follows from the values of its argument that are not null.
 
-"count"     their number; the only form that a function without an argument may have
-"distinct"  how many different ones there are
-"sum"       their exact sum
-"mean"      their exact sum, divided by their number
-"least"     the least one; of an ordered function, the one with the least `by`
-"greatest"  the greatest one; of an ordered function, the one with the greatest `by`
+"count"     the number of values; the only form that a function without an argument may have
+"distinct"  the number of different values
+"sum"       the exact sum of the values
+"mean"      the exact sum of the values, divided by their number
+"least"     the least value; of an ordered function, the value with the least `by`
+"greatest"  the greatest value; of an ordered function, the value with the greatest `by`
 """
 
 
@@ -32,7 +32,7 @@ Form = Literal["count", "distinct", "sum", "mean", "least", "greatest"]
 class AggregateFunction:
     """An aggregate function.
 
-    form       how its value follows from the values of its argument
+    form       how the value follows from the values of the argument
     result     type of the argument -> type of the result; None = the argument does not fit
     arguments  columns that fit, in the words of an error message
     ordered    whether it has an argument `by`, the event time of a result if none is given

@@ -30,7 +30,7 @@ Argument: TypeAlias = str | pc.Expression
 Place = tuple[str, str]
 """(stream, column)."""
 MOST_WINDOWS = 10_000
-"""Hopping windows that a result may be in: it makes as many rows when the windows end."""
+"""Maximal number of hopping windows of a result: each window has a row for the result when it ends."""
 
 
 class Joined(Columns, Protocol):
@@ -63,7 +63,7 @@ class Aggregate:
 
     function  its name in `FUNCTIONS` (`eddy.query.aggregate_functions`)
     column    its argument; None only for count()
-    by        what orders the results of `first` and `last`; None = event time
+    by        the order of the results for `first` and `last`; None = event time
     """
 
     function: str
@@ -88,8 +88,8 @@ class Input:
 class Computed:
     """An aggregate of a query.
 
-    name        of the output column
-    function    its name in FUNCTIONS
+    name        name of the output column
+    function    name of the function in FUNCTIONS
     column, by  its arguments, as numbers of inputs; None = none, or the event time for `by`
     kind        type of the output column
     """
@@ -110,10 +110,10 @@ class Computed:
 class WindowTicks:
     """A window of groups in ticks of the common time type; a tumbling window is a hopping one.
 
-    size, hop   of hopping windows, 0 for sessions
-    gap         of sessions, else 0
+    size, hop   size and hop of hopping windows, 0 for sessions
+    gap         gap of sessions, else 0
     time        position of the stream whose event time counts; None = the greatest of all components
-    slack       results to come are at most this much older than the watermark; None = they may have any event time
+    slack       later results are at most this much older than the watermark; None = they may have any event time
     """
 
     size: int
@@ -129,7 +129,7 @@ class Aggregation:
     inputs   the arguments, computed from the columns "stream.column" of results
     keys     the group columns: names of output columns, and numbers of inputs
     functions  the aggregates
-    times    the event times that decide the time of a result: "stream.column"; empty if it has none
+    times    the event times that determine the time of a result: "stream.column"; empty without event times
     window   None = groups over all results
     places   the (stream, column) pairs that all of these read
     """

@@ -1,4 +1,4 @@
-"""Arguments of a query as they are given: lists, predicates, streams and `select`, and what is wrong with them."""
+"""Validation of the arguments of a query: lists, predicates, streams and `select`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Select: TypeAlias = Sequence[str] | Mapping[str, Any]
 
 
 def listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
-    """Return a list of `members`. Raises QueryError if `what` is given as anything else."""
+    """Return a list of `members`. Raises QueryError if the argument `what` is no list."""
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
         raise QueryError(f"{what} must be a list of {members}, not {type(given).__name__}")
     return list(given)
 
 
 def predicate_texts(on: Any) -> tuple[Any, ...]:
-    """Return the predicates of a query or branch. Raises QueryError for one string, and for what is no list."""
+    """Return the predicates of a query or branch. Raises QueryError for one string, and for a value that is no list."""
     if isinstance(on, str):
         raise QueryError(f"on must be a list of predicates, not one string: write [{on!r}]")
     return tuple(listed(on, "on", "predicates such as 'R.a = S.a'"))
@@ -59,7 +59,7 @@ def check_streams(streams: Sequence[Any], fewest: int) -> None:
 
 
 def selected(select: Sequence[str] | Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the name of each output column and what `select` gives for it. Raises QueryError at what is no column."""
+    """Yield the name and the definition of each output column. Raises QueryError for a definition that is no column."""
     if isinstance(select, str):
         raise QueryError(f"select must be a list of columns or a mapping, not one string: write [{select!r}]")
     if not isinstance(select, Iterable):

@@ -1,4 +1,4 @@
-"""A branch as a user writes it: streams that hang on the core of a query, or on another branch."""
+"""The argument `branches` of a query: streams that hang on the core of a query, or on another branch."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Branch:
 
     streams   the streams of the branch; several are joined with each other
     on        predicates among these streams, and between them and the streams on which the branch hangs
-    how       "left": each row of the core with its partners in the branch, or with nulls if it has none
+    how       "left": each row of the core with its partners in the branch, or with nulls without a partner
               "semi": each row of the core that has a partner, once, without the columns of the branch
               "anti": each row of the core that has no partner
               "full": as "left", and each row of the branch without a partner; only between two streams
     branches  branches that hang on this one
     where     further conditions on a partner, as `Query.where`: over columns named "stream.column" of the branch and of
-              all streams on its path to the core. They are evaluated on blocks of matches
+              all streams on its path to the core. The conditions are evaluated on blocks of matches
 
     Raises QueryError for arguments that do not fit.
 
@@ -76,7 +76,7 @@ class Branch:
 
 
 def checked_branches(branches: Any) -> tuple[Branch, ...]:
-    """Return branches as a tuple. Raises QueryError for anything that is no list of branches."""
+    """Return branches as a tuple. Raises QueryError for a value that is no list of branches."""
     found = tuple(listed(branches, "branches", "eddy.Branch objects"))
     for one in found:
         if not isinstance(one, Branch):

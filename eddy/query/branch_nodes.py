@@ -19,10 +19,10 @@ Path = tuple[int, ...]
 class Node:
     """The core or a branch of a query.
 
-    how       how it hangs on the node above: "left", "semi" or "anti"; "core" for a core
-    own       its streams, by their position in the query
-    path      its streams and those of all nodes above it, ascending
-    windows   by stream of `path`, how long its tuples can find new partners in the join of the path
+    how       how the node hangs on the node above: "left", "semi" or "anti"; "core" for a core
+    own       streams of the node, by their position in the query
+    path      streams of the node and of all nodes above it, ascending
+    windows   by stream of `path`, the span in which its tuples can find new partners in the join of the path
     branches  the nodes that hang on this one
     """
 

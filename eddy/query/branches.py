@@ -1,8 +1,8 @@
 """The branches of a query: left, semi, anti and full outer joins. docs/guide/semantics.md defines their results.
 
-The core and every branch are inner joins of their own: that of a branch has the streams of the branch and all those on
-its path to the core. So each is planned, run and migrated like any other join, and what branches add is a matter of
-their results (`eddy.partners`).
+The core and every branch are separate inner joins: the join of a branch has the streams of the branch and all streams
+on its path to the core. So each join is planned, run and migrated like any other join, and only the processing of their
+results (`eddy.partners`) is specific to branches.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ MakeInner: TypeAlias = Callable[[Sequence[Stream], Sequence[str], str, Sequence[
 class BranchTree(Generic[J]):
     """The core and the branches of a query as a tree of nodes, with an inner join for each of them.
 
-    core_streams, branches   as they were given
+    core_streams, branches   the arguments of the query
     streams       all streams, with their windows
     joins         the inner joins, by the positions of their streams in the query
     cores         the cores of its trees of nodes: one, or two for a full outer join
     classes       a key that all streams share, in the core and in every branch, if there is one: rows with different
-                  values of it never meet
+                  values of this key never join
     derived       name of a stream whose window follows from intervals -> the size of the window in ticks
     on_conditions the conditions in `on` that are no predicates
     hidden, nullable   the streams of which results have no columns, and those of which a result may lack a row
@@ -94,7 +94,7 @@ class BranchTree(Generic[J]):
         for path, join in self.joins.items():
             streams = [replace(self.streams[i], filter=None, late=None, lateness=None) for i in path]
             with warnings.catch_warnings():
-                # It was told when the join was first made.
+                # The warning was already given when the join was first made.
                 warnings.simplefilter("ignore")
                 self.joins[path] = self._make(streams, join.on, self._nouns[path], join.conditions)
 
@@ -207,10 +207,10 @@ class BranchTree(Generic[J]):
         return replace(stream, window=Range(span_of(size, self._time_type, stream.type_of(stream.time))))
 
     def lengthened(self, lateness: int) -> BranchTree[J]:
-        """Return the tree in which a tuple of a branch leaves no earlier than the matches whose partner it can be.
+        """Return the tree in which a tuple of a branch leaves no earlier than matches that may have it in a partner.
 
-        Where the window of a branch's stream follows from intervals, it only covers the arrival of further partners. A
-        changelog would say that a row of the core had lost its partner.
+        If the window of a branch's stream follows from intervals, it only covers the arrival of further partners. With
+        this window a changelog would report that a row of the core has lost its partner.
 
         lateness   the greatest of a stream, in ticks
         """
@@ -266,8 +266,8 @@ class BranchTree(Generic[J]):
 
         joined   the slack of results that wait for no partner
 
-        A row waits for partners while all its components are in their windows, in the join of some branch. So when it
-        comes, no component was older than its window before the push.
+        A row waits for partners while all its components are in their windows, in the join of some branch. So when the
+        row is emitted, no component was older than its window before the push.
         """
         found = 0
         for core in self.cores:
@@ -282,7 +282,7 @@ class BranchTree(Generic[J]):
         return found
 
     def spans(self, own: list[int | None]) -> list[int | None]:
-        """Return for how many ticks a row of each stream matters to results to come; see `Query.spans`.
+        """Return for how many ticks later results may depend on a row of each stream; see `Query.spans`.
 
         own   the ticks that follow from the windows
 
@@ -292,7 +292,7 @@ class BranchTree(Generic[J]):
         found = list(own)
 
         def extend(node: Node, wait: int | None) -> None:
-            """Note how long rows below a node matter, if matches above it wait so long, None = forever."""
+            """Extend the spans of rows below a node, given the wait of the matches above it, None = forever."""
             for branch in node.branches:
                 for below in branch.below():
                     wait = None if wait is None else max([wait, *(size for _, size in node.spans(below))])

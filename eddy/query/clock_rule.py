@@ -1,4 +1,4 @@
-"""The rule by which the watermark of a query follows its rows: which stream decides, lateness, silent streams."""
+"""The rule by which the watermark of a query follows its rows: the decisive stream, lateness, silent streams."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ClockRule(NamedTuple):
     """The rule, with all spans in ticks (docs/guide/semantics.md, "Late rows").
 
     slowest     whether the watermark follows the slowest stream, and not the fastest
-    lateness    per stream, by how much a row may be older than the newest one of the stream
-    idle_after  by how much event time must advance without rows of a stream until it is idle; None = no stream is
+    lateness    per stream, the span by which a row may be older than the newest row of the stream
+    idle_after  the span of event time without rows of a stream after which it is idle; None = no stream is ever idle
     """
 
     slowest: bool
@@ -30,12 +30,12 @@ class ClockRule(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether the watermark is the greatest event time that came, as long as no caller gives one."""
+        """Whether the watermark is the greatest event time that came, as long as the caller gives no watermark."""
         return not self.slowest and not any(self.lateness)
 
 
 def checked_watermark(watermark: object, idle_after: object) -> WatermarkOf:
-    """Return which stream the watermark follows. Raises QueryError for anything else, and an idle_after without use."""
+    """Return which stream the watermark follows. Raises QueryError for other values, and an idle_after without use."""
     if watermark not in get_args(WatermarkOf):
         raise QueryError(
             f"watermark={watermark!r}: it follows the 'slowest' stream or the 'fastest'; pass one of these two"

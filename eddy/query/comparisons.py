@@ -32,7 +32,7 @@ class ColumnComparison:
     kind      the type in which the values are compared
     low, high in units of `kind`: int, or float for floats; None = no bound
     excluded  of floats: 1 = the low bound is excluded, 2 = the high one, 3 = both
-    texts     the predicates that it was written as
+    texts     the predicates as the user wrote them
     """
 
     left: Column
@@ -68,7 +68,7 @@ class ColumnComparison:
         return self.left, self.right
 
     def in_graph(self, left: Value, right: Value) -> Comparison:
-        """Return the comparison as the state modules use it, between two values of tuples."""
+        """Return the comparison of two values of tuples in the form for the state modules."""
         none = float("inf") if self.floats else 2 * FOREVER
         low = -none if self.low is None else self.low
         high = none if self.high is None else self.high
@@ -78,9 +78,9 @@ class ColumnComparison:
 def comparisons(
     streams: Sequence[Stream], written: Sequence[Compared], time_type: pa.DataType | None
 ) -> tuple[ColumnComparison, ...]:
-    """Return the comparisons of a query, those of the same two columns as one, except of floats.
+    """Return the comparisons of a query; comparisons of the same two columns become one, except for floats.
 
-    Sums of floats are rounded: y + 2 may equal y + 1, so no bound makes another one superfluous.
+    Sums of floats are rounded: y + 2 may equal y + 1, so no bound makes another bound redundant.
 
     time_type   the type of event times
 

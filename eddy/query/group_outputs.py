@@ -42,7 +42,7 @@ class GroupOutputs:
         self.schema = pa.schema(fields)
 
     def of(self, table: pa.Table) -> tuple[pa.Table, Faults]:
-        """Return the output of rows of groups, and the rows on which an expression fails, which have none."""
+        """Return the output of rows of groups, and the rows on which an expression fails, which have no output."""
         computed = {name: one for name, one in self.outputs.items() if isinstance(one, Computed)}
         if table.num_rows == 0:
             # Arrow cannot make empty arrays of every type.

@@ -22,7 +22,7 @@ def _check(window: GroupWindow, spans: dict[str, Span]) -> None:
             )
         if (number <= timedelta(0)) if isinstance(number, timedelta) else (number <= 0):
             raise QueryError(f"{name}: {what} must be greater than 0, not {span!r}")
-        # A frozen class can set a field in this way only.
+        # A frozen class can set a field only in this way.
         object.__setattr__(window, what, number)
     if window.time is not None and not isinstance(window.time, str):
         raise QueryError(f"{name}: time must be the event time of a stream, such as 'orders.at', not {window.time!r}")
@@ -37,8 +37,8 @@ class Tumbling:
     """Windows of one size that follow each other: [k * size, (k + 1) * size) for every whole k.
 
     size        a timedelta, or ticks of integer event times
-    time        event time of a result: None = the greatest of its components; "stream.column" = the one of this
-                stream, whose time column it must be
+    time        event time of a result: None = the greatest of its components; "stream.column" = that of this stream's
+                component; the column must be the time column of the stream
     start, end  names of the output columns that have the bounds of the window, the end excluded; None = no column
 
     >>> Tumbling(60)
@@ -56,7 +56,7 @@ class Tumbling:
 
 @dataclass(frozen=True)
 class Hopping:
-    """Windows of one size of which one begins every `hop`: [k * hop, k * hop + size) for every whole k.
+    """Windows of one size that begin at intervals of `hop`: [k * hop, k * hop + size) for every whole k.
 
     size, hop         timedeltas, or ticks of integer event times; a hop beyond the size leaves gaps
     time, start, end  as in `Tumbling`

@@ -1,4 +1,4 @@
-"""The limits of hosts: what a query asks for and its host does not have is refused; a `Runtime` has everything."""
+"""The limits of hosts: a host refuses queries with features that it lacks; a `Runtime` has all features."""
 
 from __future__ import annotations
 

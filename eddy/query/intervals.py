@@ -1,10 +1,9 @@
-"""Intervals between event times, and how long each stream must be kept because of them.
+"""Intervals between event times, and the windows of streams that follow from them.
 
 Comparisons and equalities of event times bound the difference of two event times of a result: they are difference
-constraints. A chain of them bounds the difference of its ends by their sum, and the
-tightest bound is that of the shortest path. A tuple must be kept as long as another component may be younger by so
-much.
-Source: Cormen, Leiserson, Rivest, Stein, Introduction to Algorithms, "Difference constraints and shortest paths".
+constraints. A chain of constraints bounds the difference of its ends by their sum, and the tightest bound is that of
+the shortest path. A tuple must be kept as long as another component may be younger by this bound. Source: Cormen,
+Leiserson, Rivest, Stein, Introduction to Algorithms, "Difference constraints and shortest paths".
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ NONE = 2 * FOREVER
 """No bound."""
 
 Bound = tuple[int, int, int]
-"""(i, j, ticks): the event time of stream j is at most so many ticks after that of stream i."""
+"""(i, j, ticks): the event time of stream j is at most this number of ticks after that of stream i."""
 
 
 def closure(n_streams: int, bounds: Sequence[Bound]) -> npt.NDArray[np.int64] | None:
@@ -56,7 +55,7 @@ def closure(n_streams: int, bounds: Sequence[Bound]) -> npt.NDArray[np.int64] | 
 def check_time_columns(streams: Sequence[Stream], written: Sequence[Compared]) -> None:
     """Raise QueryError if a predicate adds a span of time to a column of a stream without time column and window.
 
-    Its author has event times in mind; without them the predicate bounds nothing, and every row is kept.
+    Such a predicate is meant as an interval; without a time column it bounds no event times, and every row is kept.
     """
     by_name = {stream.name: stream for stream in streams}
     for one in written:
@@ -79,7 +78,7 @@ def kept(most: npt.NDArray[np.int64]) -> list[int | None]:
 
 
 def warn_caller(text: str) -> None:
-    """Warn at the line outside of this package that led here."""
+    """Warn with the line outside of this package that made the call."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("eddy."):
         frame, level = frame.f_back, level + 1
@@ -91,7 +90,7 @@ class Intervals:
 
     found     the comparisons among them
     equal     the equalities: for each, the positions of the streams whose event times are equal
-    derived   by name the streams without a window of their own, if there are intervals: the ticks of their windows
+    derived   name of a stream without a window of its own, in a query with intervals -> the ticks of its window
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class Intervals:
         self.derived: dict[str, int] = {}
 
     def with_windows(self, what: str = "query") -> tuple[Stream, ...]:
-        """Return the streams, each with its window: its own, or else the one that the intervals require.
+        """Return the streams, each with its own window, or else with the window that the intervals require.
 
         what   the join, for a warning
 

@@ -1,4 +1,4 @@
-"""The join of a query as numbers: windows in ticks, classes by number, and where tuples have what comparisons read."""
+"""The join of a query as numbers: windows in ticks, classes by number, and the places of compared values."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def windows_in_numbers(
 def places_of_values(
     streams: Sequence[Stream], comparisons: Sequence[ColumnComparison], time_type: pa.DataType | None, timed: bool
 ) -> dict[tuple[str, str, pa.DataType], Value]:
-    """Return where tuples have the values that comparisons read: by stream, column and type."""
+    """Return the places of the values that comparisons read: by stream, column and type."""
     found: dict[tuple[str, str, pa.DataType], Value] = {}
     names = [stream.name for stream in streams]
     counts = [int(timed)] * len(streams)
@@ -113,7 +113,7 @@ def join_graph(
     """Return the join graph; the arguments are those of the other functions here."""
     timed = any(window.kind == WindowKind.RANGE for window in windows)
     members = [*(one.columns.keys() for one in classes), *scans]
-    # A stream alone is in a class in which each tuple has its own key.
+    # A single stream is in a class in which each tuple has its own key.
     alone = [(streams[0].name,)] if len(streams) == 1 else []
     members += alone
     return JoinGraph(

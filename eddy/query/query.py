@@ -62,16 +62,16 @@ class Query:
 
     streams     the streams; rows of equal event time arrive in this order
     on          predicates as text: equalities such as "R.a = S.a", "(R.a, R.b) = (S.a, S.b)" and "LOWER(R.a) = S.a",
-                and comparisons such as "R.x < S.y" and "R.at between S.at and S.at + 30 min"; AND joins several in one
-                text. Any other condition of SQL (docs/guide/sql.md) may come in addition, and filters results
+                and comparisons such as "R.x < S.y" and "R.at between S.at and S.at + 30 min"; AND joins several
+                predicates in one text. Any other condition of SQL (docs/guide/sql.md) may be added, and filters results
     select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"},
                 where an expression may stand for a column: in SQL, "orders.amount * 2" (docs/guide/sql.md), or a
                 pyarrow expression over columns named "stream.column"
     where       filter of results: a pyarrow expression over columns named "stream.column", selected or not; or a
-                `Predicate` that declares the columns of its function; or a list of these, which must all hold
+                `Predicate` that declares the columns of its function; or a list of these, which must all be true
     lateness    a tuple still arrives if it is at most this much older than the newest tuple of the stream that the
                 watermark follows: a timedelta, or ticks of integer event times; only in queries with a Range window. A
-                stream can have its own
+                stream can have its own lateness
     late        treatment of later rows: "keep" stores them until `Runtime.late()` returns them; "count" only counts
                 them; a function of a stream's name and a table of late rows is called after the push has committed.
                 A stream can override it (docs/guide/semantics.md)
@@ -80,20 +80,20 @@ class Query:
                 a sum that overflows: "keep" stores them until `Runtime.failed()` returns them; "count" only counts
                 them; a function of a table of failed rows is called after the push has committed
     failed_rows  upper bound on the stored failed rows; beyond it the oldest are dropped
-    watermark   "slowest": rows are late by the stream that is furthest behind; "fastest": by the one that is furthest
-                ahead, so that a stream which lags loses rows
+    watermark   "slowest": the watermark follows the stream that is furthest behind; "fastest": it follows the stream
+                that is furthest ahead, so that a stream that lags loses rows
     idle_after  a stream without rows while the event time of others advances by more than this does not hold the
-                watermark back: a timedelta, or ticks of integer event times; None = each stream does, always
-    branches    joins other than inner ones (`Branch`), which hang on the join of `streams`, their *core*; then there
-                may be a single one of `streams`
+                watermark back: a timedelta, or ticks of integer event times; None = each stream always holds it back
+    branches    joins other than inner joins (`Branch`), which hang on the join of `streams`, their *core*; the core may
+                then have a single stream
     group_by    group columns: a list of "stream.column", or {output name: "stream.column" or pyarrow expression}
     aggregates  {output name: function of `eddy.agg`}. With group_by or aggregates, the results are groups, one row
                 each: the group columns, the bounds of the window, the aggregates; `select` names some of these, or
                 expressions over them. There may be one stream (docs/guide/aggregates.md)
     having      filter of groups, as `where`, over the output columns
-    group_window  windows of event time to aggregate over: `Tumbling`, `Hopping`, `Session`; each gives its groups once,
-                when the watermark has passed it. None = over the results in the live windows, as a changelog, or over
-                all results of input that ends
+    group_window  windows of event time to aggregate over: `Tumbling`, `Hopping`, `Session`; the groups of a window come
+                once, when the watermark has passed the window. None = aggregates over the results in the live windows,
+                as a changelog, or over all results of input that ends
 
     Raises QueryError, naming the stream and the column, if the arguments do not fit together.
 
@@ -106,13 +106,13 @@ class Query:
     _noun = "query"
     """The join, for warnings."""
     _least = 2
-    """The fewest streams of a query without groups."""
+    """The least number of streams of a query without groups."""
     tables: Mapping[str, str] = MappingProxyType({})
     """Stream -> the table whose alias it is in a statement of SQL; a stream without an entry is itself a table."""
     group_texts: tuple[str, str] | None = None
     """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
     on_conditions: tuple[Condition, ...] = ()
-    """The conditions in `on` that are no predicates: they hold of the results, as `where` does."""
+    """The conditions in `on` that are no predicates: they filter results, as `where` does."""
     where_place = "where"
     """The name of the result filter, for errors."""
 
@@ -139,7 +139,7 @@ class Query:
         self._grouped = has_groups(group_by, aggregates, having, group_window)
         self._watermarked = group_window is not None
         self.branches = checked_branches(() if branches is None else branches)
-        """The joins other than inner ones, which hang on the join of `streams`."""
+        """The joins other than inner joins, which hang on the join of `streams`."""
         self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
         self.tree: BranchTree[InnerJoin] | None = None
         """The branches with the inner joins that they need, None without branches."""
@@ -187,7 +187,7 @@ class Query:
         """The named conditions of `where`, and the (stream, column) pairs that they read."""
 
     def _join(self) -> None:
-        """Read the predicates, and set what follows from them."""
+        """Read the predicates, and set the attributes that follow from them."""
         parsed = parse_predicates(self.on, self.streams)
         self.on_conditions = tuple(parsed.conditions)
         self.classes: tuple[AttributeClass, ...] = attribute_classes(self.streams, parsed.equalities)
@@ -200,12 +200,12 @@ class Query:
         self.unretracted = len(self.streams) == 1 and self.streams[0].window is None
         """Whether the one stream has no window: its rows are aggregated when they arrive, and not kept."""
         if self.unretracted:
-            # The kernels need a window; each row alone is a result, whatever the window holds.
+            # The kernels need a window, but each row alone is a result, whatever the contents of the window are.
             (alone,) = self.streams
             timed = alone.time is not None and self._watermarked
             self.streams = (replace(alone, window=Range(0) if timed else Rows(1)),)
         self.scans = scanned_pairs([stream.name for stream in self.streams], self.classes, self.comparisons)
-        """The pairs of streams that comparisons connect where no equality does: all tuples are scanned there."""
+        """The pairs of streams that only comparisons connect; a probe scans all tuples of such a stream."""
         check_connected(self.streams, self.classes, self.scans, [*self.on_conditions, *self._listed_where()])
         self.intervals = Intervals(self.streams, self.classes, self.comparisons, self.time_type)
         """The comparisons of event times."""
@@ -213,12 +213,12 @@ class Query:
         self.derived = self.intervals.derived
         """Name of a stream whose window follows from the intervals -> the size of the window in ticks."""
         self.graph = self._graph()
-        """The join graph, as the state modules use it."""
+        """The join graph in the form for the state modules."""
         self.clock_rule = self._clock_rule()
         """How the watermark follows the rows."""
 
     def _join_branches(self) -> None:
-        """Make the inner joins of the core and of each branch, and set what follows from them.
+        """Make the inner joins of the core and of each branch, and set the attributes that follow from them.
 
         `classes` has a key that all streams share, if there is one; each inner join has its own predicates.
         """
@@ -229,7 +229,7 @@ class Query:
         check_streams(self.streams, 1 if self._grouped else self._least)
         self.comparisons, self.scans = (), ()
         self.values: dict[tuple[str, str, pa.DataType], Value] = {}
-        """Where tuples have the values that comparisons read: by stream, column and type."""
+        """The places of the values that comparisons read: by stream, column and type."""
         self.unretracted = False
         self.time_type = self._time_type()
         tree = BranchTree(core, self.on, self.branches, self.time_type, partial(_inner_join, self.time_type))
@@ -332,7 +332,7 @@ class Query:
         return [stream.name for stream in self.streams if isinstance(stream.window, Unbounded)]
 
     def slack(self, time: int | None) -> int | None:
-        """Return by how many ticks the event time of a result to come may be below the watermark; None = by any.
+        """Return by how many ticks the event time of a later result may be below the watermark; None = by any number.
 
         time   position of the stream whose event time is that of the result; None = the greatest of all components
 
@@ -345,15 +345,15 @@ class Query:
 
     @property
     def spans(self) -> list[int | None]:
-        """Per stream, the ticks for which a row matters to results to come; None = without limit.
+        """Per stream, the ticks for which later results may depend on a row; None = without limit.
 
-        A row that is older than the watermark by more than that can be forgotten. ROWS windows give no limit in ticks.
+        A row that is older than the watermark by more ticks can be dropped. ROWS windows have no limit in ticks.
         """
         own = [window.size if window.kind == WindowKind.RANGE else None for window in self.graph.windows]
         return own if self.tree is None else self.tree.spans(own)
 
     def payload_columns(self, selected: bool) -> list[list[str]]:
-        """Return the columns of each stream that `where` reads, and those that are selected if `selected` says so."""
+        """Return the columns of each stream that `where` reads, and with `selected` the selected columns."""
         columns: list[dict[str, None]] = [{} for _ in self.streams]
         for name, column in self.where_columns + (tuple(self.select.values()) if selected else ()):
             if column != PRESENCE:
@@ -444,9 +444,9 @@ class Query:
         return frozenset(self.index(name) for name, column in read if column == PRESENCE)
 
     def readable(self) -> tuple[pa.Schema, list[tuple[str, str]]]:
-        """Return what expressions over results can read: the columns "stream.column", and the place of each.
+        """Return the columns that expressions over results can read, "stream.column", and the place of each column.
 
-        Of a stream whose component a result may lack, there is also the boolean column "PRESENT(stream)".
+        A stream whose component a result may lack also has the boolean column "PRESENT(stream)".
         """
         places = [(s.name, column) for s in self.shown for column in s.schema.names]
         fields = [pa.field(f"{s}.{column}", self.stream(s).type_of(column)) for s, column in places]
@@ -464,7 +464,7 @@ class Query:
         return pa.field(name, field.type, field.nullable or self.may_lack(stream))
 
     def _read_outputs(self) -> tuple[pa.Schema, dict[str, tuple[str, str]]]:
-        """Return the schema of the results, and the columns to read: those selected, then those of expressions."""
+        """Return the schema of results, and the columns to read: the selected columns, then those of expressions."""
         plain = {name: one for name, one in self.outputs.items() if not isinstance(one, Computed)}
         fields, read = [], dict(plain)
         schema, places = self.readable()
@@ -476,7 +476,7 @@ class Query:
             fields.append(pa.field(name, kind))
             for column, place in zip(schema.names, places, strict=True):
                 if column in columns and place not in read.values():
-                    # Output columns have names of their own choice.
+                    # The query chooses the names of its output columns.
                     read[f"\0{column}"] = place
         return pa.schema(fields), read
 

@@ -116,7 +116,7 @@ def _groups(query: Query) -> str:
 
 
 def _shown(query: Query) -> str:
-    """Return which rows of groups are given, and in which columns: `having` and `select`; empty for all."""
+    """Return which rows of groups are emitted, and in which columns: `having` and `select`; empty for all."""
     own, found = query.aggregation, []
     if own is None:
         return ""
@@ -182,7 +182,7 @@ def _condition_text(condition: Predicate) -> Text:
         # Its literals and options are the columns of one row.
         row = pa.ipc.open_file(whole).get_batch(0)
     except pa.ArrowException:
-        # Arrow cannot serialize some options; then only the text is known.
+        # Arrow cannot serialize some options; then only the text is compared.
         return {"text": str(expression), "arrow": "", "values": ""}
     try:
         values = _digest("\n".join(f"{column.type}: {column.to_pylist()!r}" for column in row.columns).encode())
@@ -212,8 +212,8 @@ def _same_condition(saved: Text, condition: Predicate) -> bool:
         return True
     if not own["arrow"] or "function" in saved:
         return False
-    # Another version of Arrow may serialize the same expression to other bytes, or show it as another text. The saved
-    # bytes are only compared, never deserialized: they may be forged.
+    # Another version of Arrow may serialize the same expression to other bytes, or print it as another text. The saved
+    #         # bytes are only compared and never deserialized, because they may be forged.
     if saved["arrow"] == own["arrow"]:
         return True
     return bool(own["values"]) and (saved["text"], saved["values"]) == (own["text"], own["values"])
@@ -242,7 +242,7 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
     """Return the first difference between a query and the `query_text` of a saved one, None if they are equal.
 
     where    the place of `saved`, for the text
-    results  whether to compare what changes no state as well: `where` (of a query without groups), `having`, `select`
+    results  whether to compare also parts that do not affect the state: `where` (without groups), `having`, `select`
     """
     own = query_text(query)
 

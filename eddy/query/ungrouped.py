@@ -1,4 +1,4 @@
-"""A query with aggregates without them: the results that its groups are made of."""
+"""A query with aggregates, without these aggregates: its results are the joined rows of the groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eddy.streams.stream import readable_name
 
 
 class ResultsQuery(Query):
-    """A query whose results may be the rows of one stream, which something else aggregates."""
+    """A query whose results may be the rows of one stream, which another operator aggregates."""
 
     _least = 1
 
@@ -35,6 +35,6 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
     }
     if query.branches:
         return Query(query.core_streams, query.on, branches=query.branches, **same)
-    # Windows that follow from intervals follow from them again.
+    # Windows that followed from intervals are derived again.
     streams = [replace(one, window=None) if one.name in query.derived else one for one in query.streams]
     return (ResultsQuery if len(streams) == 1 else Query)(streams, query.on, **same)

@@ -47,7 +47,7 @@ def ticks_per_second(kind: pa.DataType) -> int | None:
 
 
 def in_words(count: int, kind: pa.DataType) -> str:
-    """Return a number of ticks as a user knows it: a date and time, or the number itself.
+    """Return a number of ticks in a form for users: a date and time, or the number itself.
 
     >>> in_words(-1, pa.timestamp("ms"))
     '1969-12-31T23:59:59.999'
@@ -59,7 +59,7 @@ def in_words(count: int, kind: pa.DataType) -> str:
 
 
 def reach(kind: pa.DataType) -> str:
-    """Return between which values event times and compared values of a type must lie, and what to do about others.
+    """Return the range of event times and compared values of a type, and a remedy for values beyond the range.
 
     >>> reach(pa.timestamp("ns"))
     'between 1896-12-06 and 2043-01-25 (±2^61 ns); declare the columns as timestamp[us], or filter such rows out'
@@ -118,7 +118,7 @@ def ticks(span: int | timedelta, common: pa.DataType, own: pa.DataType | None, w
 def span_of(count: int, common: pa.DataType, own: pa.DataType) -> Units | timedelta:
     """Return ticks of the common time type as a span of a time column, rounded up to its units.
 
-    It is a timedelta if the column has timestamps of microseconds or coarser ones.
+    The span is a timedelta if the column has timestamps of microseconds or coarser units.
     """
     per_second, own_per_second = ticks_per_second(common), ticks_per_second(own)
     if per_second is None or own_per_second is None:

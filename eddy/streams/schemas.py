@@ -1,4 +1,4 @@
-"""Arrow schemas of what users have: frames, schemas and dicts of types, of Arrow, pandas, Polars, DuckDB and Spark."""
+"""Arrow schemas of users' objects: frames, schemas and dicts of types, of Arrow, pandas, Polars, DuckDB and Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PYTHON_TYPES: dict[type, pa.DataType] = {
 
 
 def schema_of(given: object, where: str) -> pa.Schema:
-    """Return the Arrow schema that an object has or describes. No row is read, but for pandas' columns of objects.
+    """Return the Arrow schema that an object has or describes. Reads no rows, except of pandas' columns of objects.
 
     `given` is a schema of Arrow, Polars or Spark, anything with rows that has such a schema (tables and batches of
     Arrow, frames of pandas, Polars and Spark, relations of DuckDB), or a dict from names to types: of Arrow, names of

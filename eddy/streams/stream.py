@@ -16,7 +16,7 @@ from stairs.nearest import no_column
 from stairs.plain_types import unfit
 
 PRESENCE = "\0present"
-"""Stands for a column where a query reads whether a result has a component of a stream."""
+"""The name of the pseudo-column that states whether a result has a component of a stream."""
 
 
 def present(stream: str) -> str:
@@ -40,10 +40,10 @@ class Stream:
     window  the tuples that can still be part of a result: `Rows`, `Range` or `Unbounded`; None = as long as intervals
             between event times allow results (`Query`), `Unbounded` in a query without intervals
     time    the column of event times, None = no event times
-    filter  rows for which it is false or null do not arrive: an Arrow expression, a function of a batch, a `Predicate`,
-            or a list of these, which must all hold (docs/guide/filters.md)
-    late    treatment of rows that come too late (`Query`), None = that of the query
-    lateness  by how much a row may be older than the newest one of this stream (`Query`): a timedelta, or ticks of
+    filter  condition on rows; a row for which it is false or null does not arrive: an Arrow expression, a function of a
+            batch, a `Predicate`, or a list of these, which must all be true (docs/guide/filters.md)
+    late    treatment of late rows (`Query`), None = that of the query
+    lateness  span by which a row may be older than the newest row of this stream (`Query`): a timedelta, or ticks of
             integer event times; None = that of the query
 
     Raises QueryError for a schema, column, window, filter, `late` or lateness that does not fit.

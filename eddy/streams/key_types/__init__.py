@@ -1,4 +1,4 @@
-"""Key types: which Arrow types can be equal, the type they are compared in, and the words of their values.
+"""Key types: the Arrow types that can be equal, the type in which they are compared, and the words of their values.
 
 To add a key type, write a subclass of `KeyType` in a file of this package and enter it in KEY_TYPES.
 """
@@ -17,7 +17,7 @@ from eddy.streams.key_types.times import Dates, Durations, TimesOfDay, Timestamp
 from stairs.plain_types import plain
 
 MOST_DIGITS = 18
-"""Digits of a decimal that fit an int64. A type may have more, but not a value."""
+"""Number of digits of a decimal that fit an int64. A type may have more digits, but a value may not."""
 KEY_TYPES: tuple[KeyType, ...] = (
     ExactNumbers(),
     Floats(),
@@ -36,7 +36,7 @@ UNCOMPARED = (
     f"whose values cannot be keys or be compared; keys are {', '.join(one.names for one in KEY_TYPES)}, or a dictionary"
     " or run-end encoding of these"
 )
-"""What a type is that is none of these, for errors."""
+"""The text for a type that is none of these, for errors."""
 
 
 def key_type_of(kind: pa.DataType) -> KeyType:

@@ -13,7 +13,7 @@ Dead = npt.NDArray[np.uint8]
 
 
 class KeyType:
-    """A family of Arrow types whose values can be equal: the type they are compared in, and their words.
+    """A family of Arrow types whose values can be equal: the type in which they are compared, and their words.
 
     A subclass defines `names`, `covers` and `unified`; the other methods have defaults for types of 32 or 64 bits whose
     bits are equal exactly when the values are. All types here are plain (`stairs.plain_types`).
@@ -32,7 +32,7 @@ class KeyType:
     def unified(self, kinds: list[pa.DataType]) -> pa.DataType | None:
         """Return the type that holds all values of these types of the family exactly, or None if no type does.
 
-        It may belong to another family, which then makes the words.
+        The type may belong to another family, which then makes the words.
         """
         raise NotImplementedError
 
