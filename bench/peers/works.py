@@ -121,8 +121,7 @@ class Work:
 
 WALL = "wall"
 CLOCKS: dict[str, Callable[[], float]] = {"CPU, thread": thread_time, "CPU, process": process_time, WALL: perf_counter}
-"""The clock of a peer: of the thread for work in the calling thread, of the process for a single worker thread, wall
-time for more threads."""
+"""The clocks of peers: of the thread that calls, of the process for one worker thread, wall time for more."""
 
 
 class Engine:

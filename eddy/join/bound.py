@@ -1,18 +1,18 @@
-"""The bound on the bytes of a join (`max_bytes`): which bytes count, and when they are compared with the bound.
+"""The bound on the bytes of a join (`max_bytes`): the bytes that count, and the moments of the comparison.
 
 Windows, keys and payload are necessary; stored states may take the rest of the bound. The growth of the rings is known
 before a push begins, so a push that is too large is refused before it changes anything. Key directories and states grow
-while rows arrive: each asks before it grows (`stairs.memory.allowance`), and a refusal takes the push back. Payload
+while rows arrive: each part asks before it grows (`stairs.memory.allowance`), and a refusal undoes the push. Payload
 kept as Arrow arrays is counted at the end of the push.
 
-Late rows may take what all of these leave. They never cause a push to fail: after the commit, the oldest late rows are
-dropped until the rest fits. During the push they may exceed the bound.
+Late rows may take the bytes that all of these leave. Late rows never cause a push to fail: after the commit, the oldest
+late rows are dropped until the rest fits. During the push they may exceed the bound.
 
-The room for the input and the results of a push may exceed the bound during the push. After it, and after one that was
-refused, the room is given back if all that `nbytes` counts would exceed the bound otherwise (`Pipeline.keep_within`).
+The buffers for the input and the results of a push may exceed the bound during the push. After the push, also after a
+refused push, the buffers are freed if `nbytes` would otherwise exceed the bound (`Pipeline.keep_within`).
 
 Records, times, key directories, payload, bands, groups, stored states and late rows count. Bands (`stairs.bands`) are
-given up first, since scans can do without them. The input and the results of a push do not count, nor does the sample
+dropped first, since scans do not require them. The input and the results of a push do not count, nor does the sample
 of the router, whose size is constant.
 """
 
@@ -28,9 +28,9 @@ from stairs.payload import Payload
 
 
 def checked_bound(max_bytes: object, least: int) -> int | None:
-    """Return a bound as an int, None for none. Raises InputError for a value that is none, or below `least`.
+    """Return a bound as an int, None for no bound. Raises InputError for an invalid value, or one below `least`.
 
-    least   bytes of the state without any row
+    least   bytes of the state without rows
     """
     bound = None if max_bytes is None else at_least(1, max_bytes)
     if bound is None and max_bytes is not None:
@@ -43,7 +43,7 @@ def checked_bound(max_bytes: object, least: int) -> int | None:
 class Bound:
     """A bound of `max_bytes` bytes, None = no bound.
 
-    beside  a state that asks for the same memory: the groups of the query
+    beside  another state that shares the bound: the groups of the query
     fixed   bytes that always count, and that no push changes
 
     `max_bytes` has been checked.
@@ -57,13 +57,13 @@ class Bound:
         modules.allowance.limit = float("inf") if max_bytes is None else float(max_bytes - fixed)
 
     def base(self) -> int:
-        """Return the bytes of all but the stored states and late rows."""
+        """Return the bytes of all parts except stored states and late rows."""
         beside = 0 if self._beside is None else self._beside.nbytes
         return self._fixed + self.modules.state_bytes + self.payload.nbytes + beside
 
     @property
     def used(self) -> int:
-        """Bytes of all that counts but late rows. O(parts)."""
+        """Bytes of all parts that count, except late rows. O(parts)."""
         return self._fixed + self.modules.allowance.used
 
     def room(self, rows: Sequence[int]) -> float:

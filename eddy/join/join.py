@@ -1,8 +1,8 @@
-"""The n-way join as an operator of a pipeline: its parts, and how a push happens in it in whole or not at all.
+"""The n-way join as an operator of a pipeline: its parts, and its part of the transaction of a push.
 
-A push takes three steps. `begin` notes where the join is. `eddy.join.walk.take` computes the push. Then `settle` lets
-the push happen, or `roll_back` takes it back. Both consist of steps that may be repeated, and clear the note last, so
-after an exception within one of them, the next call runs it again from its start.
+A push takes three steps. `begin` notes the state of the join. `eddy.join.walk.take` computes the push. Then `settle`
+lets the push happen, or `roll_back` undoes it. Both methods consist of steps that may be repeated, and clear the note
+last, so after an exception within one of them, the next call runs the method again from its start.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from stairs.storage.parts import Parts, Plain
 
 
 class UndoRecord(NamedTuple):
-    """The state to which an exception takes a join back.
+    """The state of a join that is restored after an exception.
 
-    savepoint   the strategy before it
+    savepoint   the strategy before the push
     loading     whether earlier arrivals are loaded into empty windows
     """
 
@@ -55,7 +55,7 @@ class JoinCommit(NamedTuple):
     """A join after a push, or after earlier arrivals were loaded.
 
     position, results, deleted   counts since the start
-    schedule            transitions to come
+    schedule            scheduled transitions
     arrivals, inserted  figures of this push
     """
 
@@ -70,24 +70,24 @@ class JoinCommit(NamedTuple):
 class Join:
     """One n-way join. Raises PlanError and InputError for options that do not fit the query.
 
-    options            those that this join has
-    least_bytes        `used` without any row
+    options            the options of this join
+    least_bytes        `used` without rows
     modules, payload   SteMs and key directories; columns of live tuples
-    strategy, router   how the plan runs; which plan to run
-    schedule           transitions to come; replaced, never modified
+    strategy, router   the execution of the plan; the choice of the plan
+    schedule           scheduled transitions; replaced, never modified
     columns            per stream, the payload columns that results or `where` need
-    loader             what writes the rows of a push where the kernels read them
-    walked             the combinations that the kernels found in the push at hand
-    output             what makes results of them
-    rings              the ring values that may serve the groups of the query; None = nothing but joined rows can
+    loader             the object that writes the rows of a push to the memory of the kernels
+    walked             the combinations that the kernels found in the current push
+    output             the object that makes results from the combinations
+    rings              the ring values that may replace joined rows for the groups of the query; None = not possible
     n_results, n_deleted   counts since the start
-    undo               the note of a push or a change under way; None = none is
+    undo               the note of a running push or change; None = no push or change is running
     """
 
     def __init__(self, query: Query, options: Options) -> None:
         self.query, graph = query, query.graph
         if graph.n_streams == 1:
-            # It has one plan, and no state to store.
+            # A join of one stream has one plan, and no state to store.
             if options.strategy not in STRATEGIES:
                 make_strategy(options.strategy, Modules(graph, RENUMBER_AT), default_plan(graph), 0, None)
             options = replace(
@@ -129,7 +129,7 @@ class Join:
         self.n_results = self.n_deleted = 0
         self.undo: UndoRecord | None = None
         self._restart: Savepoint | None = None
-        """Where the strategy starts again with empty states, if `settle` was interrupted."""
+        """The point at which the strategy starts again with empty states, if `settle` was interrupted."""
 
     @property
     def title(self) -> str:
@@ -138,7 +138,7 @@ class Join:
 
     @property
     def plan(self) -> str:
-        """The plan that runs, as text; while several run, the newest."""
+        """The running plan as text; while several plans run, the newest."""
         return self.strategy.tree.text(self.query.graph.names)
 
     @property
@@ -148,17 +148,17 @@ class Join:
 
     @property
     def used(self) -> int:
-        """Bytes of all that the bound counts. O(parts)."""
+        """Bytes of all parts that the bound counts. O(parts)."""
         return self._fixed_bytes + self.modules.allowance.used
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all state, and of the room of the last push."""
+        """Bytes of all state, and of the buffers of the last push."""
         return self.modules.nbytes + self.payload.nbytes + self.strategy.nbytes
 
     @property
     def asleep(self) -> bool:
-        """Whether ring values serve: stored states sleep meanwhile, and are empty (`eddy.pipeline.grouped`)."""
+        """Whether ring values are in use; stored states are then inactive and empty (`eddy.pipeline.grouped`)."""
         return self.rings is not None and self.rings.choice.on
 
     @property
@@ -167,15 +167,15 @@ class Join:
         return self.undo is not None and self.strategy.history.count > self.undo.savepoint.history.length
 
     def set_bound(self, max_bytes: int | None, beside: Sized | None = None) -> None:
-        """Bound the bytes of the join, and of a state beside it that asks for the same memory. None = no bound."""
+        """Bound the bytes of the join and of another state that shares the bound. None = no bound."""
         self.bound = Bound(max_bytes, self.modules, self.payload, beside, self._fixed_bytes)
 
     def turn_rings(self, on: bool, lost: bool = False) -> None:
-        """Let ring values serve from now on, or let them not; lost: they could not."""
+        """Begin or end the use of ring values; `lost` states that they could not be used."""
         assert self.rings is not None
         self.rings.release()
         if self.strategy.stairs:
-            # A push without arrivals that is taken back: states return empty.
+            # A push without arrivals is undone, after which states are empty.
             self.begin()
             self.roll_back()
         self.rings.choice.turned(on, lost)
@@ -183,13 +183,13 @@ class Join:
     # A push
 
     def begin(self, loading: bool = False) -> None:
-        """Note where the join is: from here on, an exception takes it back to this."""
+        """Note the state of the join, which an exception from here on restores."""
         self.undo = UndoRecord(self.strategy.savepoint(), loading)
 
     def settle(self, commit: JoinCommit, again: bool = False) -> None:
-        """Let a push happen, if it has not. It may be repeated.
+        """Let a push happen, if it has not happened. Idempotent.
 
-        again   an exception may have interrupted it: nobody knows how far the states have come, so they start empty
+        again   whether an exception may have interrupted an earlier call: the states may be incomplete, so they restart
         """
         if self.undo is None:
             return
@@ -215,7 +215,7 @@ class Join:
         self.undo = None
 
     def roll_back(self) -> None:
-        """Take the join back to where it was at `begin`; do nothing if nothing is under way. It may be repeated."""
+        """Restore the state of the join at `begin`; without effect if no push is running. Idempotent."""
         undo, modules, strategy = self.undo, self.modules, self.strategy
         if undo is None:
             return
@@ -234,7 +234,7 @@ class Join:
     # Options
 
     def present_options(self) -> dict[str, Any]:
-        """Return the options that make this join again as it is now, as JSON values."""
+        """Return the options that make this join again in its current form, as JSON values."""
         return {
             "plan": self.plan,
             "policy": self.router.policy.name,
@@ -252,7 +252,7 @@ class Join:
         return None if states is None else sorted(streams_text(state, self.query.graph) for state in states)
 
     def to_parts(self) -> Plain:
-        """Return all from which `load_parts` resumes. Ring values do not go along, nor do states that slept."""
+        """Return all parts from which `load_parts` resumes, without ring values and inactive states."""
         if self.asleep:
             self.turn_rings(on=False)
         names, options = self.query.graph.names, self.present_options()
@@ -299,7 +299,7 @@ class Join:
             raise StateError(f"rings of payload {self.payload.room} and of records {self.modules.capacity} differ")
 
     def dismantle(self) -> None:
-        """Release all memory now instead of when reference cycles are collected. The join cannot be used then."""
+        """Release all memory now, and not when reference cycles are collected. The join cannot be used afterwards."""
         self.strategy.dismantle()
         for part in (self.modules, self.payload, self.router.samples, self.router, self):
             vars(part).clear()

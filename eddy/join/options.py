@@ -1,4 +1,4 @@
-"""The options of a running query, as `eddy.Runtime` takes them: those of each join, and those of all of it."""
+"""The options of a running query, as in `eddy.Runtime`: the options of each join, and of the whole query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stairs.stems import RENUMBER_AT
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of `eddy.Runtime`, documented there. Raises InputError for those that exclude each other."""
+    """The arguments of `eddy.Runtime`, documented there. Raises InputError for arguments that exclude each other."""
 
     plan: str | None = None
     policy: str | Policy | None = None

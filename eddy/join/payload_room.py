@@ -1,4 +1,4 @@
-"""The rings of payload, which have as many slots as those of records."""
+"""The rings of payload, which have as many slots as the rings of records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stairs.payload import Payload
 
 
 def fit_payload(modules: Modules, payload: Payload) -> None:
-    """Give each ring of payload as many slots as the ring of records of its stream has. O(streams) if nothing grew."""
+    """Give each ring of payload as many slots as the ring of records of its stream. O(streams) without growth."""
     if modules.capacity != payload.room:
         for i, room in enumerate(modules.capacity):
             if room != payload.room[i]:

@@ -1,4 +1,4 @@
-"""Room for stored states: windows, keys and payload come first; states are dropped until the rest fits."""
+"""Memory for stored states: windows, keys and payload take precedence; states are dropped until the rest fits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stairs.errors import CapacityError
 
 
 def make_room(join: Join, rows: Sequence[int]) -> None:
-    """Drop states until the others fit next to a push of rows[i] rows of stream i. Raises CapacityError."""
+    """Drop states until the other states fit together with a push of rows[i] rows of stream i. Raises CapacityError."""
     strategy = join.strategy
     join.router.room = room = join.bound.room(rows)
     if join.bound.max_bytes is None:

@@ -1,4 +1,4 @@
-"""A change of plan that the user asks for: at once, or scheduled for an arrival."""
+"""A change of plan on request: at once, or scheduled for an arrival."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def transition(
     try:
         done = strategy.change(tree, ASKED_FOR, states, box=own)
     except EddyError:
-        # The strategy refused, and is as it was before.
+        # The strategy refused the change, and is unchanged.
         join.undo = None
         raise
     join.router.plan_changed()

@@ -1,4 +1,4 @@
-"""A push in a join: the kernel takes the arrivals in, and transitions that are due happen between two of them."""
+"""A push in a join: the kernel processes the arrivals, and due transitions happen between two arrivals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stairs.descriptors import LOADING, M_MODE
 
 
 def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResults]:
-    """Take the arrivals in; return the number of scheduled transitions that happened, and the results.
+    """Process the arrivals; return the number of scheduled transitions that happened, and the results.
 
     only_kept   see `eddy.routing.change.change_plan`
 
@@ -28,7 +28,7 @@ def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResu
 
 
 def open_push(join: Join, arrivals: Arrivals) -> None:
-    """Open a push of these arrivals, and write their rows where the kernel reads them."""
+    """Open a push of these arrivals, and write their rows to the memory of the kernel."""
     modules, payload = join.modules, join.payload
     payload.begin()
     modules.begin(arrivals.rows)
@@ -41,7 +41,7 @@ def open_push(join: Join, arrivals: Arrivals) -> None:
 
 
 def walk(join: Join, arrivals: Arrivals, only_kept: bool, probing: bool = True) -> int:
-    """Take the arrivals in, and return the number of scheduled transitions that happened.
+    """Process the arrivals, and return the number of scheduled transitions that happened.
 
     `Join.walked` has the combinations that were found.
 

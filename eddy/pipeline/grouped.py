@@ -1,8 +1,8 @@
 """A push of a query with groups: by joined rows, or by ring values (`eddy.aggregates.rings`), as `RingChoice` decides.
 
-Ring values need the windows only, so arrivals are inserted without a probe. Stored states miss them: states sleep while
-ring values serve. They are emptied at the beginning, to give memory back, and again at the end, from where on they
-complete just in time.
+Ring values need only the windows, so arrivals are inserted without a probe. Stored states miss these arrivals, so
+states are inactive while ring values are in use. States are emptied at the beginning, which frees memory, and again at
+the end; from then on they are completed just in time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eddy.join.walk import walk
 
 
 def choose_way(join: Join, arrivals: Arrivals) -> None:
-    """Let the push be served by ring values, or by enumeration. Between two pushes."""
+    """Choose ring values or enumeration for the next push. Call it between two pushes."""
     rings = join.rings
     if rings is None:
         return
@@ -33,14 +33,14 @@ def may_serve(join: Join) -> bool:
 
 
 def behind(arrivals: Arrivals) -> bool:
-    """Return whether an arrival, or a row in a window, is older than one that came before it."""
+    """Return whether an arrival, or a row in a window, is older than an earlier row."""
     return arrivals.reading is not None and arrivals.reading.behind > 0
 
 
 def by_rings(
     join: Join, groups: Groups, arrivals: Arrivals, only_kept: bool
 ) -> tuple[int, int, pa.Table, GroupsCommit]:
-    """Take the arrivals in; return transitions that happened, joined rows told apart, rows of groups, and their commit.
+    """Process the arrivals; return transitions that happened, joined rows, rows of groups, and their commit.
 
     Raises BeyondLimit.
     """

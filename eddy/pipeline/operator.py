@@ -1,4 +1,4 @@
-"""The contract of the operators of a pipeline: what the transaction asks of each of them.
+"""The contract of the operators of a pipeline: the methods that the transaction calls, and their laws.
 
     gate -> joins -> partners -> groups -> output
             Join     Partners    Groups
@@ -10,20 +10,20 @@ changelog. A push calls the methods in this order; `take` stands for the method 
 arguments are what the operator before it gives:
 
     begin      note the state
-    take       take the changes of the operators before in; return the own changes, and a record for `settle`
-    settle     keep what was taken: the push has happened
+    take       process the changes of the preceding operators; return the operator's changes, and a record for `settle`
+    settle     keep the processed changes: the push has happened
     roll_back  return to the noted state: the push has not happened
 
-Laws, which `tests/eddy/test_operators.py` holds for each kind of operator:
+Laws, which `tests/eddy/test_operators.py` checks for each kind of operator:
 
 1. `roll_back` restores the state that `begin` noted, whatever `take` has done, and whether or not it has ended.
-2. `settle` and `roll_back` may be repeated, from any of their steps: once is as often as twice.
-3. An operator with the parts of another one is the same operator: it has the same parts, and the same future.
+2. `settle` and `roll_back` may be repeated, from any of their steps: they are idempotent.
+3. An operator that is loaded from the parts of another operator is equal to it: it has the same parts, and behaves in
+   the same way.
 4. `nbytes` counts all of the state.
 5. Between two pushes `check` holds.
 
-What an operator knows about the end of the input and about event time comes with the changes. An operator imports none
-that follows it.
+The end of the input and event time come with the changes. An operator imports no operator that follows it.
 """
 
 from __future__ import annotations
@@ -34,38 +34,38 @@ from stairs.storage.parts import Parts, Plain
 
 
 class Operator(Protocol):
-    """A stage of a running query with a state of its own."""
+    """A stage of a running query with its own state."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state, and of the room of the last push."""
+        """Bytes of the state, and of the buffers of the last push."""
 
     def begin(self, loading: bool = False) -> None:
-        """Note the state, to which `roll_back` returns; loading: earlier rows come into an empty state."""
+        """Note the state that `roll_back` restores; `loading`: earlier rows are loaded into an empty state."""
 
     def settle(self, commit: Any, again: bool = False) -> None:
-        """Let a push happen, if it has not. It may be repeated.
+        """Let a push happen, if it has not happened. Idempotent.
 
-        commit  what the operator returned for it when it took the push
-        again   an exception may have interrupted it
+        commit  the record that the operator returned for the push
+        again   whether an exception may have interrupted an earlier call
         """
 
     def roll_back(self) -> None:
-        """Return to the state that `begin` noted; do nothing if nothing is under way. It may be repeated."""
+        """Restore the state that `begin` noted; without effect if no push is running. Idempotent."""
 
     def check(self) -> None:
         """Raise StateError unless all invariants of the state hold. O(state), for tests."""
 
     def to_parts(self) -> Plain:
-        """Return all from which `load_parts` resumes, as plain values and arrays (`stairs.storage.parts`)."""
+        """Return all parts from which `load_parts` resumes, as plain values and arrays (`stairs.storage.parts`)."""
 
     def load_parts(self, parts: Parts, watermark: int | None) -> None:
         """Resume from the parts of an operator of the same query, which is new.
 
-        watermark   that of the pipeline; None before the first
+        watermark   watermark of the pipeline; None before the first
 
-        Raises StateError for parts that do not fit; then the operator cannot be used.
+        Raises StateError for parts that do not fit; the operator cannot be used afterwards.
         """
 
     def dismantle(self) -> None:
-        """Release all memory now instead of when reference cycles are collected. The operator cannot be used then."""
+        """Release all memory now, before reference cycles are collected. The operator cannot be used afterwards."""

@@ -5,17 +5,17 @@
             order   adaptive anti, full
             late
 
-A query without branches has one join and no partners; one without aggregates has no groups. Joins, partners and groups
-are operators with one contract (`eddy.pipeline.operator`). A push happens in all of them, or in none
-(`eddy.pipeline.push` computes it), whatever exception comes between two statements. The pipeline has two records, as in
-a database log:
+A query without branches has one join and no partners; a query without aggregates has no groups. Joins, partners and
+groups are operators with one contract (`eddy.pipeline.operator`). A push happens in all operators, or in none
+(`eddy.pipeline.push` computes the push), whatever exception comes between two statements. The pipeline has two records,
+as in a database log:
 
-    undo     set first. While it is the only one, the push has not happened: `roll_back` takes it back
+    undo     set first. While it is the only record, the push has not happened: `roll_back` undoes the push
     commit   set in one statement when all results are computed. From then on the push has happened: `_complete` settles
-             all operators, and nothing takes the push back
+             all operators, and the push is never undone
 
-Both ways consist of steps that may be repeated, and clear the records last. So after an exception within either of
-them, the next call runs it again from its start (`recover`).
+`roll_back` and `_complete` consist of steps that may be repeated, and clear the records last. So after an exception
+within either method, the next call runs the method again from its start (`recover`).
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class Pipeline:
     by_join   options of each join that differ from `options`, when a pipeline is made again
 
     joins     the inner joins, by the positions of their streams in the query
-    join      the first of them: the only one of a query without branches
+    join      the first inner join: the only one of a query without branches
     at_work   the join that has taken the arrivals last, or takes them now
-    partners  what gives the rows of a query with branches, else None
-    gate, clock   admission; the clock of a query with a RANGE window, None without
-    output    what makes results of the rows of the joins, or of the partners
+    partners  the operator that returns the rows of a query with branches, else None
+    gate, clock   admission; the clock of a query with a RANGE window, None without such a window
+    output    the object that makes results from the rows of the joins, or of the partners
     groups    the groups of a query with aggregates, else None
     operators the joins, the partners and the groups, in the order in which changes flow
     late, failed   late rows, failed rows
     max_bytes      the bound on bytes, None = no bound
     position, n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
     finished       whether the input has ended
-    undo, commit   whether a push is under way; the record of one that has happened and is not complete
+    undo, commit   whether a push is running; the record of a push that has happened and is not complete
     last           the last push
     """
 
@@ -137,7 +137,7 @@ class Pipeline:
 
     @property
     def filters(self) -> dict[str, AdaptiveFilter]:
-        """The filters by the name of their stream; that of results under "results", those of several joins by title."""
+        """The filters by the name of their stream; the filter of results under "results", of several joins by title."""
         found = {self.query.streams[i].name: one for i, one in self.gate.filters.items()}
         accepting = {"results": self.output.accepts}
         if self.partners is not None:
@@ -149,7 +149,7 @@ class Pipeline:
         return self.join if self.partners is None else self.joins[join_of(self.query, plan)]
 
     def present_options(self) -> dict[str, Any]:
-        """Return the options of the whole, as JSON values; each join has its own (`Join.present_options`)."""
+        """Return the options of the pipeline as JSON values; each join has its own options (`Join.present_options`)."""
         return {
             "max_bytes": self.max_bytes,
             "output": self.options.output,
@@ -168,7 +168,7 @@ class Pipeline:
             self.join.set_bound(self.max_bytes, self.groups)
 
     def share_bound(self, join: Join) -> None:
-        """Give one of several joins what the rest leaves of `max_bytes`. Raises CapacityError if that is nothing."""
+        """Give one of several joins the rest of `max_bytes`. Raises CapacityError if no bytes are left."""
         if self.max_bytes is None or self.partners is None:
             return
         rest = self.nbytes - join.nbytes
@@ -180,19 +180,19 @@ class Pipeline:
         join.set_bound(self.max_bytes - rest)
 
     def _unshare_bound(self) -> None:
-        """Leave several joins without a bound: the next push gives them another one."""
+        """Remove the bounds of several joins: the next push gives them new bounds."""
         if self.max_bytes is not None and self.partners is not None:
             for join in self._list:
                 join.set_bound(None)
 
     def give_room_back(self) -> None:
-        """Give the room of the last push back if the bound is exceeded with it, between two pushes."""
+        """Free the buffers of the last push if the bound is exceeded with them, between two pushes."""
         if self.max_bytes is not None and self.nbytes > self.max_bytes:
             for join in self._list:
                 join.modules.release_scratch()
 
     def keep_within(self) -> None:
-        """Keep to the bound: the room of the last push goes, and rows on the side make way for what has to stay."""
+        """Keep within the bound: free the buffers of the last push, and drop late and failed rows."""
         if self.max_bytes is not None:
             self.give_room_back()
             self.late.keep_within(self._left())
@@ -209,19 +209,19 @@ class Pipeline:
     @property
     def unsettled(self) -> bool:
         """Whether a call is at work, or an exception interrupted one."""
-        # A change of plan between two pushes is a matter of its join alone.
+        # A change of plan between two pushes affects only its join.
         if self.undo or self.commit is not None or self.join.undo is not None:
             return True
         return self.partners is not None and any(join.undo is not None for join in self._list)
 
     def begin(self, loading: bool = False) -> None:
-        """Note where all operators are: from here on, an exception takes them back to this."""
+        """Note the state of all operators, which an exception from here on restores."""
         self.undo = True
         for one in self.operators:
             one.begin(loading)
 
     def settle(self, prepared: Prepared) -> None:
-        """Let a prepared push happen, if it has not. It may be repeated."""
+        """Let a prepared push happen, if it has not happened. Idempotent."""
         if self.commit is not None:
             self.recover()
             return
@@ -244,9 +244,9 @@ class Pipeline:
                 self.failed.settle(commit.new_failed, self._left() - self.late.rows.nbytes)
 
     def _complete(self, commit: Commit, again: bool = False) -> None:
-        """Complete a push that has happened. It may be repeated.
+        """Complete a push that has happened. Idempotent.
 
-        again   an exception may have interrupted it
+        again   whether an exception may have interrupted an earlier call
         """
         for operator, record in zip(self.operators, commit.operators, strict=True):
             operator.settle(record, again)
@@ -262,8 +262,8 @@ class Pipeline:
         self.commit = None
 
     def roll_back(self) -> None:
-        """Take all operators back to where they were at `begin`. It may be repeated."""
-        # Also if no push is under way: a change of plan may be.
+        """Restore the state of all operators at `begin`. Idempotent."""
+        # This also runs without a push, because a change of plan may be running.
         for one in reversed(self.operators):
             one.roll_back()
         if self.undo:
@@ -271,7 +271,7 @@ class Pipeline:
             self.undo = False
 
     def recover(self) -> None:
-        """End what an exception interrupted: complete it if it has happened, else take it back."""
+        """Complete an interrupted push if it has happened, else undo it."""
         if self.commit is not None:
             self._complete(self.commit, again=True)
         else:
@@ -292,7 +292,7 @@ class Pipeline:
 
 
 def _inner_joins(query: Query, options: Options, by_join: Mapping[Path, Mapping[str, Any]] | None) -> dict[Path, Join]:
-    """Return the joins of a query with branches. They give row numbers, from which the partners make rows."""
+    """Return the joins of a query with branches. They return row numbers, from which the partners make rows."""
     if by_join is None:
         plans, stores = plans_in(query, options.plan), stores_in(query, options.store)
         by_join = {
@@ -304,7 +304,7 @@ def _inner_joins(query: Query, options: Options, by_join: Mapping[Path, Mapping[
 
 
 def _groups_of(query: Query, options: Options, allowance: Allowance) -> Groups | None:
-    """Return the groups of a query, None for one without aggregates. Raises InputError."""
+    """Return the groups of a query, None for a query without aggregates. Raises InputError."""
     if query.aggregation is None:
         return None
     for name in ("count_only", "ids_only"):

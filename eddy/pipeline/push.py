@@ -1,8 +1,8 @@
-"""A push: arrivals in, results out. And loading: earlier arrivals in, without results.
+"""A push, which takes arrivals and returns their results; and loading, which takes earlier arrivals without results.
 
 A push has these steps: *admit* (validate, filter, order, split off late rows); in each join *open* (sweep dead keys,
-make room), *load* (keys as words, payload into rings) and *walk* (one kernel call); *follow* (partners); *materialise*
-(gather columns, `where`, projection); *aggregate* (groups). Then it happens in one statement
+enlarge rings), *load* (keys as words, payload into rings) and *walk* (one kernel call); *follow* (partners);
+*materialise* (gather columns, `where`, projection); *aggregate* (groups). Then the push happens in one statement
 (`eddy.pipeline.pipeline`).
 """
 
@@ -41,11 +41,11 @@ Batches = Mapping[str, object]
 
 
 class _NoRoom(CapacityError):
-    """The rest of a pipeline leaves a join nothing: to give up states of this join would not help."""
+    """The other parts of a pipeline leave no bytes for a join, so dropping states of this join would not help."""
 
 
 def push(pipeline: Pipeline, batches: Batches, order: Any, watermark: int | None) -> pa.Table:
-    """Take arrivals in and return their results; see `Runtime.push`."""
+    """Process arrivals and return their results; see `Runtime.push`."""
     prepared = prepare(pipeline, batches, order, watermark)
     pipeline.settle(prepared)
     return prepared.results
@@ -75,9 +75,9 @@ def prepare(
     ends: bool = False,
     reading: ClockReading | None = None,
 ) -> Prepared:
-    """Compute a push, the last one if `ends`. After an exception, until it is settled, `roll_back` takes it back.
+    """Compute a push, the last one if `ends`. Until the push is settled, `roll_back` undoes it after an exception.
 
-    reading   what the clock of all streams says about the rows, if the pipeline has only some of them
+    reading   the reading of the clock of all streams for the rows, if the pipeline has only some of the streams
     """
     _check_open(pipeline)
     began = perf_counter()
@@ -106,8 +106,8 @@ def _share_bound(pipeline: Pipeline, join: Join) -> None:
 def _computed(pipeline: Pipeline, arrivals: Arrivals, loading: bool = False) -> Commit:
     """Return the commit record of a push that was begun.
 
-    If memory is short, states go before the push fails with CapacityError. A failed attempt is taken back. The next one
-    adds no state within the push. After that, bands are dropped, then states that were there before, one by one.
+    If memory is short, states are dropped before the push fails with CapacityError. A failed attempt is undone. The
+    next attempt adds no state within the push. After that, bands are dropped, then older states, one by one.
     """
     only_kept = False
     while True:
@@ -262,7 +262,7 @@ def load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
 
 
 def _load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
-    """Insert earlier rows into the only join. Nothing is probed."""
+    """Insert earlier rows into the only join, without probes."""
     join = pipeline.join
     modules, strategy = join.modules, join.strategy
     arrivals, skipped = pipeline.gate.admit_past(batches, pipeline.clock, watermark)
@@ -289,7 +289,7 @@ def _load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
 
 
 def _load_with_partners(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
-    """Push earlier rows, and leave their results out: they decide which rows had a partner."""
+    """Push earlier rows, and drop their results; the rows determine which rows had a partner."""
     graph = pipeline.query.graph
     counted = [name for name, one in zip(graph.names, graph.windows, strict=True) if one.kind == WindowKind.ROWS]
     if counted:

@@ -24,11 +24,11 @@ class LastPush(NamedTuple):
 class Commit(NamedTuple):
     """A pipeline after a push, or after earlier arrivals were loaded (then `last` is None).
 
-    operators     what settles the push in each operator, in their order
+    operators     records that settle the push in each operator, in their order
     position, results, deleted, pushes   counts since the start
     late, failed  late rows, failed rows
     new_failed    the failed rows of this push, which are in `failed` already
-    clock         the state of the clock; None in a query without one
+    clock         the state of the clock; None in a query without a clock
     finished      whether the input has ended
     """
 
@@ -48,7 +48,7 @@ class Commit(NamedTuple):
 class Prepared(NamedTuple):
     """A push whose results are computed, and which has not happened yet.
 
-    seconds   how long that took
+    seconds   duration of the computation
     """
 
     arrivals: Arrivals

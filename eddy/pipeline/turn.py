@@ -1,12 +1,12 @@
-"""One call at a time: neither another thread nor a function that the runtime calls works on it during a call.
+"""One call at a time: during a call, no other thread and no function that the runtime calls may work on the runtime.
 
-A turn is held by a frame: that of the running call. A flag or a lock would stay set if an exception (from a signal, for
-example) came right after it was taken. A frame that no thread runs any more holds nothing, whatever the exception left
-behind, so the next call takes the turn. Frames are searched only when two calls meet; otherwise a turn costs two
-operations on a dictionary, each of which is atomic.
+The frame of the running call holds the turn. A flag or a lock would stay set if an exception (from a signal, for
+example) came immediately after it was taken. A frame that no thread runs any longer does not hold the turn, whatever
+the exception left behind, so the next call takes the turn. Frames are searched only when two calls meet; otherwise a
+turn costs two operations on a dictionary, each of which is atomic.
 
-Another thread may want figures (`eddy.watch.board`). It asks for them, and the thread of the next call answers at its
-end; or it reads them itself while nobody calls, and a call that comes meanwhile waits for it.
+Another thread may need figures (`eddy.watch.board`). It requests the figures, and the thread of the next call answers
+at the end of the call; or it reads the figures itself while no call runs, and a call that comes during the read waits.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _HOLDER = "holder"
 _SEARCH = threading.Lock()
-"""Held while a thread finds out whether a holder still runs."""
+"""Held while a thread determines whether a holder still runs."""
 NAP, LONGEST = 0.0002, 10.0
-"""Seconds between two looks whether a reader has finished; seconds after which a call is refused."""
+"""Seconds between two checks whether a reader has finished; seconds after which a call is refused."""
 
 
 class Turn:
@@ -58,7 +58,7 @@ class Turn:
             raise StateError(_refusal(call, self._what, _thread_of(self._held.get(_HOLDER))))
 
     def _claim(self, held: dict[str, FrameType], frame: FrameType) -> bool:
-        """Let a frame hold `held` unless another one does that still runs; return whether that happened."""
+        """Let a frame hold `held` unless another running frame holds it; return whether the frame holds it."""
         if held.setdefault(_HOLDER, frame) is frame:
             return True
         if self._ended:
@@ -70,15 +70,15 @@ class Turn:
             return held.setdefault(_HOLDER, frame) is frame
 
     def answer(self) -> None:
-        """Call what was asked for, at the end of a call."""
+        """Call the requested function, at the end of a call."""
         asked, self.asked = self.asked, None
         if asked is not None:
             asked()
 
     def read(self, act: Callable[[], None]) -> bool:
-        """Call a function that reads, if nobody has the turn; return whether that happened.
+        """Call a function that reads, if no call has the turn; return whether it was called.
 
-        A call of another thread waits until it is over, so it should take no longer than milliseconds.
+        A call of another thread waits until the function returns, so it should take only milliseconds.
         """
         frame = sys._getframe()
         try:
@@ -140,7 +140,7 @@ def _refusal(call: str, what: str, thread: int | None) -> str:
 
 
 class Settled(Protocol):
-    """Something with state on which one call at a time works, and which ends what an exception interrupted."""
+    """An object with state on which one call at a time works, and which completes or undoes an interrupted call."""
 
     _turn: Turn
 
@@ -151,7 +151,7 @@ class Settled(Protocol):
 
 
 class Adaptive(Settled, Protocol):
-    """Something settled whose plan changes; `history` has the changes, `changes` is their number."""
+    """A settled object whose plan changes; `history` has the changes, and `changes` is their number."""
 
     @property
     def changes(self) -> int: ...
@@ -166,14 +166,14 @@ S = TypeVar("S", bound=Settled)
 def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Run a method of a runtime only if no other call is at work, and only on consistent state.
 
-    After an exception the state is made consistent (`_settle`). If another exception interrupts that, the next
-    call does it.
+    After an exception the state is made consistent (`_settle`). If another exception interrupts `_settle`, the next
+    call runs it.
     """
     return _turned(method, logged=False)
 
 
 def in_logged_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
-    """Do as `in_turn`, and log the exception that the method raises or the changes of plan that it makes."""
+    """Run a method as `in_turn` does, and log its exception or the changes of plan that it makes."""
     return _turned(method, logged=True)
 
 
@@ -198,7 +198,7 @@ def _turned(method: Callable[Concatenate[Any, P], T], *, logged: bool) -> Callab
                 turn.give_back()
         except Exception as problem:
             if logged:
-                # The turn is over: what handles the record may call.
+                # The turn is over, so a handler of the record may call the runtime.
                 log_refusal(name, problem)
             raise
         if before is not None and self.changes > before:
@@ -209,7 +209,7 @@ def _turned(method: Callable[Concatenate[Any, P], T], *, logged: bool) -> Callab
 
 
 def settled(figure: Callable[[S], T]) -> Callable[[S], T]:
-    """Read a figure on consistent state: end first what exceptions interrupted, unless a call is at work."""
+    """Read a figure on consistent state: first complete or undo an interrupted call, unless a call is running."""
 
     @wraps(figure)
     def read(self: S) -> T:

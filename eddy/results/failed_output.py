@@ -21,7 +21,7 @@ class FailedOutput(SideOutput):
         super().__init__({"failed": FAILED}, [query.failed], query.failed_rows)
 
     def follow(self, query: Query) -> None:
-        """Treat failed rows as another query says, from the next push on."""
+        """Treat failed rows by the options of another query, from the next push on."""
         self.choices, self.most = (query.failed,), query.failed_rows
 
     @property
@@ -31,7 +31,7 @@ class FailedOutput(SideOutput):
 
     @property
     def dropped(self) -> int:
-        """How many of them were dropped before they were collected."""
+        """The number of failed rows that were dropped before they were collected."""
         return self.rows.dropped[0]
 
     def added(self, failed: Sequence[pa.RecordBatch]) -> dict[int, FailedBatch]:
@@ -48,11 +48,11 @@ class FailedOutput(SideOutput):
         self.settle_with(failed, left, lambda i: self._first(failed[i]))
 
     def table(self) -> pa.Table:
-        """Return the stored rows, and store none."""
+        """Return the stored rows, and remove them."""
         return self.take().get("failed", FAILED.empty_table())
 
     def last_table(self) -> pa.Table | None:
-        """Return the rows that `table` removed since the last push, None if it removed none."""
+        """Return the rows that `table` removed since the last push, None without removed rows."""
         taken = self.taken()
         return None if taken is None else taken["failed"]
 

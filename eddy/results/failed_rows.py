@@ -26,10 +26,10 @@ FAILED = pa.schema(
 )
 """The columns of failed rows.
 
-kind         what failed: "filter" or "where" (a condition), "select", "group_by" or "aggregate" (an expression over a
-             joined row), or "aggregate" (a sum), "having", "select" over a group
-expression   its text
-reason       why: the message of Arrow, or the type that a sum exceeds
+kind         the part that failed: "filter" or "where" (a condition), "select", "group_by" or "aggregate" (an expression
+             over a joined row), or "aggregate" (a sum), "having", "select" over a group
+expression   text of the expression
+reason       reason of the failure: the message of Arrow, or the type that a sum exceeds
 row          by name of a column the values of the joined row, or of the group and the bounds of its window, as text
 """
 
@@ -38,7 +38,7 @@ ENDS_AT_FAILED = (
     "ends at a row for which an expression has no value: keep such rows out, leave them out of the results with"
     " Query(…, failed='count'), or use a Runtime"
 )
-"""What a simulation does with failed rows."""
+"""The treatment of failed rows in a simulation."""
 
 
 class FailedBatch(NamedTuple):

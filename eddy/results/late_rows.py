@@ -1,7 +1,7 @@
-"""Rows of a side output, late or failed ones: counted, and stored up to a bound until the caller collects them.
+"""Late or failed rows of a side output: counted, and stored up to a bound until the caller collects them.
 
-A `LateRows` is immutable: each change returns a new one. So a push can prepare the next one while it may still fail,
-and commit it by one assignment.
+A `LateRows` is immutable: each change returns a new object. So a push can prepare the next object while it may still
+fail, and commit the object by one assignment.
 
     stored   per stream its late rows in chunks, oldest first: record batches that own their memory
 
@@ -36,7 +36,7 @@ class Chunk(NamedTuple):
 
     batch      the rows, in plain types (`stairs.plain_types`): encodings and views would keep shared memory alive
     n_bytes    bytes of the memory that the batch keeps alive
-    allocated  rows in that memory: those of the batch and those dropped before it
+    allocated  rows in that memory: rows of the batch and rows dropped before it
     """
 
     batch: pa.RecordBatch
@@ -107,13 +107,13 @@ class Added(Protocol):
 
 
 class LateRows:
-    """The late rows of each stream at one moment; failed rows are those of a single one.
+    """The late rows of each stream at one moment, or failed rows as the rows of a single stream.
 
     stored    per stream, the rows not collected yet
     counts    per stream, the number of late rows since the start
-    dropped   per stream, how many of them were dropped before they were collected
+    dropped   per stream, the number of late rows that were dropped before they were collected
     reported  per stream, the value of `dropped` when rows were collected last
-    taken     per stream, the rows that were collected since the last push, None if none were
+    taken     per stream, the rows that were collected since the last push, None without collected rows
     nbytes    bytes of the stored rows
     """
 
@@ -193,7 +193,7 @@ class LateRows:
         """Return the stored rows of a stream, in plain types."""
         return [chunk.batch for chunk in self.stored[i].chunks]
 
-    # As plain parts. The rows are copied: users get them, so they must not lie in memory that an engine rewrites.
+    # Plain parts. The rows are copied, because users get them, and an engine rewrites its own memory.
 
     def to_parts(self) -> Plain:
         """Return the state as plain parts. Raises StateError for rows that Arrow finds invalid."""

@@ -1,4 +1,4 @@
-"""The output modes: "append" gives results as they come, "changelog" also those that end, with an op column."""
+"""The output modes: "append" returns results when they come, "changelog" also those that end, with an op column."""
 
 from __future__ import annotations
 

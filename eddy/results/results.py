@@ -28,7 +28,7 @@ SIGNS = pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 2, 4], np.int32
 Place = tuple[int, int]
 """A column of the payload: (stream, number)."""
 PRESENT = -1
-"""The number that stands for whether a combination has a component of the stream."""
+"""The column number that means: whether a combination has a component of the stream."""
 
 
 class Combinations(Protocol):
@@ -57,7 +57,7 @@ class Combinations(Protocol):
 
 
 class Combined(NamedTuple):
-    """Combinations that were made in some way: their number and what returns their columns, as of Combinations."""
+    """Combinations from any source: their number, and a function that returns their columns, as in Combinations."""
 
     size: int
     columns: Callable[[], dict[Place, Column]]
@@ -66,7 +66,7 @@ class Combined(NamedTuple):
     deleted: int = 0
 
     def rows(self) -> pa.Table | None:
-        """Return None: there is no shorter way to the columns."""
+        """Return None: no faster access to the columns exists."""
         return None
 
 
@@ -129,7 +129,7 @@ class Results:
 
     @property
     def plain(self) -> list[Place] | None:
-        """The columns of the payload that a table has, in order; None if it is not made of such columns alone."""
+        """The payload columns of a table, in order; None if the table also has other columns."""
         made = self.accepts is not None or self.changelog or self.count_only or self.ids_only or self._computed
         return None if made else self._chosen
 
@@ -185,7 +185,7 @@ class Results:
     def _failed(
         self, faults: Faults, columns: Mapping[Place, Column], signs: npt.NDArray[np.uint8]
     ) -> tuple[pa.RecordBatch, ...]:
-        """Return the combinations that fail. One that is deleted has failed before."""
+        """Return the combinations that fail. A deleted combination that fails has failed before."""
         if self.changelog:
             faults = {row: fault for row, fault in faults.items() if signs[row] == INSERTED}
         named = {self._names[place]: one for place, one in columns.items() if place in self._names}

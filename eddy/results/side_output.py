@@ -1,4 +1,4 @@
-"""A side output: rows that are no results, which after a push are logged, passed to a function or stored.
+"""A side output: rows that are no results, which are logged, passed to a function or stored after a push.
 
     rows    the whole state, a `LateRows` that is replaced by one assignment
 
@@ -25,23 +25,23 @@ LOG = logging.getLogger(__name__)
 class SideOutput:
     """A side output of one runtime.
 
-    schemas   the columns of its rows, by the name of where they come from
-    choices   what happens to them: "keep", "count" or a function, by the same order
+    schemas   the columns of its rows, by the name of their origin
+    choices   the treatment of rows: "keep", "count" or a function, in the same order
     most      upper bound on the rows stored for each name
     """
 
     noun, option, error = "rows", "", SideOutputError
-    """What the rows are called, the name of the option and of the methods, and what a function that fails raises."""
+    """The noun for the rows, the name of the option and of the methods, and the error for a function that raises."""
 
     def __init__(self, schemas: Mapping[str, pa.Schema], choices: Sequence[Any], most: int) -> None:
         self.schemas, self.choices, self.most = dict(schemas), tuple(choices), most
         self.rows = LateRows.none(len(self.schemas))
 
     def take(self) -> dict[str, pa.Table]:
-        """Return the stored rows by name (names without any are left out), and store none."""
+        """Return the stored rows by name (without names that have no rows), and remove them."""
         tables = self._tables(self.rows.stored)
         if tables:
-            # One assignment. Whoever is interrupted from here on finds the rows in `taken`.
+            # This is one assignment. A caller that is interrupted after it finds the rows in `taken`.
             self.rows = self.rows.collected()
         return tables
 
@@ -60,7 +60,7 @@ class SideOutput:
         left   bytes that stored rows may take
         first  returns the message about the first row of a name
 
-        Raises the error of the class if a function raised, after everything else is done.
+        Raises the error of the class if a function raised, after all other work is done.
         """
         for i, one in added.items():
             if self.rows.counts[i] == one.n_rows:
@@ -115,7 +115,7 @@ class SideOutput:
                 )
 
     def _goes(self, i: int) -> str:
-        """Return where the rows of a name go."""
+        """Return the destination of the rows of a name."""
         choice = self.choices[i]
         if callable(choice):
             return f"is passed to {getattr(choice, '__qualname__', type(choice).__qualname__)}"

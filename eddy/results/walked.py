@@ -1,4 +1,4 @@
-"""The combinations that the kernels found in the push at hand: numbers of tuples, gathered when somebody asks."""
+"""The combinations that the kernels found in the current push: numbers of tuples, gathered on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stairs.result_blocks import ResultBlocks
 class Walked:
     """The results of the open push of one engine, `eddy.results.results.Combinations`; made once, for all pushes.
 
-    blocks   what makes tables of few rows, None = results are no plain columns
+    blocks   the object that makes tables of few rows, None = results are no plain columns
     """
 
     def __init__(self, modules: Modules, payload: Payload, blocks: ResultBlocks | None) -> None:
