@@ -10,6 +10,6 @@ from pathlib import Path
 if not sys.flags.safe_path and sys.path[0] == os.getcwd() != str(Path(__file__).parents[1]):
     del sys.path[0]
 
-from eddy.command import main
+from eddy.script import main
 
 main()

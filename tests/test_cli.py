@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from eddy import cli, command
+from eddy import cli, script
 
 pytestmark = pytest.mark.versions
 
@@ -139,4 +139,4 @@ def test_without_the_extra_the_command_says_how_to_get_it(missing: str, monkeypa
     monkeypatch.setitem(sys.modules, missing, None)
     monkeypatch.setattr(sys, "argv", ["eddy", "--help"])
     with pytest.raises(SystemExit, match=rf"the package {missing} is not installed; pip install 'eddy-join\[cli\]'"):
-        command.main()
+        script.main()

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = ("stairs", "jisc", "eddy", "bench")
 ROOMS = (
-    *("cli", "command", "errors", "log", "uncopied", "show", "storage", "filters", "streams", "expressions", "query"),
+    *("cli", "script", "errors", "log", "uncopied", "show", "storage", "filters", "streams", "expressions", "query"),
     *("agg", "ingest", "results", "aggregates", "routing", "join", "partners", "pipeline", "inspect", "snapshot"),
     *("runtime", "replay", "live", "queries", "watch", "compiling", "dialect", "placement", "spark", "fuzz", "demo"),
 )

@@ -1,4 +1,4 @@
-"""The script `eddy`. Its packages are an extra, so that a job that only joins need not install them."""
+"""The script `eddy`: it starts the command line (`eddy.cli`), whose packages are an extra that joins do not need."""
 
 from __future__ import annotations
 
