@@ -13,9 +13,9 @@ from eddy.inspect.describe import described, group_lines
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
+from eddy.join.asked_transition import transition
 from eddy.join.join import Join
 from eddy.join.options import Options
-from eddy.join.transition import transition
 from eddy.join.trim import spare_bytes, trim
 from eddy.log import log_endless, refusals
 from eddy.pipeline.pipeline import Pipeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eddy.join.join import Join
-from eddy.routing.change import NO_ROOM
+from eddy.routing.plan_change import NO_ROOM
 from stairs.errors import CapacityError
 
 

@@ -9,14 +9,14 @@ from eddy.join.join import Join
 from eddy.join.payload_room import fit_payload
 from eddy.results.ordered import put_in_order
 from eddy.results.results import PushResults
-from eddy.routing.change import ASKED_FOR, change_plan, follow_router
+from eddy.routing.plan_change import ASKED_FOR, change_plan, follow_router
 from stairs.descriptors import LOADING, M_MODE
 
 
 def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResults]:
     """Process the arrivals; return the number of scheduled transitions that happened, and the results.
 
-    only_kept   see `eddy.routing.change.change_plan`
+    only_kept   see `eddy.routing.plan_change.change_plan`
 
     Raises CapacityError if memory is short; then the join must be rolled back.
     """
@@ -45,7 +45,7 @@ def walk(join: Join, arrivals: Arrivals, only_kept: bool, probing: bool = True) 
 
     `Join.walked` has the combinations that were found.
 
-    only_kept   see `eddy.routing.change.change_plan`
+    only_kept   see `eddy.routing.plan_change.change_plan`
     probing     False = arrivals are inserted without a probe, and the router learns nothing
     """
     modules, strategy, router = join.modules, join.strategy, join.router

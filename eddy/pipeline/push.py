@@ -29,7 +29,7 @@ from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.records import Commit, LastPush, Prepared
 from eddy.query.branch_nodes import Path
 from eddy.results.results import PushResults
-from eddy.routing.change import follow_router
+from eddy.routing.plan_change import follow_router
 from eddy.routing.schedule import schedule_of
 from stairs.clock_reading import ClockReading
 from stairs.descriptors import LOADING, M_MODE, S_BASE

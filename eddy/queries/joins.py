@@ -26,7 +26,7 @@ from eddy.queries.sharing import Sharing
 from eddy.queries.sources import Push, Sources
 from eddy.queries.version import Version
 from eddy.query.query import Query
-from eddy.routing.change import ASKED_FOR, change_plan
+from eddy.routing.plan_change import ASKED_FOR, change_plan
 from jisc.plan.tree import default_plan, read_plan
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from eddy.ingest.arrivals import Order
 from eddy.join.join import Join
 from eddy.query.query import Query
-from eddy.routing.change import follow_router
+from eddy.routing.plan_change import follow_router
 from eddy.routing.router import Router, make_policy
 from jisc.plan.tree import Tree, default_plan
 from jisc.strategies.base import Strategy

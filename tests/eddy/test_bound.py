@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.routing.change import NO_ROOM
+from eddy.routing.plan_change import NO_ROOM
 from eddy.routing.policies import Decision, View
 from jisc.plan.states import states_of
 from jisc.strategies import STRATEGIES

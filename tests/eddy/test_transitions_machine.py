@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import eddy
 from eddy.fuzz.oracle import Oracle
 from eddy.inspect.history import SCHEMA
-from eddy.routing.change import NO_ROOM
+from eddy.routing.plan_change import NO_ROOM
 from jisc.plan.states import Masks, states_of
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eddy.join.join import Join
-from eddy.routing.change import ASKED_FOR
+from eddy.routing.plan_change import ASKED_FOR
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import resolve
 from eddy.streams.numbers import whole
