@@ -123,19 +123,19 @@ MODELS = {
         _RING_DEFECTS,
     ),
     "no-good marks": Model(
-        ("tests/eddy/test_marks.py", "tests/eddy/lives.py", "tests/cases.py", "tests/key_types.py"),
+        ("tests/eddy/test_marks.py", "tests/eddy/live_engines.py", "tests/cases.py", "tests/key_types.py"),
         "test_a_list_too_long_to_be_marked_does_not_count_for_what_a_mark_is_worth",
         1,
         _MARK_DEFECTS,
     ),
     "rests of learning": Model(
-        ("tests/eddy/test_marks.py", "tests/eddy/lives.py", "tests/cases.py", "tests/key_types.py"),
+        ("tests/eddy/test_marks.py", "tests/eddy/live_engines.py", "tests/cases.py", "tests/key_types.py"),
         "test_matches_in_vain_shorten_a_rest",
         1,
         {"a rest takes its time however much is in vain": Edit("stairs/kernels/learning.py", "vain > VAIN", "False")},
     ),
     "marks that carry others": Model(
-        ("tests/eddy/test_marks.py", "tests/eddy/lives.py", "tests/cases.py", "tests/key_types.py"),
+        ("tests/eddy/test_marks.py", "tests/eddy/live_engines.py", "tests/cases.py", "tests/key_types.py"),
         "test_learning_goes_on_where_the_marks_of_other_attributes_rest_on_marks",
         1,
         {

@@ -16,7 +16,7 @@ from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 from stairs.descriptors import E_PROMOTED
 from stairs.graph import JoinGraph
-from tests.eddy.lives import Life
+from tests.eddy.live_engines import Life
 
 NAMES = "RSTUV"
 KEYS = pa.schema([("k", pa.int64())])

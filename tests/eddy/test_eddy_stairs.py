@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cases import Case
-from tests.eddy.twins import ONE_CLASS, A, B, C, Twins, query
+from tests.eddy.runtime_and_oracle import ONE_CLASS, A, B, C, Twins, query
 
 GRAPHS = {
     name: query(columns, size=8)

@@ -11,7 +11,7 @@ import pytest
 
 import eddy
 from stairs.errors import InputError, QueryError
-from tests.eddy.asked import NAMES, SCHEMA, WINDOWS, Asked, Result, Run, all_results
+from tests.eddy.engine_queries import NAMES, SCHEMA, WINDOWS, Asked, Result, Run, all_results
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eddy.queries.changes import CHANGES
-from tests.eddy.asked import WINDOWS, Asked, Run, all_results, drained
+from tests.eddy.engine_queries import WINDOWS, Asked, Run, all_results, drained
 
 
 @pytest.mark.parametrize("seed", range(8))

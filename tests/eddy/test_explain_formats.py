@@ -23,7 +23,7 @@ from eddy.show.drawing import escaped
 from eddy.show.plan_svg import plan_svg
 from jisc.strategies import STRATEGIES
 from tests.drawings import FOLDER, drawings
-from tests.eddy.deciding import CHAIN, A, B, push
+from tests.eddy.decision_cases import CHAIN, A, B, push
 from tests.eddy.queries import make_query
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -21,7 +21,7 @@ import pytest
 import eddy
 from eddy import Branch, Engine, Hopping, Predicate, Query, Range, Runtime, Session, Stream, Tumbling, agg
 from eddy.filters.adaptive import AdaptiveFilter
-from tests.eddy.lives import Life
+from tests.eddy.live_engines import Life
 
 ROWS = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("t", pa.int64()), ("s", pa.string())])
 SPAN, M = 5, 1 << 62

@@ -21,7 +21,7 @@ from jisc.strategies import STRATEGIES
 from jisc.strategies.history import CHAPTER
 from tests.cases import Case, text_rows
 from tests.draws import arrivals, cases, neighbours_by_predicate, plans, splits
-from tests.eddy.lives import KEY, Life, in_child, long_query, long_rows, looks
+from tests.eddy.live_engines import KEY, Life, in_child, long_query, long_rows, looks
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = cases(max_streams=4)
@@ -163,7 +163,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from eddy.live.engine_file import EngineFile
-from tests.eddy.lives import KEY, long_query, long_rows
+from tests.eddy.live_engines import KEY, long_query, long_rows
 
 with EngineFile(Path(sys.argv[1]), KEY) as live:
     runtime = live.load(b"here", long_query())

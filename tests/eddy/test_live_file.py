@@ -14,7 +14,7 @@ from eddy import Runtime
 from eddy.live import file as live_file
 from eddy.live.file import HEADER_BYTES, LiveFile
 from eddy.storage.arrays import Block
-from tests.eddy.lives import Life, long_query, long_rows
+from tests.eddy.live_engines import Life, long_query, long_rows
 
 
 @given(st.data())

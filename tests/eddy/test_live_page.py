@@ -29,7 +29,7 @@ from eddy.show.server import CONNECTIONS, Server
 from eddy.show.sheet import Figure, Sheet
 from eddy.watch.board import Board
 from tests.chromium import PROGRAM, Chromium
-from tests.eddy.deciding import CHAIN, A, B, push
+from tests.eddy.decision_cases import CHAIN, A, B, push
 from tests.eddy.queries import make_query
 from tests.eddy.test_explain_formats import MEAN
 

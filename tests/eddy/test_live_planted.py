@@ -19,7 +19,7 @@ from eddy.live import engine_file
 from eddy.live.engine_file import EngineFile
 from eddy.live.file import HEADER_BYTES, Header, LiveFile
 from eddy.live.seal import Seal
-from tests.eddy.lives import KEY, long_query, long_rows
+from tests.eddy.live_engines import KEY, long_query, long_rows
 from tests.stairs.test_private import give_away
 
 WRONG = "no engine is loaded: the seal of its"

@@ -15,7 +15,7 @@ from eddy.live import engine_file
 from eddy.live.engine_file import EngineFile
 from eddy.live.file import HEADER_BYTES, LiveFile
 from eddy.routing.policies import Decision, View
-from tests.eddy.lives import KEY, Life, in_child, long_query, long_rows
+from tests.eddy.live_engines import KEY, Life, in_child, long_query, long_rows
 from tests.eddy.snapshots import filled, make_query
 
 

@@ -19,7 +19,7 @@ from stairs.graph import JoinGraph
 from stairs.kernels.learning import EXAMINED, LONGEST, SERVED, VAIN
 from stairs.kernels.marks import PAUSE, SAVED, TRIAL, clear_outwards
 from tests.cases import assert_same
-from tests.eddy.lives import Life
+from tests.eddy.live_engines import Life
 
 CHAIN = {"R": "a", "S": "ab", "T": "bc", "U": "c"}
 CYCLE = {"R": "ab", "S": "bc", "T": "ca"}

@@ -9,7 +9,7 @@ import pytest
 import eddy
 from eddy.routing.estimates import ALL, plans_of
 from jisc.plan.tree import parse
-from tests.eddy.deciding import CHAIN, A, B, push
+from tests.eddy.decision_cases import CHAIN, A, B, push
 from tests.eddy.queries import make_query
 
 STAR = {"M": "abcd", "P": "a", "Q": "bx", "R": "cy", "S": "dz", "X": "x", "Y": "y", "Z": "z"}

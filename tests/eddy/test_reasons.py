@@ -11,7 +11,7 @@ import pytest
 import eddy
 from eddy.routing.policies import Decision
 from jisc.strategies import STRATEGIES, base
-from tests.eddy.deciding import CHAIN, LONG, A, B, Watch, push
+from tests.eddy.decision_cases import CHAIN, LONG, A, B, Watch, push
 from tests.eddy.queries import make_query
 
 

@@ -19,7 +19,7 @@ from eddy.routing.policies import POLICIES, Decision, View
 from eddy.routing.view import tables_of
 from jisc.plan.routes import compile_routes
 from jisc.strategies import STRATEGIES
-from tests.eddy.deciding import CHAIN, LONG, A, B, Watch, batches, push, texts, turns
+from tests.eddy.decision_cases import CHAIN, LONG, A, B, Watch, batches, push, texts, turns
 from tests.eddy.queries import make_query
 
 

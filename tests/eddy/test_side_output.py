@@ -19,7 +19,7 @@ from eddy.streams.late_options import LATE_ROWS
 from tests.cases import Case, feed, late_rows, results, text_rows
 from tests.draws import arrivals, cases, splits
 from tests.eddy.late_streams import SCHEMA, Taker, messages, rows, two_streams
-from tests.eddy.lives import KEY
+from tests.eddy.live_engines import KEY
 
 CASES = cases()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from tests.eddy.twins import CHAIN, ONE_CLASS, A, B, C, Twins, query
+from tests.eddy.runtime_and_oracle import CHAIN, ONE_CLASS, A, B, C, Twins, query
 
 # --- the papers ------------------------------------------------------------------------------------------------------
 

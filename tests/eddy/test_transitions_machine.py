@@ -26,7 +26,7 @@ from jisc.strategies import STRATEGIES
 from stairs.descriptors import C_NEXT
 from tests.cases import Arrival, Case, Push, assert_changes, changes, late_rows, text_rows
 from tests.draws import TIME, VALUE, plans
-from tests.eddy.motion import DRAWN_POLICIES, OWN_POLICIES, TroubleError, policy_of, queries
+from tests.eddy.machine_queries import DRAWN_POLICIES, OWN_POLICIES, TroubleError, policy_of, queries
 
 MOST_RESULTS = 60
 """Upper bound of the results of one arrival: rows with more are not pushed."""

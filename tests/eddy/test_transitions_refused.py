@@ -12,7 +12,7 @@ from jisc.strategies import STRATEGIES
 from stairs.errors import CapacityError
 from stairs.stair import Stair
 from tests.cases import Case, Condition, Push, raising
-from tests.eddy.twins import CHAIN, ONE_CLASS, A, B, C, Twins, query
+from tests.eddy.runtime_and_oracle import CHAIN, ONE_CLASS, A, B, C, Twins, query
 
 FIXED = [name for name, strategy in STRATEGIES.items() if not strategy.changes]
 

@@ -29,7 +29,7 @@ from eddy.storage.json_form import FormError
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from tests.bench.simulated.placement.test_simulation import drawn_plan
-from tests.placement.chains import batches, chain, expected, results, rows, star
+from tests.eddy.placement.chains import batches, chain, expected, results, rows, star
 
 
 def shuffled(blobs: Iterator[pa.RecordBatch], partitions: int, draw: random.Random) -> dict[int, list[pa.RecordBatch]]:

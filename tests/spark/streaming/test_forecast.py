@@ -18,7 +18,7 @@ from eddy.spark.hops.saved import restored
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.streaming.driver.forecast import GRID, HOPS, Forecasts
 from eddy.spark.streaming.driver.placement import EVERY, REST, Placing, nearest
-from tests.placement.chains import chain
+from tests.eddy.placement.chains import chain
 
 TRUE = replace(GRID, c_p=3 * GRID.c_p, c_m=GRID.c_m / 2)
 

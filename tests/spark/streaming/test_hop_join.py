@@ -49,7 +49,7 @@ from eddy.spark.streaming.worker.tasks import PartitionReport, Work
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from tests.bench.simulated.placement.test_simulation import drawn_plan
-from tests.placement.chains import Batches, batches, chain, results, rows, star
+from tests.eddy.placement.chains import Batches, batches, chain, results, rows, star
 
 KEY = b"a secret of a test"
 LATENESS = 6

@@ -12,7 +12,7 @@ from bench.simulated.placement.choice import Choice
 from bench.simulated.placement.simulation import Simulation
 from eddy import Branch, InputError, PlanError, Query, QueryError, Range, Rows, Stream
 from eddy.placement.costs import UnitCosts
-from tests.placement.chains import chain
+from tests.eddy.placement.chains import chain
 
 FAST = UnitCosts(5e-4, 12.5e6, 1e-7, 1e-7, 3e-8, nested=False)
 

@@ -12,7 +12,7 @@ from eddy.placement.costs import Model, StreamStatistics, UnitCosts
 from eddy.placement.operators import node_operator_sets
 from eddy.placement.plan import JEP
 from tests.bench.simulated.placement.scheduler import Scheduler
-from tests.placement.models import changes, models
+from tests.eddy.placement.models import changes, models
 
 
 def nodes_of(model: Model) -> list[UpdatingNode]:

@@ -13,7 +13,7 @@ from bench.simulated.placement.network import Faults
 from bench.simulated.placement.pieces import GlobalReady, Install, LocalReady
 from bench.simulated.placement.simulation import Simulation
 from eddy import StateError
-from tests.placement.chains import batches, chain, expected, results, rows
+from tests.eddy.placement.chains import batches, chain, expected, results, rows
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 8])

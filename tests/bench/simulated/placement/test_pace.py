@@ -13,7 +13,7 @@ from eddy.placement.costs import UnitCosts
 from eddy.placement.synopses import Synopsis, distribution
 from eddy.placement.tuples import Tuples
 from stairs.graph import FOREVER
-from tests.placement.chains import batches, chain, rows
+from tests.eddy.placement.chains import batches, chain, rows
 
 
 def arrived(time: int, keys: list[int]) -> Tuples:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bench.simulated.placement.network import Faults
 from bench.simulated.placement.simulation import Simulation
 from eddy import Query
-from tests.placement.chains import batches, chain, expected, results, rows, star
+from tests.eddy.placement.chains import batches, chain, expected, results, rows, star
 
 
 @pytest.mark.parametrize(

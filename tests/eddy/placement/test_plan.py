@@ -12,7 +12,7 @@ from eddy import PlanError
 from eddy.placement.costs import NEVER, Model, StreamStatistics, UnitCosts, placements
 from eddy.placement.operators import node_operator_sets, sep_operators, texts, windows_at
 from eddy.placement.plan import DESTINATION, JEP, SEP, SOURCE, jep
-from tests.placement.models import models
+from tests.eddy.placement.models import models
 
 NAMES = ("S1", "S2", "S3")
 EXAMPLE = JEP((SEP(0, (1, 2), (1, 1)), SEP(1, (0, 2), (0, 1)), SEP(2, (0, 1), (0, 0))))
