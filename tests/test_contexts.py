@@ -107,3 +107,20 @@ def test_what_a_room_may_not_know_it_does_not_import(name: str) -> None:
         for target in sorted(all_imports()[module])
         if within(target, tuple(unknown))
     ]
+
+
+def packages() -> list[str]:
+    return [name for name, path in MODULES.items() if path.name == "__init__.py"]
+
+
+@pytest.mark.parametrize("name", packages())
+def test_files_and_folders_in_the_docstring_of_a_package_exist(name: str) -> None:
+    """If it lists folders, it lists all of them."""
+    folder, text = MODULES[name].parent, ast.get_docstring(ast.parse(MODULES[name].read_text())) or ""
+    lists = re.findall(r"^ *((?:\w+(?:\.py|/)(?:, )?)+) +\S", text, re.MULTILINE)
+    listed = [word for words in lists for word in words.split(", ")]
+    assert not [word for word in listed if not (folder / word).exists()]
+    if any(word.endswith("/") for word in listed):
+        assert {word for word in listed if word.endswith("/")} == {
+            f"{p.parent.name}/" for p in folder.glob("*/__init__.py")
+        }

@@ -173,6 +173,40 @@ def test_documents_named_in_the_sources_exist() -> None:
     assert not [(str(path.relative_to(ROOT)), name) for path, name in found if not (ROOT / name).exists()]
 
 
+def test_files_and_modules_named_in_the_sources_exist() -> None:
+    """A file is named by its path, by the end of its path, or by its name; what a module has is a word in it."""
+    paths = [path for folder in (*PACKAGES, "tests") for path in (ROOT / folder).rglob("*.py")]
+    beside = [
+        *ROOT.glob("*.py"),
+        *(path for folder in ("release", "examples") for path in (ROOT / folder).glob("*.py")),
+    ]
+    files = [f"/{path.relative_to(ROOT)}" for path in (*paths, *beside)]
+    public = {f"eddy.{name}" for name in eddy.__all__} | {f"eddy.spark.{name}" for name in eddy.spark.__all__}
+
+    def is_module(name: str) -> bool:
+        for parts in (name.split(".")[:k] for k in range(name.count(".") + 1, 0, -1)):
+            for path in (ROOT.joinpath(*parts).with_suffix(".py"), ROOT.joinpath(*parts, "__init__.py")):
+                if path.exists():
+                    following = name.split(".")[len(parts) :]
+                    return not following or re.search(rf"\b{following[0]}\b", path.read_text()) is not None
+        return False
+
+    missing = []
+    for path in paths:
+        text = path.read_text()
+        missing += [
+            (str(path.relative_to(ROOT)), name)
+            for name in re.findall(r"`((?:\w+/)*\w+\.py)`", text)
+            if not any(file.endswith(f"/{name}") for file in files)
+        ]
+        missing += [
+            (str(path.relative_to(ROOT)), name)
+            for name in re.findall(rf"`((?:{'|'.join((*PACKAGES, 'tests'))})(?:\.\w+)+)`", text)
+            if name not in public and ".".join(name.split(".")[:2]) not in public and not is_module(name)
+        ]
+    assert not missing
+
+
 @pytest.mark.parametrize(
     ("page", "registry"),
     [("policies", POLICIES), ("transitions", STRATEGIES), ("spark", TRANSPORTS), ("streaming", FORMATS)],

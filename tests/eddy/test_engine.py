@@ -1,4 +1,4 @@
-"""Several queries that start and stop: each one's results are those of the definition (`asked.py`)."""
+"""Several queries that start and stop: each one's results are those of the definition (`engine_queries.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries that change: each version's results are those of the definition (`asked.py`)."""
+"""Queries that change: each version's results are those of the definition (`engine_queries.py`)."""
 
 from __future__ import annotations
 
