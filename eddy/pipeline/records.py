@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals
 from eddy.results.failed_rows import FailedBatch
-from eddy.results.late_rows import LateRows
+from eddy.results.side_rows import LateRows
 from stairs.memory.arena import Int64s
 
 

@@ -30,8 +30,8 @@ from eddy.queries.sources import Push, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
-from eddy.results.late_rows import LateRows
 from eddy.results.modes import check_output
+from eddy.results.side_rows import LateRows
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format

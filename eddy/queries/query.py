@@ -22,7 +22,7 @@ from eddy.queries.version import Version
 from eddy.queries.version_shares import VersionShares
 from eddy.query.query import Query
 from eddy.results.failed_output import FailedOutput
-from eddy.results.late_rows import LateRows
+from eddy.results.side_rows import LateRows
 from eddy.show.html import drawn
 from eddy.show.planned import planned
 from eddy.uncopied import Uncopied

@@ -23,7 +23,7 @@ from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import difference
 from eddy.results.failed_rows import FAILED
-from eddy.results.late_rows import LateRows
+from eddy.results.side_rows import LateRows
 from eddy.routing.policies import POLICIES, Policy
 from eddy.runtime import Runtime
 from eddy.snapshot.checked_sections import CheckedSections

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.results.late_rows import Added, Chunks, LateRows
+from eddy.results.side_rows import Added, Chunks, LateRows
 from stairs.errors import SideOutputError
 
 LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from eddy.pipeline.by_join import own_policy
 from eddy.pipeline.pipeline import Pipeline
 from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
-from eddy.results.late_rows import LateRows
+from eddy.results.side_rows import LateRows
 from eddy.routing.policies import Policy
 from stairs.storage.parts import Parts, Plain
 

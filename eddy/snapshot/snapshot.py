@@ -21,7 +21,7 @@ from eddy.query.branch_nodes import Path
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.results.failed_rows import FAILED
-from eddy.results.late_rows import LateRows
+from eddy.results.side_rows import LateRows
 from eddy.snapshot.checked_sections import CheckedSections
 from eddy.snapshot.groups import fill_groups, groups_names, groups_sections
 from eddy.snapshot.header import check_header

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddy.ingest.arrivals import LateBatch
-from eddy.results.late_rows import CHUNK_BYTES, CHUNK_ROWS, LateRows
+from eddy.results.side_rows import CHUNK_BYTES, CHUNK_ROWS, LateRows
 
 DICTIONARY = pa.dictionary(pa.int16(), pa.string())
 SCHEMA = pa.schema(
