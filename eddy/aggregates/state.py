@@ -282,8 +282,9 @@ class State:
         for one in self.aggregation.functions:
             array, beyond = self._function(one, cells)
             arrays.append(array)
-            for row in np.flatnonzero(beyond).tolist():
-                faults.setdefault(row, self._exceeded(one))
+            if beyond is not None:
+                for row in np.flatnonzero(beyond).tolist():
+                    faults.setdefault(row, self._exceeded(one))
         return arrays, dict(sorted(faults.items()))
 
     def _exceeded(self, one: Computed) -> Fault:
@@ -297,26 +298,26 @@ class State:
         what = "has more digits than" if pt.is_decimal(one.kind) else "exceeds the range of"
         return Fault("aggregate", f"{one.function}({text}) AS {one.name}", f"the sum {what} {one.kind}{remedy}")
 
-    def _function(self, one: Computed, cells: Int64s) -> tuple[pa.Array, Mask]:
-        """Return the values of a function, and which of them exceed its type."""
-        layout, fits = self.layout, np.zeros(len(cells), np.bool_)
+    def _function(self, one: Computed, cells: Int64s) -> tuple[pa.Array, Mask | None]:
+        """Return the values of a function, and which of them exceed its type; None = a type that none can exceed."""
+        layout = self.layout
         if one.column is None:
-            return pa.array(cells[:, 0]), fits
+            return pa.array(cells[:, 0]), None
         inputs = layout.inputs_of(one)
         counts = cells[:, layout.present[inputs]]
         there = counts > 0
         match one.rule.form:
             case "count":
-                return pa.array(counts), fits
+                return pa.array(counts), None
             case "distinct":
-                return pa.array(cells[:, layout.distinct[inputs]]), fits
+                return pa.array(cells[:, layout.distinct[inputs]]), None
             case "sum":
                 return layout.sums[one.column].array(cells, there, one.kind)
             case "mean":
-                return pa.array(self._means(one, cells, counts, there), mask=~there), fits
+                return pa.array(self._means(one, cells, counts, there), mask=~there), None
             case "least" | "greatest":
                 own, words = layout.types[one.column], np.ascontiguousarray(cells[:, layout.extreme_of(one)])
-                return declared(own.array(words, there, self.texts), own.kind), fits
+                return declared(own.array(words, there, self.texts), own.kind), None
             case other:
                 assert_never(other)
 
