@@ -23,8 +23,8 @@ class LateBatch(NamedTuple):
     """The late rows of one stream in one push.
 
     rows    the rows, None if they are only counted
-    n_rows  their number
-    behind  ticks by which the first of them is older than the watermark with it
+    n_rows  number of the rows
+    behind  ticks by which the first row is older than the watermark with it
     """
 
     rows: pa.RecordBatch | None
@@ -41,8 +41,8 @@ class Arrivals:
     order      uint8[arrivals], the stream of each arrival
     times      per stream int64[rows] event times in ticks, None in queries without a RANGE window
     late       late rows by stream; they do not arrive
-    reading    what the clock says about the arrivals; None in queries without a RANGE window
-    clock      the state of the clock after the push; None likewise
+    reading    the reading of the clock for the arrivals; None in queries without a RANGE window
+    clock      the state of the clock after the push; None in queries without a RANGE window
     given      whether the caller gave a watermark with the push
     ends       whether the input ends with this push
     """

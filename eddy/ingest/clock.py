@@ -1,15 +1,15 @@
-"""The clock of a query: which watermark holds at each arrival. It decides which rows are late.
+"""The clock of a query, which determines the watermark at each arrival and the late rows.
 
-All watermarks of runtimes and engines come from here; what works on rows takes them from a `ClockReading`. The state of
-a clock is one array, which each push replaces as a whole (docs/guide/semantics.md, "Late rows"):
+All watermarks of runtimes and engines come from this module; code that works on rows takes them from a `ClockReading`.
+The state of a clock is one array, which each push replaces as a whole (docs/guide/semantics.md, "Late rows"):
 
     newest[streams]   per stream the greatest event time that came, -FOREVER before its first row
     since[streams]    per stream the greatest event time of all streams when its last row had come; before its first
                       row, the event time of the first row of all
     greatest          the greatest event time of all streams, -FOREVER before the first row
-    watermark         -FOREVER before the first one
-    behind            no row in a window is older by more than that than one that came before it
-    until             no row that is so much older has come since this event time was the greatest
+    watermark         -FOREVER before the first watermark
+    behind            the greatest span by which a row in a window is older than an earlier row
+    until             no row that is older by this span has come since this event time was the greatest
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CLOCK_FORM = fields({"watermark": TICK, "newest": list_of(TICK), "since": list_o
 class Ticked(NamedTuple):
     """The clock of a push that has not happened yet.
 
-    reading   what it says about all rows of the push, late ones included
+    reading   the reading for all rows of the push, including late rows
     state     the state of the clock after the push
     late      uint8[rows], 1 for the late rows, stream after stream; empty if none is late
     because   int64[streams], the watermark that the first late row of each stream missed
@@ -93,12 +93,12 @@ class Clock:
         return not self.state[2 * self._n + BEHIND]
 
     def tick(self, order: Order, times: list[Times | None], given: int | None, past: bool = False) -> Ticked:
-        """Return what the clock says about a push.
+        """Return the clock after a push, with the reading for its rows.
 
-        order   uint8[arrivals], the stream of each
+        order   uint8[arrivals], the stream of each arrival
         times   the event times of the rows of each stream
         given   the watermark that the caller gives with the push, None = none
-        past    the rows came earlier: none is late
+        past    whether the rows came earlier; then no row is late
 
         Raises InputError for a watermark below that before the push. O(arrivals * streams) at most, and O(arrivals)
         where the slowest stream seldom advances.
@@ -123,7 +123,7 @@ class Clock:
             )
             late = late if found else late[:0]
             if given is not None:
-                # Where the rows come by event time, the watermark rises with them.
+                # If the rows come in order of event time, the watermark rises with them.
                 marks[:] = np.minimum(marks, given) if by_time else before
         if given is not None:
             state[2 * n + WATERMARK] = given
@@ -132,7 +132,7 @@ class Clock:
         return Ticked(ClockReading(marks, before, after, newest, behind, not exact), state, late, because)
 
     def contents(self) -> dict[str, Any]:
-        """Return from what `resume` continues, as JSON values."""
+        """Return the state from which `resume` continues, as JSON values."""
         n = self._n
         return {"watermark": int(self.state[2 * n + WATERMARK]), "newest": self.newest, "since": self.since}
 
@@ -154,7 +154,7 @@ class Clock:
         self.state = np.array([*contents["newest"], *contents["since"], *scalars], np.int64)
 
     def to_parts(self) -> list[int]:
-        """Return from what `load_parts` continues."""
+        """Return the parts from which `load_parts` continues."""
         found: list[int] = self.state.tolist()
         return found
 
@@ -184,7 +184,7 @@ def clock_of(query: Query) -> Clock | None:
 
 
 def behind_in(modules: Modules) -> int:
-    """Return by how much a tuple in a window is older, at most, than one of its stream that came before it."""
+    """Return the greatest span by which a tuple in a window is older than an earlier tuple of its stream."""
     found = 0
     for i in range(modules.graph.n_streams):
         low, following = modules.streams[i, [S_LO, S_NEXT]].tolist()
@@ -193,5 +193,5 @@ def behind_in(modules: Modules) -> int:
 
 
 def behind_of(times: Times) -> int:
-    """Return by how much an event time is below an earlier one, at most; 0 if they are in order."""
+    """Return the greatest span by which an event time is below an earlier one; 0 if they are in order."""
     return int((np.maximum.accumulate(times) - times).max()) if len(times) else 0

@@ -25,9 +25,9 @@ from stairs.nearest import no_stream
 from stairs.plain_types import taken
 
 MERGED_ONE_BY_ONE = 12
-"""Up to this many streams, a kernel merges them by looking at each one's next time; more streams are sorted."""
+"""Maximal number of streams that a kernel merges by comparing their next times; more streams are sorted."""
 _MAPPINGS = dict, Mapping
-"""Few mappings are no dict, and the general test takes longer."""
+"""Most mappings are dicts, and the test for `Mapping` takes longer."""
 
 
 class Gate:
@@ -60,8 +60,8 @@ class Gate:
     ) -> Arrivals:
         """Return the arrivals of a push. Raises InputError for rows, an order or a watermark that do not fit the query.
 
-        clock      the clock that decides which rows are late; or what another clock has said about these rows, of which
-                   none is late then. None in a query without a RANGE window
+        clock      the clock that decides which rows are late; or the reading of another clock for these rows, of which
+                   none is then late. None in a query without a RANGE window
         given      the watermark that the caller gives with the push, None = none
         past       the rows arrived earlier: none is late, and without event times, the rows of one stream may follow
                    those of another
@@ -119,10 +119,10 @@ class Gate:
     def admit_past(
         self, pushed: Mapping[str, object], clock: Clock | None, given: int | None
     ) -> tuple[Arrivals, list[int]]:
-        """Return the rows of an earlier push that are still in their windows, and per stream how many are not.
+        """Return the rows of an earlier push that are still in their windows, and per stream the number of other rows.
 
         clock      the clock of a query with a RANGE window
-        given      the watermark after them; None = it follows from them
+        given      the watermark after these rows; None = the watermark follows from them
 
         Each stream is in order of event time if all streams with rows have event times, and in row order if not. The
         streams follow each other, because rows that probe nothing need no common order. No row is late. Raises
@@ -224,7 +224,7 @@ class Gate:
     def _late(
         self, batches: list[pa.RecordBatch | None], times: list[Times | None], ticked: Ticked
     ) -> tuple[dict[int, Rows], dict[int, LateBatch]]:
-        """Return the rows of a push that are not late, and the late ones, of each stream that has some of these."""
+        """Return the rows of a push that are not late, and the late rows of each stream with late rows."""
         keep, late, first = {}, {}, 0
         for i, (batch, ticks) in enumerate(zip(batches, times, strict=True)):
             if batch is None or ticks is None:

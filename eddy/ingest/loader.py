@@ -1,9 +1,9 @@
-"""Loads the rows of a push to where the kernels read them: keys as words, event times and payload in their rings.
+"""Loads the rows of a push into the memory of the kernels: keys as words, event times and payload in their rings.
 
 Columns whose memory already has the layout of their target (64-bit integer keys and payload of fixed width, both
 without nulls) are copied by one kernel call, which reads their addresses from Arrow's C data interface:
 an array object for each column would cost more than the rows of a small push. The other columns go through Arrow, one
-by one. What depends on the query or on the layout of the rings alone is computed once.
+by one. Values that depend only on the query or on the layout of the rings are computed once.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[Source]:
 
 
 class _Columns(NamedTuple):
-    """Keys and payload columns of all streams, as they are loaded in one layout of the payload.
+    """Keys and payload columns of all streams for one layout of the payload.
 
-    copies   int64[n, I_FIELDS], those that one call copies
-    copied   the same as (stream, key or number of a payload column)
-    others   per stream those that go through Arrow, one by one
-    more     whether a stream has others, or values that scans and comparisons read
+    copies   int64[n, I_FIELDS], columns that one call copies
+    copied   the same columns as (stream, key or number of a payload column)
+    others   per stream the columns that go through Arrow, one by one
+    more     whether a stream has other columns, or values that scans and comparisons read
     """
 
     copies: Int64s
@@ -163,7 +163,7 @@ class Loader:
         return _Columns(np.array(copies, np.int64).reshape(-1, I_FIELDS), copied, others, more)
 
     def _copy(self, copies: Int64s, batches: Sequence[pa.RecordBatch | None]) -> int:
-        """Copy the columns that one call copies; return the number of those that it left out."""
+        """Copy the columns that one call copies; return the number of columns that the call left out."""
         if self._exported:
             release_all(self._batches)
         self._exported = True

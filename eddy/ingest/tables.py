@@ -1,8 +1,8 @@
-"""From what a user pushes for a stream to a record batch with the declared columns.
+"""Converts the object that a user pushes for a stream to a record batch with the declared columns.
 
-Accepted are Arrow batches and tables; anything that gives its rows as Arrow data through the PyCapsule interface, such
-as DataFrames of pandas and Polars, relations of DuckDB and record batch readers; sequences of dicts; and dicts of
-columns. A column of another width or unit is cast if that changes no value.
+Such an object is an Arrow batch or table; an object with the PyCapsule interface of Arrow, such as a DataFrame of
+pandas or Polars, a relation of DuckDB or a record batch reader; a sequence of dicts; or a dict of columns. A column of
+another width or unit is cast if that changes no value.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _single(found: Sequence[int], field: pa.Field, names: Sequence[str], name: s
 
 
 def _read(read: Callable[[Any], Found], rows: object, name: str) -> Found:
-    """Return Arrow data read from an object of another library. Raises InputError for what it raises."""
+    """Return Arrow data read from an object of another library. Raises InputError from its exceptions."""
     try:
         return read(rows)
     except MemoryError:
@@ -87,7 +87,7 @@ def _merged_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, name: st
 
 
 def _family(kind: pa.DataType) -> Hashable:
-    """Return what types have in common that differ in width, unit or encoding only; a type by itself if none does."""
+    """Return the family of a type, which types share that differ only in width, unit or encoding."""
     kind = plain(kind)
     tests = {
         "integer": pt.is_integer,
@@ -98,14 +98,14 @@ def _family(kind: pa.DataType) -> Hashable:
         "decimal": pt.is_decimal,
         "string": lambda one: pt.is_string(one) or pt.is_large_string(one),
         "binary": lambda one: pt.is_binary(one) or pt.is_large_binary(one),
-        # A time without a zone is not a moment.
+        # A time without a zone is not an instant.
         "timestamp": lambda one: pt.is_timestamp(one) and one.tz is None,
         "timestamp with a zone": lambda one: pt.is_timestamp(one) and one.tz is not None,
     }
     found = next((family for family, test in tests.items() if test(kind)), None)
     if found is not None or not pt.is_nested(kind) or pt.is_union(kind):
         return found or kind
-    # A part that is a float keeps its width, since Arrow rounds floats without a word.
+    # A nested float keeps its width, since Arrow rounds floats without an error.
     parts = [kind.field(k) for k in range(kind.num_fields)]
     families = [part.type if pt.is_floating(part.type) else _family(part.type) for part in parts]
     if pt.is_struct(kind):
@@ -133,7 +133,7 @@ def _fitted(column: pa.Array, field: pa.Field, name: str) -> pa.Array:
 
 
 def _from_pandas(frame: Any, schema: pa.Schema, name: str) -> pa.RecordBatch:
-    """Return a batch of a frame. Columns of objects hold Python values, which pandas' own conversion cuts."""
+    """Return a batch of a frame. Columns of objects contain Python values, which pandas' own conversion truncates."""
     if levels := [one for one in frame.index.names if one in schema.names and one not in frame.columns]:
         frame = frame.reset_index(levels)
     columns = []
@@ -146,7 +146,7 @@ def _from_pandas(frame: Any, schema: pa.Schema, name: str) -> pa.RecordBatch:
 
 
 def _objects(column: Any) -> list[Any]:
-    """Return the values of a column of objects, with None for what pandas takes for missing."""
+    """Return the values of a column of objects, with None for values that pandas treats as missing."""
     try:
         return list(column.astype(object).where(column.notna(), None))
     except ArithmeticError:  # a signalling NaN among decimals
@@ -194,7 +194,7 @@ def _column(values: Any, field: pa.Field, name: str) -> pa.Array:
     if isinstance(values, np.ndarray) and values.dtype.kind in "SU":
         values = values.tolist()  # Arrow ends a text of NumPy at its first NUL
     if getattr(values, "dtype", "object") != "object":
-        # An array of NumPy, a series of pandas: the type of its elements says what they are.
+        # The type of the elements of a NumPy array or a pandas series determines their meaning.
         read = pa.array if isinstance(values, np.ndarray) else pa.Array.from_pandas  # NaN is a null in pandas only
         return _fitted(_merged_column(_read(read, values, name), field, name), field, name)
     try:

@@ -1,4 +1,4 @@
-"""Validation of what a user pushes beside the rows (`eddy.ingest.tables`): the order of arrival, event times."""
+"""Validation of the other arguments of a push than rows (`eddy.ingest.tables`): the order of arrival, event times."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _listed(order: list[Any]) -> npt.NDArray[Any]:
     """Return a list as an array. Raises ValueError for lists of different lengths in it."""
     if order and bool not in map(type, order):
         try:
-            # A third of the time that NumPy takes to find out what a list has.
+            # This takes a third of the time that NumPy takes to determine the type of a list.
             return np.frombuffer(bytearray(order), np.uint8)
         except (TypeError, ValueError):
             pass
@@ -68,7 +68,7 @@ def _narrowed(given: npt.NDArray[Any], rows: int, names: Sequence[str]) -> Order
         )
     if len(given) != rows:
         raise InputError(f"order has {len(given)} entries for {rows} rows; give the stream of each row")
-    # Without a sign, a negative number is a large one.
+    # As an unsigned number, a negative number is large.
     if given.dtype != np.uint8 and len(given) and given.view(given.dtype.str.replace("i", "u")).max() > 255:
         raise _beyond(given.min() if given.min() < 0 else given.max(), names)
     # Numba would compile the kernels again for read-only memory, such as that of an Arrow column.

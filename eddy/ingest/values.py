@@ -1,8 +1,8 @@
-"""From Python values to Arrow arrays without changing a value.
+"""Converts Python values to Arrow arrays without changing a value.
 
-`pa.array(values, kind)` cuts what does not fit: it takes 00.9 s for second 0, a datetime for its date, a time in Tokyo
-for the same moment without a zone, 1.5 for 1, NaT for the year 1. So each family of types names the classes of Python
-that it takes, and units and widths are checked by casts, which raise.
+`pa.array(values, kind)` truncates values that do not fit: it turns 00.9 s into second 0, a datetime into its date, a
+time in Tokyo into a time without a zone, 1.5 into 1, NaT into the year 1. So each family of types names the classes of
+Python that it takes, and units and widths are checked by casts, which raise.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Family(NamedTuple):
 
     holds: Callable[[pa.DataType], bool]
     classes: Classes
-    barred: Classes  # subclasses of `classes` that are something else
+    barred: Classes  # subclasses of `classes` with another meaning
     words: str
 
 
 _WHOLE = 1 << 53
-"""All integers up to it are floats."""
+"""All integers up to this bound are exact floats."""
 # A bool is an int of Python, a timedelta64 an integer of NumPy, a datetime a date.
 _NO_NUMBERS: Classes = (bool, np.timedelta64)
 FAMILIES = (
@@ -77,7 +77,7 @@ def cast_exactly(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         return pa.nulls(len(column), wanted)
     found = column.cast(wanted)
     if pt.is_floating(wanted) and wanted.bit_width < column.type.bit_width:
-        # Arrow rounds floats without a word.
+        # Arrow rounds floats without an error.
         same = pc.or_(pc.equal(found.cast(column.type), column), pc.is_nan(column))
         if pc.any(pc.invert(same)).as_py():
             value = column[pc.index(same, False).as_py()]
@@ -171,7 +171,7 @@ def _check_times(present: list[Any], kind: pa.DataType) -> None:
     if pt.is_date(kind) or kind.unit == "ns" or any(isinstance(value, np.generic) for value in present):
         return
     for value in present:
-        # pandas' times have nanoseconds, of which Arrow's conversion knows nothing.
+        # pandas' times have nanoseconds, which Arrow's conversion ignores.
         if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
             raise ValueError(f"{value!r} has nanoseconds, and the type is in {kind.unit}; round it first")
     if pt.is_timestamp(kind):

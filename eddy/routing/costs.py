@@ -1,17 +1,17 @@
 """The cost model: predicted nanoseconds per arrival of a plan, from a trial of its routes on recent tuples.
 
-The trial walks the routes over the live state (`stairs.samples`), so it assumes nothing about how selectivities
-combine. Steps are weighed in nanoseconds. The weights were fitted on one machine; only their ratios matter.
+The trial walks the routes over the live state (`stairs.samples`), so it makes no assumption about the combination of
+selectivities. Steps have weights in nanoseconds. The weights were fitted on one machine; only their ratios matter.
 
 Plans with stored states are predicted without building the states. The trial climbs the tree with all states virtual
 and counts the combinations found on each side of each join. Then, for each state, its savings are compared with its
-upkeep:
+upkeep, the cost of its maintenance:
 
     saved    by the tuples of the sibling's streams: the hops below the state, minus one look-up and its matches
     upkeep   by the tuples of the state's own streams: each combination that they form is stored
 
 A state is worth storing if it saves more than its upkeep. (The states of a tree are independent in this, except for a
-stored state below a virtual one; there the prediction errs on the safe side.)
+stored state below a virtual state; in this case the prediction is conservative.)
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ def virtual_cost(trace: Trace) -> float:
 
 
 class Climb(NamedTuple):
-    """A climb of a tree with no state stored, as far as it does not depend on the data.
+    """The part of a climb of a tree without stored states that does not depend on the data.
 
-    routes   its routes (`jisc.plan.stored_routes`)
+    routes   routes of the tree (`jisc.plan.stored_routes`)
     states   the inner states of the tree
     joins    per stream, the joins from its leaf to the root: hops that probe the sibling, the number of the sibling's
              state and of the state that the two form, -1 = none

@@ -1,11 +1,11 @@
 """Plans with costs predicted from a table of statistics, without a running join: the result of `eddy.plans`.
 
-The policy "cost" tries plans on recent tuples over the live state (`eddy.routing.view`). Here there is only what
-`Runtime.stats` has told: how many partners a tuple of one stream has in another one, class by class. So the numbers of
-partners along a route are multiplied as if they were independent, which correlated attributes are not; comparisons are
-taken to let everything pass. The weights of the steps are the same (`eddy.routing.costs`). No state is stored.
-Source of the product of fan-outs: Selinger et al., "Access path selection in a relational database management system",
-SIGMOD 1979.
+The policy "cost" tries plans on recent tuples over the live state (`eddy.routing.view`). This module has only the
+figures of `Runtime.stats`: the number of partners of a tuple of one stream in another stream, class by class. So the
+numbers of partners along a route are multiplied as if they were independent, which correlated attributes are not;
+comparisons are assumed to be always true. The weights of the steps are the same (`eddy.routing.costs`). No state is
+stored. Source of the product of fan-outs: Selinger et al., "Access path selection in a relational database management
+system", SIGMOD 1979.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stairs.errors import InputError
 from stairs.graph import JoinGraph
 
 ALL = 6
-"""Streams up to which all plans are listed, left-deep and bushy; with more, DRAWN random left-deep ones."""
+"""Number of streams up to which all plans are listed, left-deep and bushy; above it, DRAWN random left-deep plans."""
 DRAWN = 500
 SCHEMA = pa.schema([("plan", pa.string()), ("ns", pa.float64()), ("times", pa.float64()), ("results", pa.float64())])
 """The columns of `eddy.plans`."""
@@ -112,9 +112,9 @@ def plans(query: Query, stats: pa.Table, most: int = 20) -> pa.Table:
 
 
 def plans_of(graph: JoinGraph) -> Iterator[Tree]:
-    """Yield plans without cross products: the default one first, then all, or many random ones (ALL).
+    """Yield plans without cross products: the default plan first, then all plans, or many random plans (ALL).
 
-    Several may route tuples alike.
+    Several plans may have the same routes.
     """
     yield default_plan(graph)
     if graph.n_streams <= ALL:

@@ -1,9 +1,9 @@
-"""The pace of the router: when to take a sample, when to ask the policy.
+"""The pace of the router: the times of samples and of decisions of the policy.
 
-Both cost time, so both are rationed by time. The router looks after SAMPLE seconds of pushing: it measures the cost of
-an arrival, and takes a sample if a decision comes soon, else at every RARELY-th look. The policy is asked after WORTH
-times the duration of its last decision, and sooner when the cost of an arrival has drifted, or when only one small
-sample speaks for the plan. With `every`, both go by arrivals instead; then a repeated run decides the same,
+Samples and decisions cost time, so time limits both. The router looks after SAMPLE seconds of pushing: it measures the
+cost of an arrival, and takes a sample if a decision comes soon, else at every RARELY-th look. The policy is asked after
+WORTH times the duration of its last decision, and sooner when the cost of an arrival has drifted, or when only one
+small sample supports the plan. With `every`, arrivals determine both; then a repeated run makes the same decisions,
 except under policies that use measured times.
 """
 
@@ -20,7 +20,7 @@ EARLY = 0.001
 NEAR = 4
 """Looks before a decision from which on each takes a sample, since plans are tried on recent tuples."""
 RARELY = 8
-"""One of so many looks takes a sample while no decision comes soon."""
+"""One in RARELY looks takes a sample while no decision comes soon."""
 FIRST = 3
 """Samples before the first decision."""
 WORTH = 30.0
@@ -28,7 +28,7 @@ WORTH = 30.0
 SOON = 8.0
 """The same for ALERT decisions after a drift, while the windows still turn over, and for the first EAGER decisions."""
 EAGER = 2
-"""Decisions that come soon at the start, since only a small sample speaks for the first plan."""
+"""Decisions that come soon at the start, since only a small sample supports the first plan."""
 ALERT = 6
 """Decisions that come soon after a drift."""
 DRIFT = 0.25
@@ -36,7 +36,7 @@ DRIFT = 0.25
 SETTLED = 3
 """Samples after a change of plan before its usual cost is known."""
 FOLLOWING = 0.25
-"""Weight of a sample with a lower cost than usual: a plan that became cheaper is no cause to look for another."""
+"""Weight of a sample with a lower cost than usual: a plan that became cheaper is no reason for another plan."""
 PATIENCE = 16.0
 """Upper bound of the factor by which decisions become rarer while nothing changes."""
 DECIDING = 0.0015
@@ -53,7 +53,7 @@ FIRST_STRETCH = 2048
 """Arrivals before the first look, when nothing is known of their cost."""
 _COUNTS = ("samples", "decisions", "drifts", "arrivals", "since", "alert", "fresh", "skipped")
 _SECONDS = ("unseen", "undecided", "last", "recent", "usual", "patience")
-"""Attributes that go on in another process."""
+"""Attributes that continue in another process."""
 
 
 class Pace:
@@ -109,11 +109,11 @@ class Pace:
         if self.every is not None:
             return min(left, max(self.every - self.arrivals, 1))
         most = self._careful_stretch if careful else self._stretch
-        # A short rest is not worth a call of the kernel of its own.
+        # A short remainder does not justify a separate call of the kernel.
         return left if 2 * left <= 3 * most else most
 
     def _follow(self) -> None:
-        """Set what follows from samples and decisions: each push reads it, and few of them are sampled."""
+        """Set the values that follow from samples and decisions: each push reads them, and few pushes take samples."""
         self.interval = EARLY if self.samples < FIRST else SAMPLE if self.patience == 1 else 2 * SAMPLE
         if self.recent != self.recent:
             self._stretch = self._careful_stretch = FIRST_STRETCH
@@ -171,10 +171,10 @@ class Pace:
 
     def decided(self, changed: bool, drifting: bool) -> None:
         """Start the time to the next decision. The caller sets `last` when the decision has ended."""
-        # While nothing changes, looking is worth less and less.
+        # While the plan does not change, further looks are worth less.
         eager = self.decisions <= EAGER
         self.patience = 1.0 if changed or drifting or eager else min(2 * self.patience, PATIENCE)
-        # Once all windows are renewed, there is no more to see than before.
+        # When all windows are renewed, further samples add no information.
         self.alert = ALERT if drifting else max(self.alert - 1, 0) if self.arrivals < self.turnover else 0
         self.usual = float("nan") if changed else self.recent
         self.fresh = 0
@@ -186,14 +186,14 @@ class Pace:
         self.arrivals, self.undecided = 0, 0.0
 
     def to_parts(self) -> Plain:
-        """Return all that another process needs to resume."""
+        """Return the state from which another process resumes."""
         return {
             "counts": [getattr(self, name) for name in _COUNTS],
             "seconds": [float(getattr(self, name)) for name in _SECONDS],
         }
 
     def load_parts(self, parts: Parts) -> None:
-        """Resume from what `to_parts` returned."""
+        """Resume from the parts of `to_parts`."""
         for name, count in zip(_COUNTS, parts.integers("counts", len(_COUNTS)), strict=True):
             setattr(self, name, count)
         for name, seconds in zip(_SECONDS, parts.numbers("seconds", len(_SECONDS)), strict=True):

@@ -1,7 +1,7 @@
-"""The router: takes samples, asks the policy from time to time, and returns the plan to change to.
+"""The router: takes samples, asks the policy at intervals, and returns the plan of a change.
 
-A decision falls between two arrivals: at the beginning of a push, or within a long push. An exception that the policy
-raises leaves that push, which is taken back.
+A decision happens between two arrivals: at the beginning of a push, or within a long push. An exception of the policy
+leaves that push, which is undone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Choice:
 
 
 def policy_name(text: str) -> PolicyName:
-    """Return the name of a policy as a type checker knows it. Raises InputError for an unknown one."""
+    """Return the name of a policy with its literal type. Raises InputError for an unknown name."""
     if text not in POLICIES:
         near, names = nearest(text, POLICIES), ", ".join(POLICIES)
         raise InputError(f"there is no policy {text!r}{near}; choose one of {names}, or give an object")
@@ -76,7 +76,7 @@ class Router:
     sampling    False = no statistics and no decisions
     shares      float64[streams], share of each stream in recent arrivals
     room        bytes that stored states may take
-    view        what the policy saw last; None = it was not asked yet
+    view        the last view of the policy; None = the policy was not asked yet
     seconds     CPU time of sampling and deciding since the start
     """
 
@@ -98,7 +98,7 @@ class Router:
         self._orders_matter = has_choice(strategy.masks)
         self._classes_matter = strategy.prefers and is_cyclic(strategy.masks)
         self._settled = False
-        """Whether the plan has stayed since the last decision and since the one before."""
+        """Whether the plan has stayed since the last decision, and since the previous one."""
         self._probed: Floats = np.zeros((m, 2))
         """Probes and matches, per stream probed, at the last decision."""
 
@@ -113,7 +113,7 @@ class Router:
         self.pace.note(arrivals, seconds)
 
     def stretch(self, left: int) -> int:
-        """Return how many of the `left` arrivals of a push to take before the next look."""
+        """Return the number of the `left` arrivals of a push before the next look."""
         if not self._deciding:
             return left
         return self.pace.stretch(left, self._orders_matter or bool(self.strategy.stairs))
@@ -124,7 +124,7 @@ class Router:
         return self.sampling and self.pace.look_due
 
     def look(self) -> Choice | None:
-        """Take a sample and ask the policy, each if it is time; return its choice if that is a change."""
+        """Take a sample and ask the policy, each if it is due; return the choice of the policy if it is a change."""
         began, deciding = thread_time(), self._deciding and self.strategy.changes
         try:
             if not self.pace.looked(deciding):
@@ -151,12 +151,12 @@ class Router:
         decision = self.policy.decide(view)
         pace.decisions += 1
         choice = None if decision is None else self._choice(view, decision)
-        # After a change, states and caches fill: the cost until the next decision says little.
+        # After a change, states and caches fill, so the cost until the next decision is not representative.
         self._settled = choice is None
         self._probed = probed
         pace.turnover = int((view.rows / np.maximum(view.shares, 1e-9)).max())
         pace.decided(choice is not None, drifting)
-        # Bounded, because the first decisions compile tables that are cached, and later ones should not wait for that.
+        # The time is bounded, because the first decisions compile tables that later decisions find in a cache.
         pace.last = min(thread_time() - began, pace.longest)
         return choice
 
@@ -168,7 +168,7 @@ class Router:
             tree=strategy.tree,
             stored=strategy.stored,
             storing=strategy.can_store,
-            # Including the arrivals of a push under way.
+            # This includes the arrivals of the running push.
             position=int(modules.meta[M_ARRIVALS] + modules.meta[M_ARRIVAL]),
             shares=self.shares,
             rows=np.array([modules.rows(i) for i in range(modules.graph.n_streams)], np.float64),
@@ -217,12 +217,12 @@ class Router:
         return found
 
     def plan_changed(self) -> None:
-        """Start measuring anew: something other than the policy changed the plan."""
+        """Start a new measurement, because the plan was changed, but not by the policy."""
         self.pace.start_over()
         self._settled = False
 
     def rolled_back(self, changed: bool) -> None:
-        """Follow a push that was taken back, with its counters and, if it `changed` any, its plans."""
+        """Follow the undo of a push: reset its counters and, if the push `changed` plans, its plans."""
         self._probed = np.minimum(self._probed, self._probes())
         if changed:
             self.plan_changed()
@@ -231,7 +231,7 @@ class Router:
 
     @property
     def nanoseconds(self) -> float:
-        """Present nanoseconds of CPU per arrival (without samples, since the start); nan = too few arrivals."""
+        """Current nanoseconds of CPU per arrival (without samples, since the start); nan = too few arrivals."""
         pace = self.pace
         if self.sampling:
             return pace.recent
@@ -254,7 +254,7 @@ class Router:
     # Saved for another process (`eddy.live.engine_file`)
 
     def to_parts(self) -> Plain:
-        """Return all that another process needs to resume, including what the policy has learnt, if it returns that."""
+        """Return the state from which another process resumes, including the learnt state that the policy returns."""
         return {
             "samples": self.samples.to_parts(),
             "random": random_state(self.rng),
@@ -269,7 +269,7 @@ class Router:
         }
 
     def load_parts(self, parts: Parts) -> None:
-        """Resume from what `to_parts` returned. To be called after the modules and the strategy were loaded."""
+        """Resume from the parts of `to_parts`. Call it after the modules and the strategy were loaded."""
         self.samples.load_parts(parts.part("samples"))
         set_random_state(self.rng, parts.part("random"))
         self.shares = parts.array("shares", np.float64, self.shares.shape)
@@ -286,7 +286,7 @@ class Router:
             self.view = self._read_view(parts.part("seen"))
 
     def _learnt(self) -> str | None:
-        """Return what the policy has learnt as JSON text, None if it does not return that."""
+        """Return the learnt state of the policy as JSON text, None if the policy does not return it."""
         policy = self.policy
         if not isinstance(policy, Learning):
             return None

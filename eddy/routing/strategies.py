@@ -17,7 +17,7 @@ from stairs.nearest import nearest
 
 
 def strategy_name(text: str) -> StrategyName:
-    """Return the name of a strategy as a type checker knows it. Raises InputError for an unknown one."""
+    """Return the name of a strategy with its literal type. Raises InputError for an unknown name."""
     if text not in STRATEGIES:
         near, names = nearest(text, STRATEGIES), ", ".join(sorted(STRATEGIES))
         raise InputError(f"there is no strategy {text!r}{near}; choose one of {names}")

@@ -1,4 +1,4 @@
-"""The view of a policy: the query as a graph, the present plan, and figures of the present data."""
+"""The view of a policy: the query as a graph, the current plan, and figures of the current data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOTHING: frozenset[StateId] = frozenset()
 
 
 class Tables:
-    """Cached routes of plans, because the same plans are tried again and again."""
+    """Cached routes of plans, because the same plans are tried repeatedly."""
 
     def __init__(self, masks: Masks) -> None:
         self.masks = masks
@@ -83,7 +83,7 @@ class View:
     drifting   whether an arrival costs more than it usually does under this plan; then plans are tried on the most
                recent tuples only
     room       bytes that stored states may take; inf = no bound
-    prefer     by which classes the next plan will probe;  preferred   by which the present plan does
+    prefer     classes by which the next plan will probe;  preferred   classes by which the current plan probes
                (`jisc.plan.routes`)
     rng        random numbers, the same in each run
     """
@@ -204,7 +204,7 @@ class View:
     def benefits(self, plan: str | Tree) -> tuple[float, list[Benefit]]:
         """Return the predicted nanoseconds per arrival of climbing a plan with nothing stored, and benefits of states.
 
-        The cost with some states stored is the first minus their net benefits.
+        The cost with some states stored is the first value minus the net benefits of these states.
         """
         tree = self.tree_of(plan)
         known = self._climbs.get(tree)

@@ -1,4 +1,4 @@
-"""Policies: how the runtime chooses its plan. One file each, and one line in POLICIES; `base.Policy` is the protocol.
+"""Policies, which choose the plan of a runtime. Each has a file and a line in POLICIES; `base.Policy` is the protocol.
 
 name       proposes                                   by
 fixed      nothing

@@ -1,6 +1,6 @@
 """Bandit: plans are arms, the measured cost of an arrival is the loss, and the arm with the best bound is played.
 
-Discounted UCB: old losses fade, so a bad arm is tried again after a while, and a drift is noticed. The regret against
+Discounted UCB: old losses fade, so a bad arm is tried again after a time, and a drift is detected. The regret against
 the best arm of each moment is bounded by the square root of time and drifts, up to a logarithm.
 Source: Garivier, Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011.
 """

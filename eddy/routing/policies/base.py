@@ -1,13 +1,13 @@
 """A policy: it gets a view of the running join and returns the plan to change to, if any.
 
-Your own policy is a class with a `name` and `decide`; pass an object of it to `Runtime(policy=…)`. It is called between
-two arrivals and may keep any state between calls. It cannot make results wrong: all plans without a cross product have
-the same results.
+Your own policy is a class with a `name` and `decide`; pass an object of it to `Runtime(policy=…)`. The policy is called
+between two arrivals and may keep any state between calls. A policy cannot make results wrong, because all plans without
+a cross product have the same results.
 
 A policy may also have `learnt()`, which returns its state as JSON values (None, booleans, numbers, strings, lists,
-dictionaries with string keys), and `resume(learnt)`, which takes it back. They are called when an engine moves to
-another process (`eddy.live.engine_file`), as in streaming jobs between two micro-batches. A policy without them starts
-afresh there.
+dictionaries with string keys), and `resume(learnt)`, which restores the state. Both are called when an engine moves to
+another process (`eddy.live.engine_file`), as in streaming jobs between two micro-batches. A policy without these
+methods starts there without learnt state.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from jisc.plan.tree import Tree, parse
 class Decision:
     """A plan to change to.
 
-    plan     as text or as a tree
-    store    its inner states to store, as ids (`View.benefits`) or by their streams ("R S"); None = those stored now
-             that the plan has too
+    plan     the plan as text or as a tree
+    store    inner states of the plan to store, as ids (`View.benefits`) or by their streams ("R S"); None = the stored
+             states that the plan also has
     reason   the reason, for `Runtime.history`
     """
 

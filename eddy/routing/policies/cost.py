@@ -4,8 +4,8 @@ Left-deep plans come from greedy orders that begin at the centre of the join gra
 and from a pool of random plans, some of which are tried each time; these find plans that statistics of pairs miss.
 Bushy plans are built *around* a stream with many arrivals: without it the join graph falls into parts; each part
 becomes a subtree, which the tuples of the stream probe and which may be stored. A plan is chosen if the model,
-corrected by measurements of similar plans, predicts a saving above the margin. So the policy moves between nothing
-stored and everything stored.
+corrected by measurements of similar plans, predicts a saving above the margin. So the policy may store no state, some
+states, or all states.
 Source of storing subjoins around a stream's pipeline: Babu, Munagala, Widom, Motwani, "Adaptive caching for continuous
 queries", ICDE 2005; of trying plans on samples of the state: see `stairs.samples`.
 """
@@ -27,11 +27,11 @@ from jisc.plan.states import StateId
 from jisc.plan.tree import Tree, join, left_deep
 
 AROUND = 2
-"""Upper bound of the streams that plans are built around."""
+"""Upper bound of the number of streams around which plans are built."""
 CHEAP = 3 * (PROBE + VISIT)
-"""Nanoseconds of probing per arrival up to which no states are considered: there is too little to save."""
+"""Nanoseconds of probing per arrival up to which no states are considered, because the possible saving is too small."""
 LITTLE = 0.2
-"""Share of the cost of an arrival that probes must have before other plans are tried; with no-good marks it is low."""
+"""Least share of probes in the cost of an arrival for a trial of other plans. With no-good marks the share is low."""
 LEARNING = 0.4
 """Weight of the last measurement."""
 TRUST = 3.0
@@ -45,7 +45,7 @@ FIRST_DRAWN, DRAWN = 6, 2
 PLAIN = 0.4
 """Share of the cost below which states are stored at the first decision that proposes it."""
 STALE = 6
-"""Decisions in a row without a new kind of plan after which no more plans are drawn."""
+"""Number of successive decisions without a new kind of plan after which no more plans are drawn."""
 TRIED = 3
 """Plans of the pool tried at each decision, in turn."""
 
@@ -55,7 +55,7 @@ class Cost:
     """The default policy.
 
     margin   the saving that a change of order needs, as a share of the present cost of an arrival
-    storing  the same for storing states, which is less certain: they have to be filled, and may grow when data drift
+    storing  the same for storing states, whose saving is less certain: states must be filled, and may grow with drift
     """
 
     margin: float = 0.04
@@ -109,7 +109,7 @@ class Cost:
             cost = view.cost(tree) * self._scale(False)
             if cost < min(least, (1 - self.margin) * now):
                 best, store, least = tree, NOTHING, cost
-        # While the windows turn over, the present size of a state says little about its future size.
+        # While the windows turn over, the current size of a state is no prediction of its future size.
         if view.storing and not view.drifting and (view.stored or view.cost(best) - view.base > CHEAP):
             trees = list(dict.fromkeys([view.tree, best, *self._around(view, greedy)]))
             best, store, least = self._wish_to_store(view, trees, least) or (best, store, least)
@@ -122,9 +122,10 @@ class Cost:
     def _wish_to_store(
         self, view: View, trees: list[Tree], least: float
     ) -> tuple[Tree, frozenset[StateId], float] | None:
-        """Return the best of these plans with stored states, and its cost, if it saves enough twice in a row.
+        """Return the best of these plans with stored states and its cost, if the plan saves enough in two decisions.
 
-        The saving is relative to `least`, the cost of the best plan otherwise. Once is enough for a large saving.
+        The two decisions are successive. The saving is relative to `least`, the cost of the best other plan. For a
+        large saving one decision is enough.
         """
         found: list[tuple[Tree, frozenset[StateId], float]] = []
         for tree in trees:
@@ -139,7 +140,7 @@ class Cost:
         return wish if wished or wish[2] < PLAIN * least else None
 
     def _scale(self, stored: bool) -> float:
-        """Return the correction of predictions; if such plans were never measured, that of the others."""
+        """Return the correction of predictions; if such plans were never measured, the correction of other plans."""
         if stored in self._scales:
             return self._scales[stored]
         return self._scales.get(not stored, 1.0) * (DOUBT if stored else 1.0)
@@ -185,7 +186,7 @@ def around(view: View, greedy: Greedy, i: int) -> Tree:
     """Return the plan in which tuples of stream i probe one subtree per part of the join graph without i."""
     masks, m = view.masks, view.graph.n_streams
     tree, left = Tree(i), (1 << m) - 1 & ~(1 << i)
-    # Classes of stream i do not connect two parts: those meet in i.
+    # Classes of stream i do not connect two parts, because they connect the parts only through i.
     own = masks.classes[i]
     parts: list[tuple[int, ...]] = []
     while left:

@@ -94,6 +94,6 @@ class Greedy:
 
 
 def centre(view: View) -> int:
-    """Return the stream with most attributes, among those the one with most arrivals: walks have most choice there."""
+    """Return the stream with most attributes, and of these the one with most arrivals: its walks have most choice."""
     attributes = view.graph.attributes
     return max(range(view.graph.n_streams), key=lambda i: (len(attributes[i]), float(view.shares[i]), -i))

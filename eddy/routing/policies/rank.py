@@ -2,7 +2,7 @@
 
 Source of the rank: Ibaraki, Kameda, "On the optimal nesting order for computing N-relational joins", TODS 1984;
 Krishnamurthy, Boral, Zaniolo, "Optimization of nonrecursive queries", VLDB 1986. The margin is a hysteresis: without it
-two equally good plans would replace each other forever.
+two equally good plans would alternate forever.
 """
 
 from __future__ import annotations
