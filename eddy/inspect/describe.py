@@ -1,4 +1,4 @@
-"""Makes the description of a join: its plan as a tree, with the figures of its states, keys and routes."""
+"""The description of a running join: its plan as a tree, with the figures of its states, keys and routes."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _pushes(history: History) -> Pushes | None:
 
 
 def _memory(figures: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    """Return what the bytes of a join are taken by; they add up to its total."""
+    """Return the parts of the bytes of a join; the parts add up to its total."""
     if figures["bytes"] is None:
         return ()
     parts = {

@@ -28,7 +28,7 @@ class HopFigures(NamedTuple):
     plan     the number of the plan, in the order in which the plans that run began
     stream   the stream whose tuples take it
     to       the stream probed, or the streams of the STAIR probed
-    by       the class probed by; None where an eddy chooses it tuple by tuple (SteMs)
+    by       the class probed by; None where an eddy chooses the class tuple by tuple (SteMs)
     probes   chains walked;  matches  tuples in them that passed the checks
     ns       nanoseconds, by the weights of `eddy.routing.costs`
     """

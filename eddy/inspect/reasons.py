@@ -1,7 +1,8 @@
 """The reasons for the present plan and for storing states or not, as a part of the description.
 
-Alternatives are shown with the costs predicted when the policy looked last; the costs of the present plan and of its
-states are predicted anew. All are predictions of the model; policy "cost" corrects them by its measurements.
+Alternatives are shown with the costs predicted at the last decision of the policy. The costs of the present plan and of
+its states are predicted anew. All these costs are predictions of the model; policy "cost" corrects the predictions by
+its measurements.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ STATES = 32
 
 
 def reasons_of(strategy: Strategy, router: Router, bound: Bound | None, predict: bool) -> Reasons:
-    """Return the reasons. O(changes); to `predict` takes the time of trying the present plan once."""
+    """Return the reasons. O(changes); `predict` adds the time of one trial of the present plan."""
     name, pace = router.policy.name, router.pace
     room = None
     if bound is not None and bound.max_bytes is not None:

@@ -1,8 +1,9 @@
 """Figures of the data and of the runtime itself as one table: the result of `Runtime.stats`.
 
 Each call draws tuples from the whole windows and counts their partners through the indexes of the live state. Pushes
-pay nothing for it, and the samples for decisions stay as they are, so a call never changes a decision. Column `recent`
-shows those samples; if it is far from `fanout`, the data have changed within the window.
+take no time for these statistics. A call does not change the samples for decisions, so a call never changes a decision.
+Column `recent` shows the samples for decisions; if `recent` is far from `fanout`, the data have changed within the
+window.
 
 The figures of a pair regard one class, those of a chain the two named classes; other predicates between the same
 streams are ignored. The size of a chain is estimated from the tuples of its middle stream: the mean product of their
@@ -94,8 +95,8 @@ Row = dict[str, Any]
 def stats_table(modules: Modules, strategy: Strategy, router: Router) -> pa.Table:
     """Return a table of SCHEMA: streams, pairs, chains, hops, cost, in this order.
 
-    It changes nothing. Without statistics (`router.sampling`) estimates are null. O(streams * DRAWN * attributes^2 +
-    rows of the table).
+    The call changes nothing. Without statistics (`router.sampling`) estimates are null. O(streams * DRAWN *
+    attributes^2 + rows of the table).
     """
     rows = [*_streams(modules, router)]
     rows += _estimates(modules, router)
@@ -144,7 +145,7 @@ def _estimates(modules: Modules, router: Router) -> Iterator[Row]:
             }
     left = CHAINS
     for j, own in enumerate(neighbours):
-        # On one class, the chain is the same whichever stream is in its middle: it is shown once.
+        # On one class, the chain is the same with any of its streams in the middle, so the chain is shown once.
         pairs = [
             (a, b)
             for a, b in combinations(range(len(own)), 2)

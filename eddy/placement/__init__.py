@@ -1,7 +1,8 @@
 """Placement: which join step runs on which node.
 
-Plans of one-way joins with a placement each and the node operator sets that execute them, after Tran and Lee; and plans
-over many nodes, in one round or in several hops. Joins on Spark run them, and a simulation in `bench`.
+The room holds two kinds of plan: plans of one-way joins with a placement each, with the node operator sets that execute
+these plans, after Tran and Lee; and plans over many nodes, in one round or in several hops. Joins on Spark and a
+simulation in `bench` run the plans.
 """
 
 import lazy_loader

@@ -1,20 +1,20 @@
-"""The cost of a plan per unit of time, the greedy plan, and the invariant whose violation asks for a new one.
+"""The cost of a plan per unit of time, the greedy plan, and the invariant whose violation requires a new plan.
 
 A one-way join from the tuples of a prefix to stream j costs, per unit of time (equations 1 and 2 of the paper),
 
     at its source        T(r_j t_j)  +  r_j c_u  +  probes      the tuples of j travel
     at its destination   T(r t)      +  r_j c_u  +  probes      the r intermediate tuples of t bytes travel
 
-with T(x) = c_l + x / c_r. The cheaper of the two counts (equation 3), the source in case of a tie. Probing is a nested
-loop in the paper, r w_j c_p; a hash join, which this library uses, costs r c_p and c_m for each match. A join step has
-r · w_j · min(f, f_j) matches per unit of time, and the selectivity of its result is max(f, f_j); both hold for each
-attribute class that the stream shares with the prefix.
+with T(x) = c_l + x / c_r. The cost of the join is the smaller of the two (equation 3); in case of a tie the join is at
+its source. Probing is a nested loop in the paper and costs r w_j c_p; a hash join, which this library uses, costs r c_p
+and c_m for each match. A join step has r · w_j · min(f, f_j) matches per unit of time, and the selectivity of its
+result is max(f, f_j); both hold for each attribute class that the stream shares with the prefix.
 
 The paper charges each one-way join for its window. With `shared=True` a copy of a window at a node is charged once, to
 the first plan that needs it: the copies that several plans need are one copy.
 
-Among joins of equal cost the one with the smaller stream number comes first; so every way to reach the greedy plan
-reaches the same one.
+Among joins of equal cost the join with the smaller stream number comes first, so every way to compute the greedy plan
+yields the same plan.
 
 Source: Tran, Lee, "Distributed adaptive windowed stream join processing", sec. 2.2, 3 (algorithm 1, equation 4).
 """
@@ -165,11 +165,11 @@ class Model:
             raise PlanError("the statistics of two streams have different numbers of attribute classes")
 
     def changed(self, figures: Mapping[int, StreamStatistics]) -> Model:
-        """Return the model with other figures of some streams."""
+        """Return the model with new figures of some streams."""
         return replace(self, streams=tuple(figures.get(i, one) for i, one in enumerate(self.streams)))
 
     def flows(self, head: int, order: Sequence[int]) -> list[Flow]:
-        """Return the flow before each one-way join of a plan, and the one of its results: len(order) + 1 of them."""
+        """Return the flow before each one-way join of a plan, and the flow of its results: len(order) + 1 flows."""
         found = [head_flow(head, self.streams[head])]
         for j in order:
             found.append(joined(found[-1], j, self.streams[j]))
@@ -234,10 +234,10 @@ class Model:
         return total
 
     def violation(self, plan: JEP) -> float:
-        """Return by which factor the worst one-way join exceeds the cheapest that could take its place; 1.0 = none.
+        """Return the factor by which the worst one-way join exceeds its cheapest alternative; 1.0 = no excess.
 
-        It is 1.0 exactly if the invariant (equation 4) holds for every head and every placement is the cheaper one.
-        Adaptation is due once it exceeds a threshold.
+        The factor is 1.0 exactly if the invariant (equation 4) holds for every head and every placement is the cheaper
+        placement. Adaptation is due once the factor exceeds a threshold.
         """
         worst = 1.0
         paid: set[tuple[int, int]] = set()

@@ -1,6 +1,7 @@
 """Keys as numbers: one int64 per class and row, so that two keys of a class are equal exactly if their numbers are.
 
-A number means something to the `KeyNumbers` that gave it only: byte strings and keys of several columns are interned.
+A number has a meaning only for the `KeyNumbers` object that assigned it, because byte strings and keys of several
+columns are interned.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def classes_of(query: Query) -> tuple[frozenset[int], ...]:
 
 
 class KeyNumbers:
-    """Numbers the keys of all streams of a query. It keeps every byte string and wide key that it has numbered."""
+    """Numbers the keys of all streams of a query, and keeps every byte string and wide key numbered."""
 
     def __init__(self, query: Query) -> None:
         self._encoders = {
@@ -38,12 +39,12 @@ class KeyNumbers:
 
     @property
     def kept(self) -> int:
-        """The number of byte strings and wide keys that it keeps."""
+        """The number of byte strings and wide keys that are kept."""
         return sum(one.most for one in (*self._texts.values(), *self._wide.values()))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the strings and keys that it keeps, and of their tables."""
+        """Bytes of the strings and keys that are kept, and of their tables."""
         return sum(one.nbytes for one in (*self._texts.values(), *self._wide.values()))
 
     def numbers(self, stream: int, c: int, batch: pa.RecordBatch, dead: npt.NDArray[np.uint8]) -> Ints:

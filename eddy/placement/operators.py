@@ -22,7 +22,7 @@ from eddy.placement.plan import DESTINATION, JEP, SEP
 SITE = -1
 """The node that receives the results: N_0 of the paper."""
 Location = int | Place
-"""Where an operator runs: the node of a stream, or a place of several nodes, which all run it."""
+"""The location of an operator: the node of a stream, or a place of several nodes, which all run the operator."""
 
 
 Where = TypeVar("Where", int, Place)
@@ -112,7 +112,7 @@ def route_operators(head: int, start: Mapping[int, Where], steps: Iterable[tuple
 
 
 def steps_of(sep: SEP) -> list[tuple[int, int]]:
-    """Return the streams in the order in which they are joined, each with the node where that happens."""
+    """Return the streams in the order in which they are joined, each with the node of its join."""
     steps, at = [], sep.head
     for j, p in zip(sep.order, sep.placement, strict=True):
         at = j if p == DESTINATION else at

@@ -1,14 +1,15 @@
-"""Places: where the steps of a plan happen, and which of the nodes there a tuple goes to.
+"""Places: the locations of the steps of a plan, and the nodes of a location that a tuple goes to.
 
-A place is one node, or several that share the work by key. Its nodes are the cells of a grid with a share per attribute
-class; a tuple goes to the coordinate of its key in every class that it has, and to all coordinates in the others:
+A place is one node, or several nodes that share the work by key. Its nodes are the cells of a grid with a share per
+attribute class; a tuple goes to the coordinate of its key in every class that it has, and to all coordinates in the
+others:
 
     one node                        no shares
     four nodes by class b           shares {b: 4}; tuples without class b go to all four
     a grid of 2 x 3 nodes           shares {a: 2, b: 3}: a hypercube join (`eddy.placement.shares`)
 
-All components of a result meet in exactly one cell of a place if each join there is on keys, so nothing is lost or
-doubled: for every class with a share above 1, some component has the coordinate.
+All components of a result meet in exactly one cell of a place if each join there is on keys, because for every class
+with a share above 1 some component has the coordinate. So no result is lost or produced twice.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Place:
         return hash((self.nodes, self.shares))
 
     def __hash__(self) -> int:
-        # Places are keys of most lookups of a node, and have many nodes.
+        # The hash is stored because places are keys of most lookups of a node and have many nodes.
         return self._hash
 
     @cached_property

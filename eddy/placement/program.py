@@ -3,8 +3,8 @@
 A program says for each head stream the steps of its plan, (stream, place) in order. Two kinds of plan become programs:
 a join execution plan with one node per stream, and one whose steps happen at places of several nodes (`routes.py`).
 
-A *copy* is a window that an operator update(S) keeps at a place. Copies have the version that made them (`born`): a
-copy that the next version needs too goes on, and one that comes again later is another copy.
+A *copy* is a window that an operator update(S) keeps at a place. Copies have the version that made them (`born`). A
+copy that the next version also needs is kept; a copy that a later version makes again is a different copy.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Program:
         return frozenset((*copy, version) for copy, version in self.born.items())
 
     def join(self, place: Place, source: StreamId) -> Join | None:
-        """Return the join of these tuples at a place; None if they are shipped on."""
+        """Return the join of these tuples at a place; None if the tuples are only shipped."""
         return self._steps(place, source)[0]
 
     def ships(self, place: Place, source: StreamId) -> list[Ship]:
@@ -96,7 +96,7 @@ def program(
 ) -> Program:
     """Return the program of these steps, which follows another one.
 
-    bare   no row has come, and none comes before all nodes have the program: its copies have no base
+    bare   whether no row has arrived and no row arrives before all nodes have the program; its copies have no base then
 
     Raises PlanError if a head does not join each other stream once.
     """

@@ -1,13 +1,14 @@
 """One round or several hops: the two kinds of plan over nodes that share all steps, and the predicted time of each.
 
-    grid    every row is dealt to the cells of a hypercube, once or several times, and each cell joins what it gets.
-            One round; rows are copied along the classes that they lack
+    grid    every row goes to one or several cells of a hypercube, and each cell joins the rows that it gets. One
+            round; rows are copied along the classes that they lack
     hops    an intermediate tuple travels to the node that has its key in the next window, hop by hop. Every window has
             a copy for each class by which it is probed; if shipping the window costs less, it goes to all nodes where
             the intermediate tuples are
 
-Which is faster depends on the data: the grid copies rows, the more the longer the chain and the more nodes; hops ship
-intermediate tuples, the more the more partners a tuple has. `predicted` compares them from measured figures.
+The faster kind depends on the data. The grid copies rows; the number of copies grows with the length of the chain and
+the number of nodes. Hops ship intermediate tuples; their number grows with the number of partners of a tuple.
+`predicted` compares the two kinds from measured figures.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Planner:
         return [tuple((j, place) for j in self.order(head, figures)) for head in range(len(figures))]
 
     def order(self, head: int, figures: Sequence[Synopsis]) -> list[int]:
-        """Return the order that joins the stream with the fewest matches next."""
+        """Return the order in which the next stream is always the stream with the fewest matches."""
         flow, left, order = _head(figures[head]), set(range(len(figures))) - {head}, []
         while left:
             near = [j for j in left if flow.keys.keys() & figures[j].keys.keys()]
@@ -143,7 +144,8 @@ class Planner:
         if (j, place) not in paid:
             copies = place.copies(frozenset(own.keys))
             seconds += copies * own.rate * (own.tuple_bytes / self.costs.c_r + self.costs.c_u)
-        # Tuples that come out are shipped or probe again: an early explosion costs more than its own step.
+        # The resulting tuples are shipped or probe again, so many results of an early step also raise the cost of later
+        # steps.
         seconds += after.rate * after.tuple_bytes / self.costs.c_r
         return seconds, after.rate
 
@@ -178,14 +180,14 @@ class Planner:
             load.out[node] += n_bytes / len(nodes)
 
     def hops(self, head: int, steps: Steps, figures: Sequence[Synopsis]) -> Iterator[Hop]:
-        """Yield what each step of a head does per epoch, over all nodes."""
+        """Yield the predicted work of each step of a head per epoch, over all nodes."""
         flow, at = _head(figures[head]), self.starts[head]
         for k, (j, place) in enumerate(steps):
             if k == 0:
                 n = place.copies(frozenset(flow.keys)) if place != at else 1
                 flow = replace(flow, rate=flow.rate * n)
             after = flow.joined(figures[j])
-            # A cell holds a part of the window only; over all cells that a tuple was copied to, matches are met once
+            # A cell holds only a part of the window. Over all cells that a tuple was copied to, matches are met once
             # for each way in which the classes joined so far leave it open.
             if place.classes:
                 thinned = place.copies(frozenset(after.keys)) / place.copies(frozenset(flow.keys))

@@ -1,8 +1,8 @@
-"""The grid of partitions: which partitions a tuple goes to, given a share of the partitions per attribute class.
+"""The grid of partitions: the partitions that a tuple goes to, given a share of the partitions per attribute class.
 
 A result has exactly one value per attribute class, on which all its components agree. Let class c have a share s_c, and
 let the partitions be the cells of a grid with s_0 * s_1 * … cells. A tuple has the coordinate `hash(value) mod s_c` for
-every class in which its stream has a column; along the other classes it is copied to all coordinates.
+every class in which its stream has a column; along the other classes the tuple is copied to all coordinates.
 
     chain R(a) S(a,b) T(b), shares a: 2, b: 3          b=0  b=1  b=2
         R, hash(a) mod 2 = 1: row a=1, three copies   a=0   .    .    .
@@ -31,7 +31,7 @@ import numpy as np
 if TYPE_CHECKING:
     from eddy.query.query import Query
 
-_TRIED = 20_000  # factorizations; beyond that (very many classes) prime factors are assigned one by one
+_TRIED = 20_000  # maximal number of factorizations; with more (very many classes) prime factors are assigned one by one
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = 
 
     weights   stream -> expected size; streams left out get the mean; None: equal sizes
 
-    Among equal grids the one that splits fewer classes wins, then the one that splits the earlier class. Cost: up to
-    20 000 factorizations times streams.
+    Among equal grids the grid that splits fewer classes is chosen, then the grid that splits the earlier class. Cost:
+    up to 20 000 factorizations times streams.
     """
     names = tuple(stream.name for stream in query.streams)
     has = tuple(tuple(c for c, k in enumerate(query.classes) if name in k.columns) for name in names)
@@ -172,7 +172,7 @@ def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = 
 
     places = len(query.classes)
     if places == 0 or partitions == 1:
-        # A query over one stream has no class; it cannot be split by key.
+        # A query over one stream has no class, so its rows cannot be split by key.
         return grid((1,) * places)
     if _count(partitions, places) <= _TRIED:
         return grid(min(_factorizations(partitions, places), key=cost))

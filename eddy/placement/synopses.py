@@ -1,4 +1,4 @@
-"""Synopses of windows: how often keys occur, from which joins of several hops are predicted.
+"""Synopses of windows: the frequencies of keys, from which joins of several hops are predicted.
 
 A stream counts the keys of a slice of the hash values, the same slice in all streams of a class. The expected matches
 of a tuple whose key has distribution d in a window with distribution p are w · Σ d(v) p(v); after the join, the key has
@@ -34,7 +34,7 @@ class Distribution:
     shares: Floats
     slice: int = SLICES
     _met: dict[Distribution, tuple[float, Distribution]] = field(default_factory=dict, init=False, repr=False)
-    """Earlier return values of `meet`. A planner tries many orders, and the same few pairs meet in all of them."""
+    """Cached return values of `meet`: a planner tries many orders, in which the same few pairs occur."""
 
     def sliced(self, most: int) -> Distribution:
         """Return the part of a smaller slice."""
@@ -51,7 +51,7 @@ class Distribution:
     def meet(self, other: Distribution) -> tuple[float, Distribution]:
         """Return the chance that two tuples have the same key, and the distribution of the key that they share.
 
-        A pair that has met returns the same objects again. Cost of the first time: a merge of both key arrays.
+        Further calls with the same pair return the same objects. The first call costs a merge of both key arrays.
         """
         if other not in self._met:
             self._met[other] = other._met[self] = self._meeting(other)
@@ -63,7 +63,7 @@ class Distribution:
         keys, left, right = np.intersect1d(one.keys, two.keys, assume_unique=True, return_indices=True)
         both = one.shares[left] * two.shares[right]
         chance = float(both.sum())
-        # The slice has its part of all keys, and so of the shares.
+        # The slice holds a part of all keys, and therefore the same part of the shares.
         shares = both / chance * (most / SLICES) if chance else both
         return chance * SLICES / most, Distribution(keys, shares, most)
 
@@ -103,5 +103,8 @@ class Synopsis:
 
     @property
     def preceding(self) -> float:
-        """The rows of the window that precede a row of the epoch, on average: all older ones, and half of its own."""
+        """The mean number of rows of the window before a row of the epoch.
+
+        These are all older rows of the window and half of the rows of the epoch.
+        """
         return max(self.window - self.rate / 2, 0.0)

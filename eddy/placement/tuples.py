@@ -6,7 +6,7 @@
     newest   int64[n], greatest event time of the components
     due      int64[n], least of (event time + window) over the components: newest <= due, or the tuple joins nothing
 
-Payload does not travel here: a component's row number stands for its row, and `n_bytes` counts the bytes of the row.
+These arrays hold no payload: a component's row number stands for its row, and `n_bytes` counts the bytes of the row.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def _in(keys: Ints, known: Ints) -> npt.NDArray[np.bool_]:
 
 
 def without(keys: Ints, known: Ints) -> Ints:
-    """Return the keys that are not in `known`, which ascends: ascending, each once."""
+    """Return the keys that are not in the ascending array `known`, in ascending order and without duplicates."""
     found = np.unique(keys)
     return found[~_in(found, known)]
 
 
 def common(keys: Ints, known: Ints) -> Ints:
-    """Return the keys that are in `known`, which ascends; in their order."""
+    """Return the keys that are in the ascending array `known`, in the order of the keys."""
     return keys[_in(keys, known)]

@@ -1,8 +1,9 @@
 """The description of what runs: plans with their figures, as a tree of values.
 
-`eddy.inspect.describe` makes it; text, JSON, DOT, SVG and HTML are all rendered from it, so they show the same figures.
-It holds no reference to the engine, so another thread may render it while the engine works. None stands for a figure
-that is not known: of a plan that does not run, or of statistics that are off.
+`eddy.inspect.describe` makes the description. Text, JSON, DOT, SVG and HTML are all rendered from the description, so
+all formats show the same figures. The description holds no reference to the engine, so another thread may render the
+description while the engine works. None stands for a figure that is not known, as the figures of a plan that does not
+run and of statistics that are off.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class StemFigures:
     share     share of the stream in recent arrivals
     time      share of the time of all probes of the plan
 
-    Late rows belong to none of several joins, and so do the bytes of SteMs that joins share: these are None then.
+    Where there are several joins, `late` is None because late rows belong to none of the joins, and `bytes` is None for
+    SteMs that joins share.
     """
 
     rows: int

@@ -18,7 +18,7 @@ KEYS = ("#0969da", "#bf3989", "#1a7f37", "#bc4c00", "#8250df", "#9a6700", "#cf22
 
 
 def printable(text: str) -> str:
-    """Return a text without characters that XML forbids or a terminal obeys.
+    """Return a text without characters that XML forbids or a terminal would execute.
 
     >>> printable("a\\x1b[2Jb")
     'a�[2Jb'
@@ -50,7 +50,7 @@ def tip(text: str) -> str:
 
 
 def picture(width: int, height: int, parts: Iterable[str], label: str) -> str:
-    """Return a whole drawing; `label` describes it for those who cannot see it."""
+    """Return a whole drawing; `label` is its description for screen readers."""
     paper = element("rect", width=width, height=height, fill=PAPER)
     return element(
         "svg",

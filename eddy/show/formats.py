@@ -18,7 +18,7 @@ FORMATS: dict[str, Callable[[Description], str]] = {"text": as_text, "json": as_
 
 
 def checked_format(format: str) -> str:
-    """Return the format. Raises InputError for one that does not exist."""
+    """Return the format. Raises InputError for a format that does not exist."""
     if format not in FORMATS:
         raise InputError(f"explain: format is one of {', '.join(map(repr, FORMATS))}, not {format!r}")
     return format

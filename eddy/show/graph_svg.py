@@ -13,12 +13,12 @@ from eddy.show.labels import cut
 
 CHARACTER, HEIGHT, LEGEND = 7, 28, 16
 SHOWN = 24
-"""Keys and comparisons in the legend."""
+"""Maximal number of keys and comparisons in the legend."""
 
 
 Point = tuple[int, int]
 APART = 22
-"""Distance of two labels that hide nothing of each other."""
+"""Distance at which two labels do not overlap."""
 ALONG = [0.5 + sign * step / 50 for step in range(17) for sign in (1, -1)]
 """Places of a label on its line, as shares of its length, the best first."""
 
@@ -93,7 +93,7 @@ def _key(number: int, text: str, ends: list[Point], labels: list[Point]) -> list
 
 
 def _free(places: list[Point], labels: list[Point]) -> Point:
-    """Return the first place at which a label hides none of those so far, or the one with the most room."""
+    """Return the first place at which a label overlaps no earlier label, or else the place with most room."""
 
     def room(place: Point) -> float:
         return min(hypot(place[0] - x, place[1] - y) for x, y in labels)

@@ -6,7 +6,7 @@ from eddy.show.description import Join, Stair, Stem, StemFigures
 from eddy.show.text import bytes_text
 
 LONGEST = 40
-"""Characters of a line; a longer one is cut."""
+"""Maximal characters of a line; a longer line is cut."""
 
 
 def cut(text: str, longest: int = LONGEST) -> str:

@@ -22,7 +22,7 @@ AGO = 10.0
 
 
 class Record:
-    """The figures of the last moments, from which rates and curves follow. Any thread may use it."""
+    """The figures of the last moments, from which rates and curves follow. Any thread may use this object."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ CURVES = ("arrivals", "rows", "results", "state_bytes")
 
 
 def document(sheet: Sheet, record: Record, drawings: bool) -> dict[str, Any]:
-    """Return a sheet as JSON values; with its drawings and curves, or without."""
+    """Return a sheet as JSON values, with or without its drawings and curves."""
     record.note(sheet)
     rates = record.rates()
     found: dict[str, Any] = {

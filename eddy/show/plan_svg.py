@@ -1,7 +1,7 @@
 """The plan of a join as SVG: streams at the bottom, the results on top.
 
-Each stream has a column, and each node stands over the middle of its two children, so boxes on one level never overlap:
-two nodes of which neither is below the other have at least one column between their centres.
+Each stream has a column, and each node stands over the middle of its two children. So boxes on one level never overlap:
+if neither of two nodes is below the other, their centres are at least one column apart.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def plan_svg(join: JoinPlan) -> str:
 
 
 def _weight(child: Node) -> int:
-    """Return the width of an edge: the more of the probe time its state takes, the wider."""
+    """Return the width of an edge, which grows with the share of the probe time that its state takes."""
     own = child.figures if isinstance(child, Stem) else child.stair
     return 1 if own is None or own.time is None else 1 + round(7 * own.time)
 

@@ -1,4 +1,4 @@
-"""The description of a plan that does not run, and the parts that it shares with one that does."""
+"""The description of a plan that does not run, and the parts that it shares with the description of a running plan."""
 
 from __future__ import annotations
 

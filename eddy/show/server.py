@@ -1,9 +1,9 @@
 """The HTTP server of figures: a page, its stream of events, the same as JSON, and the figures for Prometheus.
 
-It only reads, and what it reads is read elsewhere: GET and HEAD of four fixed paths, without arguments. It listens on
-localhost unless told otherwise. The Host header must name this machine, so that a page of somebody else, whose name was
-made to point at this address (DNS rebinding), gets nothing. The page loads nothing from other places, and no other page
-may frame it.
+The server answers only GET and HEAD of four fixed paths without arguments, and changes nothing. By default the server
+listens on localhost. The Host header must name this machine, so a foreign page whose name was made to point at this
+address (DNS rebinding) gets no figures. The page loads nothing from other servers, and no other page may frame the
+page.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from stairs.errors import InputError
 PORT = 9108
 PATHS = ("/", "/events", "/figures", "/metrics")
 CONNECTIONS = 32
-"""Connections at a time; more are closed at once."""
+"""Maximal number of connections at a time; further connections are closed immediately."""
 SECONDS = 30.0
-"""A connection that neither takes nor gives anything for so long is closed."""
+"""A connection that neither reads nor sends anything for this time is closed."""
 
 Read = Callable[[], Sheet | None]
 """Returns the newest sheet, None before the first."""
@@ -39,14 +39,14 @@ class Server(Uncopied):
     """Serves sheets over HTTP until it is closed.
 
     read     called in threads of the server, once for each answer
-    port     0: a free one
+    port     port to listen on; 0: a free port
     address  of the interface to listen on
     hosts    further names of this machine that a Host header may have; "*": any name
     every    seconds between two events
     paths    of PATHS, those that exist
     call     the function that was called, for errors
 
-    Raises InputError if it cannot listen there.
+    Raises InputError if the server cannot listen there.
     """
 
     _no_copy = "a Server: it has an open port; call eddy.serve again"
@@ -127,13 +127,13 @@ class _Listening(socketserver.ThreadingTCPServer):
         super().__init__((address, port), _Handler)
 
     def accepts(self, host: str) -> bool:
-        """Return whether a Host header names this machine. An address as such cannot be rebound."""
+        """Return whether a Host header names this machine. A numeric address cannot be rebound."""
         name = host.strip().lower()
         name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
         return "*" in self._hosts or name in self._hosts or _is_address(name)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, unless there are too many."""
+        """Answer in a new thread, unless there are too many connections."""
         if not self._open.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_TRACE = do_CONNECT = _refuse
 
     def _events(self) -> None:
-        """Send a sheet every so many seconds, until the reader goes away or the server is closed."""
+        """Send a sheet at the interval of the server, until the reader goes away or the server is closed."""
         self._headers(HTTPStatus.OK, "text/event-stream; charset=utf-8", {})
         while self.command == "GET" and not self.server.closing.is_set():
             sheet = self.server.read()
@@ -238,4 +238,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a page asks every second."""
+        """Log nothing, because a page sends a request every second."""

@@ -1,6 +1,6 @@
 """A sheet: all that a page, a terminal or Prometheus shows of something that runs, at one moment.
 
-A sheet is made once for each moment, of values that do not change, and rendered in the threads of a server.
+A sheet is made once for each moment from immutable values, and the threads of a server render the sheet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Figure:
 
 
 def watermark_figure(ticks: int | None, seconds: float | None, shown: str | None, text: str) -> Figure:
-    """Return the figure of a watermark: Unix time, or in the unit of the time columns if these are no timestamps."""
+    """Return the figure of a watermark: Unix time, or in the unit of time columns that are no timestamps."""
     if seconds is not None:
         return Figure("watermark_timestamp_seconds", f"{text}, Unix time", seconds, shown=shown)
     return Figure("watermark", f"{text}, in the unit of the time columns", ticks)

@@ -29,7 +29,7 @@ def _title(join: JoinPlan) -> str:
 
 
 def stacked(drawings: Iterable[str], label: str) -> str:
-    """Return one drawing with others below each other."""
+    """Return one drawing that shows several drawings below each other."""
     parts, width, top = list[str](), 1, 0
     for one in drawings:
         found = _SIZE.search(one)

@@ -1,6 +1,7 @@
 """The history of a runtime as SVG: the plan that ran at each position, a mark for each change, and its effect.
 
-Each plan has a colour; changes of stored states keep it. Below, a line for each of the newest changes.
+Each plan has a colour; a change of stored states does not change the colour. The lines below describe the newest
+changes, one change per line.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from eddy.show.labels import cut, short
 
 WIDTH, LEFT, BAR, LINE_HEIGHT = 760, 16, 22, 15
 SHOWN = 12
-"""Changes in words: the newest ones."""
+"""Maximal number of changes described in words: the newest changes."""
 
 
 def timeline_svg(history: Sequence[Mapping[str, Any]], position: int, plan: str) -> str:

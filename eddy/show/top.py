@@ -1,7 +1,7 @@
 """`eddy top`: the figures of a served engine or join in the terminal.
 
-It asks the `/figures` of a page (`eddy.serve`, or `serve` of a running join on Spark), so it needs no access to the
-process but that address, and works through an SSH tunnel as the page does.
+The command reads `/figures` of a page (`eddy.serve`, or `serve` of a running join on Spark). The command needs only
+the address of the page and no other access to the process, so the command works through an SSH tunnel as the page does.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from stairs.errors import InputError
 SECONDS = 5.0
 """Time to wait for an answer."""
 GAP, LONGEST = 2, 40
-"""Columns of a terminal between two columns of a table, and those that the cells of one take before they are folded."""
+"""Columns of a terminal between two columns of a table, and maximal width of a cell; longer cells are folded."""
 MOST_BYTES = 1 << 24
-"""Bytes of an answer that are read; more is no page of eddy."""
+"""Maximal bytes of an answer that are read; a longer answer is from no page of eddy."""
 
 app = typer.Typer(add_completion=False)
 
 
 def figures_url(given: str) -> str:
-    """Return the address of the figures of a page. Raises InputError for what is no address of a page.
+    """Return the address of the figures of a page. Raises InputError if the text is no address of a page.
 
     >>> figures_url("localhost:9108"), figures_url("9108"), figures_url("http://host:1/")
     ('http://localhost:9108/figures', 'http://127.0.0.1:9108/figures', 'http://host:1/figures')
@@ -73,7 +73,7 @@ def figures(url: str) -> dict[str, Any]:
 
 
 def view(sheet: Mapping[str, Any], width: int) -> RenderableType:
-    """Return the figures for a terminal so wide: those without labels in a grid, then the plans, then the tables."""
+    """Return the text for a terminal of this width: figures without labels as a grid, the plans, the tables."""
     age = time.time() - float(sheet["at"])
     head = _text(f"{sheet['title']} {sheet['name']}", "bold")
     head.append(f"   figures of {time.strftime('%H:%M:%S', time.localtime(sheet['at']))}")
@@ -91,7 +91,7 @@ def view(sheet: Mapping[str, Any], width: int) -> RenderableType:
 
 
 def _text(value: object, style: str = "") -> Text:
-    """Return a text without control characters, which the terminal would obey."""
+    """Return a text without control characters, which a terminal would execute."""
     return Text(printable(str(value)), style)
 
 
@@ -115,7 +115,7 @@ def _figure(one: Mapping[str, Any]) -> Text | None:
 
 
 def _table(one: Mapping[str, Any], width: int) -> Iterator[Table]:
-    """Yield a table; further columns than the terminal is wide go on below, beside the names of the rows."""
+    """Yield the lines of a table; columns beyond the terminal's width follow below, beside the names of the rows."""
     rows = one["rows"]
     used = [k for k in range(len(one["columns"])) if any(row[k] not in (None, "") for row in rows)]
     numbers = {k for k in used if all(row[k] is None or isinstance(row[k], int | float) for row in rows)}
@@ -134,7 +134,7 @@ def _table(one: Mapping[str, Any], width: int) -> Iterator[Table]:
         title = _text(one["title"]) if part == 0 else None
         found = Table(title=title, title_justify="left", box=None, header_style="dim", padding=(0, GAP, 0, 0))
         for k in columns:
-            # Headers are never folded; a cell is, if it is long.
+            # Headers are never folded; long cells are folded.
             least = min(heads[k].cell_len, width - GAP)
             found.add_column(heads[k], justify="right" if k in numbers else "left", overflow="fold", min_width=least)
         for row in range(len(rows)):
@@ -173,7 +173,7 @@ def top(
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Let keys arrive one by one and unseen, if the input is a terminal."""
+    """Read keys one by one and without echo, if the input is a terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -189,7 +189,7 @@ def _keys() -> Iterator[None]:
 
 
 def _asked_to_quit(seconds: float) -> bool:
-    """Wait so long, or until q is pressed; return whether it was."""
+    """Wait for this time, or until q is pressed; return whether q was pressed."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if not sys.stdin.isatty():

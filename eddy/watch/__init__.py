@@ -1,1 +1,1 @@
-"""The live page of a runtime or an engine in this process: what it shows, and when it may ask."""
+"""The live page of a runtime or an engine in this process: its figures and the moments of reading."""

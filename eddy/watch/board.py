@@ -1,9 +1,10 @@
 """The figures of an engine, published for the threads of a server.
 
-No other thread may read an engine while it works. So a server asks for figures, and the thread that works publishes
-them at the end of its push: a push pays one look at an attribute, and the figures only if somebody has asked. If no
-push ends within PATIENCE, the server reads the engine itself, provided nobody works on it; a push that begins meanwhile
-waits for it (`eddy.push.turn`). However many look, figures are at least `every` seconds apart.
+No other thread may read an engine while the engine works. So a server requests figures, and the thread of the engine
+publishes the figures at the end of its push. A push costs one read of an attribute more, and the time of the figures
+only after a request. If no push ends within PATIENCE, the server reads the engine itself, provided no thread works on
+the engine; a push that begins meanwhile waits for the server (`eddy.push.turn`). For any number of readers, figures are
+at least `every` seconds apart.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PATIENCE = 0.05
 
 
 class Board:
-    """The newest figures of a runtime or engine; any thread may ask for them.
+    """The newest figures of a runtime or engine; any thread may request the figures.
 
     name    a label of the figures
     every   seconds between two figures, at least
@@ -40,7 +41,7 @@ class Board:
         try:
             seen = observe(self._shown)
         except Exception:
-            # While a push that was interrupted has not been taken back, figures may not fit together.
+            # Figures may be inconsistent until an interrupted push has been taken back.
             LOG.log(logging.DEBUG, "the figures of %s could not be read", self._name, exc_info=True)
             return
         with self._changed:
@@ -48,7 +49,7 @@ class Board:
             self._changed.notify_all()
 
     def sheet(self) -> Sheet | None:
-        """Return figures that are as new as they can be without waiting for a push under way; None before the first."""
+        """Return the newest figures available without waiting for a push under way; None before the first figures."""
         self._refresh()
         with self._changed:
             seen, known = self._seen, self._sheet

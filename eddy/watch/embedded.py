@@ -36,7 +36,7 @@ class Shown(Protocol):
 
 @dataclass(frozen=True)
 class Observed:
-    """All that is read of an engine at one moment."""
+    """All figures read from an engine at one moment."""
 
     at: float
     description: Description

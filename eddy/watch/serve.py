@@ -30,16 +30,17 @@ def serve(
     """Serve a live page of a runtime or an engine over HTTP; return the server, whose `close` ends it.
 
     port     0: a free one; `port` and `url` of the server have it
-    name     the label of the figures for Prometheus, None = "eddy", or "eddy-2" and so on beside other servers of this
-             process
+    name     the label of the figures for Prometheus; None = "eddy", or "eddy-2" and so on if the process has other
+             servers
     address  of the interface to listen on; "0.0.0.0": all interfaces. There is no authentication
-    hosts    names of this machine, besides localhost and addresses, by which the page may be asked for; "*": any
+    hosts    names of this machine, besides localhost and addresses, that requests of the page may use; "*": any name
     every    seconds between two figures, at least
 
-    `/` is the page, `/figures` its contents as JSON (`eddy top` reads it), `/events` a stream of them, and `/metrics`
-    the figures for Prometheus. All can only be read. The engine is read at the end of a push in its own thread, or
-    between two calls; while nobody looks, a push costs some nanoseconds more. Raises InputError if it cannot listen
-    there, for a name that another server of this process has, and for anything but a runtime or an engine.
+    `/` is the page, `/figures` its contents as JSON (read by `eddy top`), `/events` a stream of these contents, and
+    `/metrics` the figures for Prometheus. All paths are read-only. The engine is read at the end of a push in its own
+    thread, or between two calls. While no reader is connected, the server costs a push some nanoseconds. Raises
+    InputError if the server cannot listen there, for a name that another server of this process has, and for an object
+    that is neither a runtime nor an engine.
 
     >>> import pyarrow as pa
     >>> from eddy import Query, Runtime, Stream, serve
