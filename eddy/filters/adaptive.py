@@ -3,15 +3,16 @@
     slice of a batch ── sampled rows ── all conditions ── profile ── a better order?
            └── condition ── narrow? ── condition ── narrow? ── … ── accepted rows
 
-A batch is cut into slices, so that the filter learns from one large batch as from many small ones. The conditions are
-evaluated one after the other. Between two of them, the slice is narrowed to the rows that all conditions so far accept,
-if the remaining calls should save more than taking the rows costs; otherwise a mask marks these rows. Before that, all
-conditions are evaluated on a sample of the slice (`eddy.filters.sampling`); the time for samples is a bounded share of
-the time of the filter. The filter observes the selectivity of the first condition in any case. When it no longer fits
-the profile, the filter begins a new profile.
+A batch is cut into slices, so that the filter learns from one large batch as much as from many small batches. First,
+all conditions are evaluated on a sample of the slice (`eddy.filters.sampling`); the time for samples is a bounded share
+of the time of the filter. Then the conditions are evaluated one after the other. Between two conditions, the slice is
+narrowed to the rows that all conditions so far accept, if the expected saving of the remaining calls exceeds the cost
+of taking the rows; otherwise a mask marks these rows. The filter always observes the selectivity of the first
+condition. When this selectivity no longer fits the profile, the filter begins a new profile.
 
-The accepted rows are those for which all conditions hold, in whatever order. A row *fails* if an expression fails on it
-and no other condition rejects it. A function must give an answer for every row, also for rows that others reject.
+The accepted rows are the rows for which all conditions hold; the order of the conditions does not matter. A row *fails*
+if an expression fails on the row and no other condition rejects the row. A function must give an answer for every row,
+also for rows that other conditions reject.
 """
 
 from __future__ import annotations
@@ -43,23 +44,24 @@ DRIFT, DRIFT_ROWS = 0.15, 256
 profile by more than DRIFT and the error of the profile."""
 
 TAKE_CALL_S, TAKE_ROW_S = 20e-6, 20e-9
-"""Seconds that narrowing takes until it was measured: per call, and per row and column."""
+"""Assumed seconds of narrowing before the first measurement: per call, and per row and column."""
 
 
 class AdaptiveFilter:
     """A filter that learns the best order of its conditions.
 
-    predicates  expressions, functions of a batch, `eddy.Predicate`s, or a single one; no condition accepts every row
+    predicates  expressions, functions of a batch, `eddy.Predicate`s, or a single one of these; an empty list accepts
+                every row
     names       their names, one each; None = each condition names itself
     schema      the columns that expressions and declared columns must fit; None = the columns of the first batch
     adaptive    False: the conditions are evaluated in the order given, and nothing is sampled
     share       share of the filter's time that samples may take; three times as much while the data drift, and without
                 counting the first sample
     clock       returns seconds; read before and after each call
-    place, rows how errors name the filter and its rows
+    place, rows names of the filter and of its rows in errors
 
-    Memory: O(conditions) numbers and a profile of 512 rows. Not thread-safe. Raises QueryError for a condition that is
-    none or does not fit. Algorithm: A-Greedy (`eddy.filters.profile`).
+    Memory: O(conditions) numbers and a profile of 512 rows. Not thread-safe. Raises QueryError for an object that is no
+    condition and for a condition that does not fit. Algorithm: A-Greedy (`eddy.filters.profile`).
 
     >>> import pyarrow.compute as pc
     >>> large_x = AdaptiveFilter([pc.field("a") > 1, lambda batch: pc.equal(batch["b"], "x")], names=["large", "x"])
@@ -90,7 +92,7 @@ class AdaptiveFilter:
         self.reorders = 0
         """Number of changes of the order."""
         self.seconds = 0.0
-        """Seconds that the filter took, those for samples among them."""
+        """Seconds that the filter took, including the seconds for samples."""
         self._order = list(range(n))
         self._costs = [CallCost() for _ in range(n)]
         self._taking = CallCost()
@@ -99,7 +101,7 @@ class AdaptiveFilter:
         self._clock = clock
         self._schema: pa.Schema | None = None
         self._columns_read: list[list[str]] = []
-        """Per condition the columns that it reads."""
+        """The columns that each condition reads."""
         self._expected = 0.0
         """Share of the rows that the first condition drops, by the profile."""
         self._slices = 0
@@ -137,7 +139,7 @@ class AdaptiveFilter:
     def accepted(self, batch: pa.RecordBatch) -> Rows:
         """Return the numbers of the rows for which all conditions are true (not null), int64, ascending.
 
-        Raises InputError as `divided` does, and for a row that fails; the filter keeps what it has learnt by then.
+        Raises InputError as `divided` does, and for a row that fails; the filter keeps all that it has learnt before.
         """
         rows, failing = self.divided(batch)
         for row, (k, reason) in failing.items():
@@ -149,12 +151,12 @@ class AdaptiveFilter:
         return {first + row: Fault(kind, self.predicates[k].title, reason) for row, (k, reason) in failing.items()}
 
     def divided(self, batch: pa.RecordBatch) -> tuple[Rows, dict[int, tuple[int, str]]]:
-        """Return the numbers of the rows for which all conditions are true, and of those that fail, both ascending.
+        """Return the numbers of the rows for which all conditions are true, and of the failing rows, both ascending.
 
-        A row that fails comes with the first of the conditions that fail on it, and the reason.
+        A failing row has the first of the conditions that fail on the row, and the reason.
 
         Raises InputError, naming the condition, if a function fails or does not return a boolean for each row; the
-        filter keeps what it has learnt by then. Cost: that of the conditions, each on the rows that the conditions
+        filter keeps all that it has learnt before. Cost: the cost of each condition on the rows that the conditions
         before it accept, or on all rows of a slice where narrowing would cost more.
         """
         failing: dict[int, tuple[int, str]] = {}
@@ -166,7 +168,7 @@ class AdaptiveFilter:
         return rows, failing
 
     def _divided(self, batch: pa.RecordBatch, failing: dict[int, tuple[int, str]]) -> Rows:
-        """Return the rows that no condition rejects, and add those to `failing` on which a condition fails."""
+        """Return the rows that no condition rejects, and add the rows on which a condition fails to `failing`."""
         if not self.predicates or not len(batch):
             return np.arange(len(batch), dtype=np.int64)
         if len(self.predicates) == 1:
@@ -194,14 +196,14 @@ class AdaptiveFilter:
             conditions(self.predicates, schema, self.place)
         except QueryError as error:
             raise InputError(str(error)) from error
-        # A table without columns has no length, so an expression that reads none gets one column.
+        # A table without columns has no length, so an expression that reads no column gets one column.
         self._columns_read = [one.read(schema) or schema.names[:1] for one in self.predicates]
         self._schema = schema
 
     def _evaluate(self, k: int, batch: pa.RecordBatch, noted: bool = True) -> tuple[Mask, dict[int, str], float]:
         """Return the mask of a condition, the rows on which it fails, and the seconds it took.
 
-        noted   whether to record these as its cost
+        noted   whether to record these seconds as the cost of the condition
         """
         began = self._clock()
         mask, failing = mask_of(self.predicates[k], batch, self._error_prefixes[k])
@@ -211,7 +213,7 @@ class AdaptiveFilter:
         return mask, failing, seconds
 
     def _single(self, batch: pa.RecordBatch, failing: dict[int, tuple[int, str]]) -> Rows:
-        """Return the rows that the only condition does not reject, and note those on which it fails."""
+        """Return the rows that the only condition does not reject, and record the rows on which it fails."""
         mask, own, seconds = self._evaluate(0, batch)
         failing.update((row, (0, reason)) for row, reason in own.items())
         rows = np.flatnonzero(mask)
@@ -225,9 +227,9 @@ class AdaptiveFilter:
         self._call_seconds[k] += seconds
 
     def _conjunction(self, batch: pa.RecordBatch, first: int, failing: dict[int, tuple[int, str]]) -> Rows:
-        """Return the rows of a slice that no condition rejects, and note those on which one fails.
+        """Return the rows of a slice that no condition rejects, and record the rows on which a condition fails.
 
-        first   added to their numbers there
+        first   number that is added to the numbers of the recorded rows
         """
         rows: Rows | None = None  # the rows of the slice that are in `batch`; None = all
         alive: Mask | None = None  # the rows of `batch` that all conditions so far accept; None = all
@@ -260,7 +262,7 @@ class AdaptiveFilter:
         return kept if rows is None else rows[kept]
 
     def _pays(self, later: Sequence[int], rows: int, asked: int, columns: int) -> bool:
-        """Return whether the later calls should save more than taking `asked` of `rows` rows costs."""
+        """Return whether the expected saving of the later calls exceeds the cost of taking `asked` of `rows` rows."""
         saved = sum(self._costs[k].row_s for k in later) * (rows - asked)
         if any(not self._costs[k].calls for k in later):
             # The cost of a condition is unknown; a function may be expensive.
@@ -343,13 +345,13 @@ class AdaptiveFilter:
         """Return figures of each condition, in the current order.
 
         predicate          name of the condition
-        position           its place in the order, from 0
-        rows, accepted     rows that all conditions before it had accepted, and those of them that it accepted
+        position           place of the condition in the order, from 0
+        rows, accepted     rows accepted by all conditions before, and the part of these rows that the condition accepts
         seconds            seconds of its calls, without samples
         call_us, row_ns    current cost of a call, and of each row in it
-        selectivity        share that it accepts of the rows that reach it, by the profile
-        selectivity_alone  share that it accepts of all rows, by the profile
-        reorders           how often the order was changed
+        selectivity        share accepted of the rows that reach the condition, by the profile
+        selectivity_alone  share accepted of all rows, by the profile
+        reorders           number of changes of the order
 
         Without a profile both shares are accepted / rows. A figure is None if there were no rows.
         """
@@ -374,7 +376,7 @@ class AdaptiveFilter:
 
 
 def named(predicates: Sequence[Predicate], names: Sequence[str] | None) -> tuple[Predicate, ...]:
-    """Return predicates under new names. Raises QueryError if there are not as many, or one occurs twice."""
+    """Return predicates under new names. Raises QueryError if the number of names differs, or a name occurs twice."""
     if names is None:
         return tuple(predicates)
     if isinstance(names, str) or len(names) != len(predicates):

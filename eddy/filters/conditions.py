@@ -28,12 +28,12 @@ class Predicate:
 
     function  a function of a pyarrow.RecordBatch that returns a boolean for each row (a boolean Arrow array, chunked or
               not, or a numpy array of bool; null means false), or a pyarrow.compute.Expression
-    columns   the columns that the function gets, in this order; None = all columns of the stream. Leave it out for an
-              expression
+    columns   the columns that the function gets, in this order; None = all columns of the stream. Omit `columns` for
+              an expression
     name      its name in figures, errors and snapshots; None = the qualified name of the function, or the expression
 
-    The answer for a row must depend on that row only: the function is called on any set of rows, on some of them twice.
-    Raises QueryError for anything but a function or an expression.
+    The answer for a row must depend on this row only: the function is called on any set of rows, and on some rows
+    twice. Raises QueryError for anything but a function or an expression.
 
     >>> Predicate(pc.field("a") > 3, name="large").name
     'large'
@@ -71,7 +71,7 @@ class Predicate:
         return str(getattr(named, "__qualname__", type(named).__qualname__))
 
     def read(self, schema: pa.Schema) -> list[str]:
-        """Return the columns of the schema that it reads, in order of the schema. O(columns) for an expression."""
+        """Return the columns of the schema that the condition reads, in order. O(columns) for an expression."""
         if isinstance(self.function, pc.Expression):
             return [schema.names[k] for k in columns_read(self.function, schema)]
         wanted = schema.names if self.columns is None else self.columns
@@ -136,7 +136,7 @@ def _check(one: Predicate, schema: pa.Schema | None, what: str, declared: bool) 
 
 def project(expressions: Mapping[str, pc.Expression], table: pa.Table) -> pa.Table:
     """Return a table of the values of expressions for each row of a table, by name. Raises an error of Arrow."""
-    # Imported when a query first has an expression, since it imports pandas where that is installed: 0.3 s.
+    # Imported at the first expression of a query, because the import also imports an installed pandas: 0.3 s.
     from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
     source = Declaration("table_source", TableSourceNodeOptions(table))
@@ -160,7 +160,7 @@ _SAMPLES: tuple[tuple[Any, ...], ...] = (
     (1, "1", b"1", True, [], {}),
     (7, "2020-02-02", b"seven", False, [], {}),
 )
-"""Values of rows on which an expression is tried: for each row, one of them that fits the type of a column."""
+"""Values of the rows on which an expression is tried: each column has the first value that fits its type."""
 
 
 def _sample(kind: pa.DataType, values: tuple[Any, ...]) -> pa.Array:
@@ -175,8 +175,8 @@ def _sample(kind: pa.DataType, values: tuple[Any, ...]) -> pa.Array:
 def expression_type(expression: pc.Expression, schema: pa.Schema) -> pa.DataType:
     """Return the type of an expression on rows of a schema. Raises an error of Arrow if the types do not fit.
 
-    Arrow finds some types that do not fit, regular expressions that are none, and constants without a value only when
-    it evaluates a row. So the expression does not fit if it fails on a row of nulls and on other rows for one reason.
+    Arrow finds some types that do not fit, invalid regular expressions, and constants without a value only when Arrow
+    evaluates a row. So the expression does not fit if it fails on a row of nulls and on other rows for one reason.
     """
     kind = evaluated(expression, no_rows_of(schema)).type
     read = set(columns_read(expression, schema))
@@ -212,7 +212,7 @@ def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) ->
 
 
 def columns_read(expression: pc.Expression, schema: pa.Schema) -> list[int]:
-    """Return the columns of the schema that an expression reads: it fails without them. O(columns) evaluations."""
+    """Return the columns without which an expression on rows of the schema fails. O(columns) evaluations."""
     read, rows = [], no_rows_of(schema)
     for k in range(len(schema)):
         try:
@@ -234,7 +234,9 @@ def _as_mask(accepted: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def mask_of(predicate: Predicate, batch: pa.RecordBatch, what: str) -> tuple[Mask, dict[int, str]]:
-    """Return bool[rows], whether the predicate is true, and by row why an expression fails on it; it is true there.
+    """Return bool[rows], whether the predicate is true, and by row the reason why an expression fails.
+
+    The predicate counts as true on a row on which the expression fails.
 
     Raises InputError for a function that fails; `what` names the predicate.
     """
@@ -276,6 +278,6 @@ def _expression_mask(expression: pc.Expression, batch: pa.RecordBatch, what: str
         if len(rest):
             mask[rest] = _as_mask(evaluated(expression, pa.Table.from_batches([taken(batch, rest)])))
     except FAILURES as error:
-        # Not of single rows: no column, or a type that Arrow has no code for.
+        # The error does not come from single rows: a column is missing, or Arrow has no kernel for a type.
         raise InputError(f"{what}: {error}") from error
     return mask, failing

@@ -1,7 +1,7 @@
-"""Rows on which an expression has no value, such as a division by zero: which they are, and why each of them fails.
+"""Rows on which an expression has no value, such as a division by zero: the failing rows and the reason of each.
 
-Arrow evaluates an expression on a whole batch, and says only that some row fails. Then the batch is halved until the
-rows that fail are alone. Batches without such a row pay nothing.
+Arrow evaluates an expression on a whole batch, and reports only that some row fails. Then the batch is halved until
+the failing rows are alone. Batches without a failing row take no extra time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Fault(NamedTuple):
     """The reason for which a row or a group has no result.
 
     kind        "filter", "where", "group_by", "aggregate", "having" or "select"
-    expression  the text of what has no value
+    expression  the text of the expression that has no value
     reason      the message of Arrow, or a sum that exceeds its type
     """
 

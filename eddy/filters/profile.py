@@ -1,23 +1,24 @@
-"""The profile of a filter's conditions: their costs, the rows that each of them drops, and the order that follows.
+"""The profile of a filter's conditions: their costs, the rows that each condition drops, and the resulting order.
 
 A profile is a sliding window over sampled rows, on each of which all conditions were evaluated:
 
     dropped  bool[WINDOW, n]     whether condition k dropped the row; rows are overwritten in a ring
                      A  B  C
     sampled row 0    1  1  0     A, B and C each drop two rows of three. But after A, B drops none of the remaining
-                1    1  1  1     rows and C drops all of them: what counts is the rate among the rows that the
+                1    1  1  1     rows and C drops all of them. The relevant rate is the rate among the rows that the
                 2    0  0  1     conditions before accept.
 
 The order is greedy: each place has the condition that drops the greatest share of the remaining rows per second. The
-greedy order costs at most four times the best order, whatever the correlations; for independent conditions it is the
-best one. Source: Babu, Motwani, Munagala, Nishizawa, Widom, "Adaptive ordering of pipelined stream filters", SIGMOD
-2004, sec. 3 and 4.
+greedy order costs at most four times the best order for any correlations; for independent conditions the greedy order
+is the best order. Source: Babu, Motwani, Munagala, Nishizawa, Widom, "Adaptive ordering of pipelined stream filters",
+SIGMOD 2004, sec. 3 and 4.
 
-Three deviations. (1) A call has a fixed cost, which every order pays unless no row is left; so the cost per row
-decides, except in batches of hardly any rows. (2) Among few remaining rows, the rate is drawn towards the rate among
-all rows, as if PRIOR_ROWS rows had that one: otherwise a profile of which no row reaches the last places would not
-order these places. (3) An order is changed only where a condition is better than the current one by MARGIN and the
-whole order is expected to be cheaper by GAIN, so that noise changes nothing.
+The implementation deviates in three points. (1) A call has a fixed cost, which every order pays unless no row is left;
+so the cost per row decides, except in batches of very few rows. (2) Among few remaining rows, the rate is moved towards
+the rate among all rows, as if PRIOR_ROWS further rows had the rate among all rows. Otherwise the last places would have
+no order in a profile of which no row reaches these places. (3) An order is changed only where a condition is better
+than the current condition by MARGIN and the whole order is expected to be cheaper by GAIN, so that noise does not
+change the order.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ DECAY = 0.98
 """Weight of a call relative to the next one."""
 
 EVEN_ROWS = 1000
-"""Calls of up to this many rows have about the same weight in the fit; above, it falls with the rows squared."""
+"""Calls of up to this many rows weigh about the same in the fit; above, weights fall with the rows squared."""
 
 SPIKE = 8.0
 """The time of a call is capped at this multiple of the expected time: the process may have been suspended."""
@@ -59,7 +60,7 @@ class CallCost:
         self.call_s = 0.0
         self.row_s = 0.0
         # Weighted sums of 1, n, n², t, n·t. The weights make a call on few rows count as much as one on many: the fit
-        # minimises the error of the time per row, and for short calls that of the time per call.
+        # minimises the error of the time per row, and for short calls the error of the time per call.
         self._sums = [0.0] * 5
 
     def to_numbers(self) -> list[float]:
@@ -76,7 +77,7 @@ class CallCost:
         return self.call_s * min(rows, 1.0) + self.row_s * rows
 
     def saved(self, rows: float) -> float:
-        """Return the part of the cost of a call on this many rows that a condition before it may save."""
+        """Return the part of the cost of a call on this many rows that an earlier condition may save."""
         return self.call_s / max(rows, 1.0) + self.row_s * rows
 
     def note(self, rows: int, seconds: float) -> None:

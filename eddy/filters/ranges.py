@@ -7,8 +7,9 @@
 A column of integers, doubles, dates or timestamps becomes *codes*: int64 in the order of the values, so that every
 comparison with a constant is a range with both ends closed. Texts have no codes; they are compared for equality only.
 
-Arrow gives the constants of an expression as text only. So an expression is read from its text, made again from what
-was read, and compared with the original; an expression of any other form has no ranges, and Arrow evaluates it.
+Arrow gives the constants of an expression as text only. So the module reads an expression from its text, makes the
+expression again, and compares the result with the original. An expression of any other form has no ranges, and Arrow
+evaluates the expression.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _TURNED = {">=": "<=", "<=": ">=", "==": "==", ">": "<", "<": ">"}
 
 
 class Range(NamedTuple):
-    """A condition on one column: its code is from low to high; or, for a text, it is equal to it."""
+    """A condition on one column: the code of the value is from low to high, or a text is equal to a constant."""
 
     column: str
     low: int
@@ -70,7 +71,7 @@ def ranges_of(condition: Predicate, schema: pa.Schema) -> list[Range] | None:
 
 
 def codes(column: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
-    """Return the codes of a column, int64[rows], and whether each row has one; None if all have."""
+    """Return the codes of a column, int64[rows], and whether each row has a code; None if all rows have codes."""
     valid = None if not column.null_count else np.asarray(column.is_valid())
     kind = column.type
     if pt.is_floating(kind):
@@ -89,7 +90,7 @@ def codes(column: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
 
 
 def _read(text: str, schema: pa.Schema, literal: _Literal, found: list[Range]) -> pc.Expression | None:
-    """Return the expression with this text, and add its ranges; None if it is none that has ranges."""
+    """Return the expression with this text, and add its ranges; None if the expression has no ranges."""
     if text.startswith("(("):
         for left, right in _halves(text):
             one = _read(left, schema, literal, found)
@@ -116,7 +117,7 @@ def _read(text: str, schema: pa.Schema, literal: _Literal, found: list[Range]) -
 
 
 def _halves(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the two sides of "(left and right)", if it is that."""
+    """Yield the two sides of "(left and right)", if the text has this form."""
     depth = 0
     for at, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -129,7 +130,7 @@ _Literal = Callable[[str, pa.DataType], pa.Scalar | None]
 
 
 def _natural(text: str, kind: pa.DataType) -> pa.Scalar | None:
-    """Return a constant as Arrow makes it of a Python value; `kind` is the type of the column."""
+    """Return a constant as Arrow makes the constant of a Python value; `kind` is the type of the column."""
     try:
         if pt.is_timestamp(kind):
             return pa.scalar(text.removesuffix("Z")).cast(pa.timestamp("us")).cast(pa.timestamp("us", _zone(text)))
@@ -170,7 +171,7 @@ def _range(name: str, kind: pa.DataType, op: str, value: pa.Scalar) -> Range | N
 
 
 def _code(value: pa.Scalar, kind: pa.DataType) -> int | None:
-    """Return the code of a constant in a column; None where Arrow might compare it otherwise."""
+    """Return the code of a constant in a column; None where Arrow might compare the constant in another way."""
     if pt.is_float64(kind):
         given = value.as_py()
         if type(given) not in (int, float) or given != given or (type(given) is int and abs(given) > EXACT):

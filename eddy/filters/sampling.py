@@ -1,4 +1,4 @@
-"""Samples for the profile of a filter: which rows of a slice, and how many, within a share of the filter's time."""
+"""Samples for the profile of a filter: the choice of rows of a slice, within a share of the filter's time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAMPLE_ROWS = 256
 """Upper bound on the rows sampled of a slice."""
 
 FEWEST_SAMPLED = 8
-"""Smaller samples would cost whole calls and teach little."""
+"""Smaller samples would cost the same number of calls and give little information."""
 
 FIRST_SAMPLE = 64
 FIRST_ONE_IN, FIRST_ONE_IN_LARGE = 16, 64
@@ -46,7 +46,7 @@ class Sampler:
         self.drifting = False
         """Whether the profile no longer fits the data, so that the next sample begins a new one."""
         self._allowed = 0.0
-        """Seconds that samples may take now; negative after a sample that took longer than it may."""
+        """Seconds that samples may take now; negative after a sample that took longer than allowed."""
         self._random = np.random.default_rng(SEED)
 
     def count(self, rows: int, costs: Sequence[CallCost], filter_seconds: float) -> int:
@@ -63,7 +63,7 @@ class Sampler:
             return _first_count(rows) if self.share else 0
         call = sum(cost.call_s for cost in costs)
         row = sum(cost.row_s for cost in costs)
-        # Unused time does not accumulate without bound: after a long run of large batches it would be a lot.
+        # Unused time has an upper bound, because after many large batches the unused time would be long.
         self._allowed = min(self._allowed, 4 * (call + SAMPLE_ROWS * row))
         if self.drifting:
             count = _first_count(rows)
@@ -77,15 +77,15 @@ class Sampler:
         return ((np.arange(count) + self._random.random(count)) * rows / count).astype(np.int64)
 
     def cuts(self, count: int) -> list[int]:
-        """Return the ends of the parts into which a sample is cut, each evaluated by a call of its own.
+        """Return the ends of the parts into which a sample is cut; each part is evaluated by one call.
 
-        The times of the very first calls mean little, because they load and compile code. Two more calls of different
-        sizes separate the cost of a call from that of a row.
+        The times of the very first calls are unreliable, because these calls load and compile code. Two more calls of
+        different sizes separate the cost of a call from the cost of a row.
         """
         return [count] if self.rows else sorted({FEWEST_SAMPLED, min(2 * FEWEST_SAMPLED, count), count})
 
     def spend(self, sample_seconds: float, other_seconds: float) -> None:
-        """Record the seconds of a slice: those for its sample, and the others."""
+        """Record the seconds of a slice: the seconds for its sample and the other seconds."""
         self.seconds += sample_seconds
         self._allowed += self.share * other_seconds - sample_seconds
 
