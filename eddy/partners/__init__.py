@@ -1,1 +1,1 @@
-"""Left, semi, anti and full joins as an operator: it follows inner joins, and gives the rows that have no partner."""
+"""Left, semi, anti and full joins: an operator over inner joins that also yields the rows without a partner."""

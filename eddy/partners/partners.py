@@ -1,8 +1,8 @@
-"""Partners: an operator that follows inner joins, and gives the rows of left, semi, anti and full joins.
+"""Partners: an operator that reads the results of inner joins and yields the rows of left, semi, anti and full joins.
 
-The core of a query and each of its branches are inner joins (`eddy.join`). The nodes of the query follow the results of
-these, and put out rows when they are known (`eddy.partners.tree`). The rows themselves stay on a shelf as long as a
-result may need them.
+The core of a query and each of its branches are inner joins (`eddy.join`). The nodes of the query read the results of
+these joins, and yield a row when the row is certain (`eddy.partners.tree`). A row stays on a shelf as long as a
+result may need the row.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class Partners:
     # A push
 
     def begin(self, loading: bool = False) -> None:
-        """Note the state: `follow` has each part note its own, so this is done."""
+        """Note the state. This method has nothing to do, because in `follow` each part notes its own state."""
 
     def follow(self, arrivals: Arrivals, found: Mapping[Path, Found]) -> tuple[Found, list[int]]:
-        """Follow the results of the inner joins in a push; return the rows that begin and end, and `live` after it.
+        """Process the results of the inner joins in a push; return the rows that begin and end, and `live` after it.
 
-        The push has not happened yet: `settle` or `roll_back` follows.
+        The push is still open: `settle` or `roll_back` follows.
         """
         following = self.shelf.following
         self.shelf.load(arrivals, self.lows, self.waiting)
@@ -104,14 +104,14 @@ class Partners:
         return net(put_out) if self.changelog else put_out, live
 
     def settle(self, commit: list[int], again: bool = False) -> None:
-        """Let a push happen: `commit` is `live` after it. It may be repeated."""
+        """Commit a push: `commit` is `live` after the push. The call may be repeated."""
         for tree in self.trees:
             tree.commit()
         self.shelf.commit()
         self.live = commit
 
     def roll_back(self) -> None:
-        """Take a push back that has not happened. It may be repeated."""
+        """Take an open push back. The call may be repeated."""
         for tree in self.trees:
             tree.undo()
         self.shelf.undo()
@@ -129,11 +129,11 @@ class Partners:
         )
 
     def _columns(self, rows: Int64s) -> dict[tuple[int, int], Column]:
-        """Return the columns of results, those included that say whether a component is there."""
+        """Return the columns of results, including the columns that say whether a component exists."""
         return self.shelf.gather(rows) | {(i, PRESENT): pa.array(rows[:, i] >= 0) for i in self.query.presences}
 
     def _live_after(self, counts: list[int]) -> list[int]:
-        """Return the oldest row of each stream that is in its window after a push: what the inner joins say."""
+        """Return the oldest row of each stream in its window after a push, as the inner joins report."""
         live = list(self.live)
         for path, join in self.joins.items():
             for i, low in zip(path, join.modules.oldest().tolist(), strict=True):
@@ -145,7 +145,7 @@ class Partners:
         """Return the oldest row of each stream that results may still need."""
         lows = np.array(self.shelf.following, np.int64)
         for path, join in self.joins.items():
-            # Rows that leave with the push at hand may be in its results.
+            # Rows that leave with the present push may be in its results.
             np.minimum.at(lows, list(path), join.modules.oldest(before=True))
         for ledger in self.ledgers:
             ledger.lower(lows)
@@ -157,7 +157,7 @@ class Partners:
             ledger.check()
 
     def to_parts(self) -> Plain:
-        """Return all from which `load_parts` resumes."""
+        """Return all parts from which `load_parts` resumes."""
         return {
             "shelf": self.shelf.to_parts(),
             "nodes": [one.to_parts() for one in self.nodes],
@@ -173,8 +173,8 @@ class Partners:
         self.live = parts.integers("live", len(self.live))
 
     def dismantle(self) -> None:
-        """Release all memory now. The operator cannot be used then."""
-        # Some of these refer to themselves: they would keep their memory until reference cycles are collected.
+        """Release all memory immediately. The operator cannot be used afterwards."""
+        # Some of these objects refer to themselves, and would keep their memory until reference cycles are collected.
         nodes = [one for tree in self.trees for one in tree.parts]
         for part in (*nodes, self.shelf.payload, self.shelf, self):
             vars(part).clear()

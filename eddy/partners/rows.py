@@ -45,7 +45,7 @@ def rows_of(table: pa.Table, path: tuple[int, ...], m: int) -> Found:
 
 
 def net(found: Found) -> Found:
-    """Return the rows that a push ends and begins in all: those ended first, without what it both begins and ends."""
+    """Return the rows that a push ends, then the rows that it begins, without rows that it both begins and ends."""
     rows, signs = found
     n = len(rows)
     if n < 2 or signs.all():

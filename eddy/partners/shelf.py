@@ -1,8 +1,8 @@
 """The rows that results may still need: payload and event times, by arrival number.
 
-The inner joins keep no payload. A row stays here as long as it is live in one of them, or a component of an entry of a
-ledger. That is found out only when a ring is full and enough rows have come to pay for a look at all entries. The ring
-is then made at least twice as large as what it keeps.
+The inner joins keep no payload. A row stays on the shelf as long as the row is live in an inner join, or is a component
+of an entry of a ledger. The shelf looks for rows that are not needed only when a ring is full and enough rows have
+arrived to justify the cost of reading all entries. The new ring is at least twice as large as the rows that it keeps.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Shelf:
         kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(columns)]
         self.payload = Payload(kinds, [LEAST_ROOM] * n)
         self._times: list[Int64s] = [np.zeros(LEAST_ROOM if query.graph.timed else 0, np.int64) for _ in range(n)]
-        # The loader writes where these attributes say; a query with branches has no keys of its own.
+        # The loader writes to the places in these attributes; a query with branches has no keys of its own.
         self._rows: Int64s = np.zeros((J_FIELDS, n), np.int64)
         place = SimpleNamespace(
             ring_slices=self._slices,
@@ -49,7 +49,7 @@ class Shelf:
         self._loader = Loader(sources_of(query, columns), place, self.payload)  # type: ignore[arg-type]
         self._saved: list[int] | None = None
         self._since = 0
-        """Rows that came since the oldest needed ones were last found out."""
+        """Rows that arrived since the oldest needed rows were last determined."""
 
     @property
     def _room(self) -> list[int]:
@@ -70,7 +70,7 @@ class Shelf:
         """Take the rows of a push, which may be undone.
 
         lows   returns the oldest row of each stream that is needed
-        cost   the entries that it looks at
+        cost   number of entries that `lows` reads
         """
         self._saved = list(self.following)
         self.payload.begin()
@@ -79,7 +79,7 @@ class Shelf:
         self._since += sum(rows)
         if full and self._since >= 2 * cost:
             self._since = 0
-            # What is not needed now is not needed after the push was undone either.
+            # Rows that are not needed now are also not needed after the push was undone.
             self.low = [min(int(low), end) for low, end in zip(lows(), self.following, strict=True)]
             self.payload.expire(self.low)
         for i in full:
@@ -110,7 +110,7 @@ class Shelf:
         self._saved = None
 
     def undo(self) -> None:
-        """Undo the open push. It may be repeated."""
+        """Undo the open push. The call may be repeated."""
         self.payload.undo()
         if self._saved is not None:
             self.following, self._saved = self._saved, None
@@ -130,7 +130,7 @@ class Shelf:
     # Parts for another process
 
     def to_parts(self) -> Plain:
-        """Return everything from which `load_parts` resumes."""
+        """Return all parts from which `load_parts` resumes."""
         return {
             "following": self.following,
             "low": self.low,

@@ -1,4 +1,4 @@
-"""The nodes of a query with branches at work: each follows its inner join, and puts out rows for the node above it."""
+"""The nodes of a query with branches: each reads the results of its inner join and yields rows to the node above."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stairs.ledger import Ledger
 from stairs.storage.parts import Parts, Plain
 
 TIME = -1
-"""The clock that is the watermark; the other clocks are the rows that have arrived in each ROWS stream."""
+"""The clock that is the watermark. The other clocks are the numbers of rows arrived in each ROWS stream."""
 
 
 class Pushed(NamedTuple):
-    """A push as all nodes see it.
+    """The data of a push that all nodes read.
 
     found      by path, the results of the inner joins
     alone      per stream the arrival numbers of its rows that begin, and of those that end
@@ -39,11 +39,11 @@ class Pushed(NamedTuple):
 class TreeNode:
     """A node with branches. A node without branches passes the results of its inner join on.
 
-    changelog  rows end as well
+    changelog  whether the node also yields rows that end
     below      the nodes of the branches
     ledger     its matches and their partners; None in a node without branches
-    deadlines  by (clock, branch), when the branch can get no further option. The clock of a ROWS window is the number
-               of its stream
+    deadlines  by (clock, branch), the moment from which the branch can get no further option. A ROWS window has the
+               number of its stream as its clock
     parts      the node and all nodes below it
     """
 
@@ -70,7 +70,7 @@ class TreeNode:
 
     @property
     def _kept(self) -> list[Ledger | Deadlines]:
-        """The ledgers and deadlines of this node and of all nodes below it: a push changes them."""
+        """The ledgers and deadlines of this node and of all nodes below, which a push changes."""
         kept: list[Ledger | Deadlines] = []
         for one in self.parts:
             if one.ledger is not None:
@@ -98,7 +98,7 @@ class TreeNode:
 
     @property
     def due(self) -> int | None:
-        """The event time that the watermark must pass before a row can be put out, None if none waits for that."""
+        """The event time that the watermark must pass before a row can be output; None if no row waits for it."""
         queues = [queue for one in self.parts for (clock, _), queue in one.deadlines.items() if clock == TIME]
         return min((at for queue in queues if (at := queue.earliest) is not None), default=None)
 
@@ -108,17 +108,17 @@ class TreeNode:
             kept.begin()
 
     def commit(self) -> None:
-        """Close the push. It may be repeated."""
+        """Close the push. The call may be repeated."""
         for kept in self._kept:
             kept.commit()
 
     def undo(self) -> None:
-        """Undo the open push. It may be repeated."""
+        """Undo the open push. The call may be repeated."""
         for kept in self._kept:
             kept.undo()
 
     def follow(self, pushed: Pushed) -> Found:
-        """Follow a push, and return the rows that begin and end with it."""
+        """Process a push, and return the rows that begin and end with the push."""
         found = self._matches(pushed)
         if self.ledger is None:
             return found
@@ -152,7 +152,7 @@ class TreeNode:
         return joined(parts, self.width)
 
     def wait(self, matches: Int64s, serials: Int64s) -> None:
-        """Note when each branch of new entries can get no further option."""
+        """Note the moment from which each branch of new entries can get no further option."""
         k, times = len(self.below), dict[int, Int64s]()
         for (clock, b), deadlines in self.deadlines.items():
             if clock == TIME:
@@ -176,7 +176,7 @@ class TreeNode:
         return latest
 
     def _close(self, pushed: Pushed) -> None:
-        """Process what is due, in order of event time, or of the rows that left."""
+        """Process the deadlines that are due, in order of event time, or in order of the rows that left."""
         assert self.ledger is not None
         for clock in dict.fromkeys(clock for clock, _ in self.deadlines):
             now = pushed.watermark if clock == TIME else pushed.counts[clock]
