@@ -41,7 +41,7 @@ class Feeder:
         return self.dropped == len(self._batches)
 
     def start(self) -> None:
-        """Start the thread; it drops nothing before `allow`."""
+        """Start the thread, which drops no file before `allow`."""
         self._thread.start()
 
     def allow(self, batches: int) -> None:
@@ -51,7 +51,7 @@ class Feeder:
             self._changed.notify()
 
     def stop(self) -> None:
-        """End the thread, done or not. It writes nothing afterwards."""
+        """End the thread at any point of its work. The thread writes nothing afterwards."""
         with self._changed:
             self._over = True
             self._changed.notify()

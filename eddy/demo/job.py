@@ -1,7 +1,8 @@
 """A batch job of the demo, and its two runs: in Spark, and in this process with the engine alone.
 
-Both read the same rows from the same Spark DataFrames. The time of the Spark run lasts from the first read to the last
-Parquet file. The time of the run in this process is that inside `push`, in batches like those of a stream.
+Both runs read the same rows from the same Spark DataFrames. The time of the Spark run is the time from the first read
+to the last Parquet file. The time of the run in this process is the time inside `push`, with batches like the batches
+of a stream.
 """
 
 from __future__ import annotations

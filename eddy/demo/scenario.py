@@ -41,8 +41,8 @@ class RunRecord:
     groups        by micro-batch the rows of `StreamingJoinQuery.groups()`
     events        (current micro-batch, event in words)
     killed        process id of the worker that was killed last, None = none
-    failed_tasks  number of tasks that failed because of it
-    starts        how often the job was started
+    failed_tasks  number of tasks that failed because of the killed worker
+    starts        number of starts of the job
     drift         the first micro-batch after the drift, None before it
     """
 

@@ -1,8 +1,8 @@
 """The streaming part of the demo: a scenario of faults, and the streaming join that runs through it.
 
-A feeder drops files into directories, and the job joins them as they arrive. Meanwhile the data drift, a Python worker
-is killed, and the job is stopped in the middle of a micro-batch and restarted with another number of partitions. At the
-end each transfer must be in exactly as many results as an independent count says.
+A feeder drops files into directories, and the job joins the rows of the files as the files arrive. Meanwhile the data
+drift, a Python worker is killed, and the job is stopped in the middle of a micro-batch and restarted with another
+number of partitions. At the end the number of results of each transfer must equal an independent count.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ AHEAD = 2
 POLL_S = 0.2
 """Seconds between two looks at the job."""
 HELD_S = 0.5
-"""Seconds after which a stage that makes no progress is taken to wait for a stopped worker."""
+"""Seconds after which a stage without progress is assumed to wait for a stopped worker."""
 NOTICED_S = 0.5
 """Seconds in which Spark notices that the worker of a task has ended."""
 IDLE_POLLS = 10
-"""Looks without an active micro-batch after which a failed one is over; a job that fails is idle for a moment, too."""
+"""Looks without an active micro-batch after which a failed micro-batch is over; a failing job also idles."""
 TIMEOUT_S = 300.0
 
 

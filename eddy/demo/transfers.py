@@ -37,10 +37,10 @@ WINDOW = timedelta(seconds=90)
 LATENESS = timedelta(seconds=5)
 ACCOUNTS = 300
 FEW, MANY = 1, 3000
-"""Devices, or payees, of an account: with one of them all rows of an account join, with many only few do."""
+"""Devices, or payees, of an account: with one, all rows of an account join; with many, only few rows join."""
 _SPAN_US = WINDOW // timedelta(microseconds=1)
 _WIDE = np.int64(1) << 32
-"""More microseconds than any demo spans."""
+"""An upper bound of the microseconds that a demo spans."""
 
 
 def schema(stream: str) -> pa.Schema:

@@ -41,7 +41,8 @@ def workers(jvm: int) -> list[int]:
 def paused(pids: list[int]) -> Iterator[list[int]]:
     """Stop processes with SIGSTOP for the time of a block; give those that were alive.
 
-    A task that is given to a stopped worker waits for it. So a worker is met at its task however short the task is.
+    A task that is given to a stopped worker waits for the worker. So a worker can be killed during its task, however
+    short the task is.
     """
     held = [pid for pid in pids if _sent(pid, signal.SIGSTOP)]
     try:

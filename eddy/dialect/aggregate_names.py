@@ -28,9 +28,9 @@ BY: dict[str, Callable[..., Aggregate]] = {
     "MIN_BY": agg.first,
     "ARG_MIN": agg.first,
 }
-"""Those of a value and what it goes by."""
+"""The aggregate functions of a value and of the expression that orders the rows, by name."""
 TURNED: dict[Callable[..., Aggregate], Callable[..., Aggregate]] = {agg.first: agg.last, agg.last: agg.first}
-"""The functions that go by an order, each with that of the opposite order."""
+"""The functions that depend on an order, each with the function of the opposite order."""
 
 
 def called(node: exp.Expression) -> str:

@@ -24,5 +24,5 @@ def _lines(query: Query) -> Iterator[str]:
         kept = " AND ".join(one.title for one in stream.conditions)
         yield f"stream {stream.name}{source} [{stream.window}{derived}]{f' where {kept}' if kept else ''}"
     yield f"output {', '.join(f'{field.name} {field.type}' for field in query.output_schema)}"
-    # The options say only that the input may end: a query over unbounded windows has a plan, too.
+    # The options only permit an input that ends, because a query over unbounded windows also has a plan.
     yield Runtime(query, bounded=True).explain()

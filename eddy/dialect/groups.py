@@ -140,8 +140,8 @@ def with_distinct(
 ) -> None:
     """Give a SELECT over subqueries of different rows the groups that make its own rows different.
 
-    The join of subqueries with different rows has different rows, too: one for each combination of their group columns.
-    So it is the join of all rows, grouped by all of these columns. Raises SqlError for anything else.
+    The join of subqueries with different rows also has different rows: one row for each combination of their group
+    columns. So the SELECT is the join of all rows, grouped by all of these columns. Raises SqlError in all other cases.
     """
     covered = frozenset().union(*(own for _, own in found))
     if (
@@ -184,7 +184,7 @@ class _Grouping:
         self.aggregates: dict[str, Aggregate] = {}
         self._calls: dict[str, str] = {}
         self.bounds: dict[str, str] = {}
-        """The names of the bounds of the window that are read."""
+        """The names of those bounds of the window that the statement reads."""
         for tree in map(bare, self.groups.keys):
             text = joins.text(tree)
             if text not in self.keys:
@@ -353,7 +353,11 @@ def _group_column(name: str, node: exp.Expression) -> exp.Column:
 
 
 def _key_text(tree: exp.Expression, block: Block, joins: Joins) -> str:
-    """Return a group column as text. A number stands for a column of the SELECT list there, also if it is its value."""
+    """Return a group column as text.
+
+    A number in this text stands for a column of the SELECT list. So a column of that list whose value is a
+    number has the text of its place.
+    """
     tree = bare(tree)
     text = joins.text(tree)
     if isinstance(tree, exp.Literal) and not tree.is_string:
@@ -373,7 +377,7 @@ def grouped_query(block: Block, found: Join, joins: Joins, options: Mapping[str,
         "group_window": grouping.window(),
         **options,
     }
-    # The types of the groups are known when there is a query.
+    # The types of the groups are known once the query exists.
     plain = Query(found.streams, found.on, **arguments)
     assert plain.aggregation is not None
     groups = plain.aggregation.schema

@@ -47,7 +47,7 @@ class Joins(Occurrences):
         full_here = any(one.how == "full" for one in part.branches)
         for condition in (where_present(one, path) for one in part.conditions):
             if self.plain_predicate(condition) is None:
-                self.scalars().condition(condition)  # its types are checked as they were written
+                self.scalars().condition(condition)  # checks the types of the condition in its written form
             for one in self.split(condition):
                 self._place(one, part, path, found, plain=not full and not full_here)
         there = set(above) | part.surely()
@@ -57,11 +57,12 @@ class Joins(Occurrences):
         return found
 
     def _place(self, node: exp.Expression, part: Part, path: set[int], found: Join, plain: bool) -> None:
-        """Put a conjunct where it belongs."""
+        """Add a conjunct as a predicate, a filter of a stream, or a condition on joined rows."""
         read = reads(node)
         if len(read) == 1 and read <= set(part.own) and plain:
             (i,) = read
-            # A filter comes before a window, and WHERE after it: that matters where the window counts rows.
+            # A filter is applied before the window and WHERE after the window; the difference matters if the window
+            # counts rows.
             if not isinstance(self.streams[i].window, Rows):
                 text, columns = self.text(node), frozenset(p[1] for p in map(place_of, own_columns(node)) if p)
                 own = SqlPredicate(self.scalars(i).condition(node), name=text, sql=text, known=columns)

@@ -1,4 +1,4 @@
-"""Names: the relations of a FROM clause, and the columns that names stand for. Exact names go before other cases."""
+"""Names: the relations of a FROM clause, and the columns of names. Exact names precede names of other case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stairs.nearest import nearest
 
 
 def known(name: str, names: Mapping[str, object]) -> str | None:
-    """Return the name of a mapping that a name in a statement means: the same, or the only one in other case."""
+    """Return the name of a mapping that a name in a statement means: the same, or the only name of other case."""
     if name in names:
         return name
     same = [one for one in names if one.lower() == name.lower()]
@@ -87,7 +87,7 @@ class Scope:
         return Scope([*self.relations, *other.relations], [*merged, *rest], self.outer)
 
     def find(self, name: str) -> list[Shown]:
-        """Return the columns that a name can mean: those of the same case, else of any."""
+        """Return the columns that a name can mean: columns of the same case, or else columns of any case."""
         same = [one for one in self.shown if one.name == name]
         return same or [one for one in self.shown if one.name.lower() == name.lower()]
 

@@ -1,6 +1,6 @@
-"""Parts: the relational form of a statement, a tree of inner joins that hang on each other, as branches of a query do.
+"""Parts: the relational form of a statement, a tree of inner joins in which parts hang on parts as branches of a query.
 
-A part is an inner join of occurrences of tables. Outer, semi and anti joins hang on it as further parts. Two
+A part is an inner join of occurrences of tables. Outer, semi and anti joins hang on the part as further parts. Two
 rules of relational algebra keep the form simple:
 
 - an outer join whose missing rows a later condition rejects is an inner join;
@@ -80,7 +80,7 @@ class Part:
         (self.conditions if inside <= set(self.own) and not self._full else self.after).append(condition)
 
     def settle(self) -> None:
-        """Add the conditions on whole rows once more: outer joins may have become inner ones since."""
+        """Add the conditions on whole rows once more, because outer joins may have become inner joins since."""
         again, self.after = self.after, []
         for condition in again:
             self.add(condition)
@@ -92,7 +92,7 @@ class Part:
         return any(one.how == "full" for one in self.branches)
 
     def _without_full(self, k: int, condition: exp.Expression) -> bool:
-        """Make a full outer join a left one, or an inner one, if a condition rejects its missing rows."""
+        """Make a full outer join a left or an inner join, if a condition rejects its missing rows."""
         one = self.branches[k]
         left, right = rejects(condition, set(self.own)), rejects(condition, set(one.part.own))
         if right:
@@ -106,7 +106,7 @@ class Part:
         return True
 
     def hang(self, one: Hung, node: exp.Expression, source: Source) -> None:
-        """Hang a part where its conditions read: on this part, or on the branch that they reject the lack of.
+        """Hang a part on this part, or on the branch that its conditions read and whose missing rows they reject.
 
         Raises SqlError for a part that reads branches which do not hang on each other.
         """
@@ -137,7 +137,7 @@ class Part:
         host.branches.append(one)
 
     def _need(self, condition: exp.Expression, inside: Iterable[int]) -> None:
-        """Make left branches inner ones whose lack makes a condition of a semi join untrue."""
+        """Make those left branches inner whose missing rows make a condition of a semi join untrue."""
         for k, one in reversed(list(enumerate(self.branches))):
             if one.how == "left" and reads(condition) & one.part.shown() and rejects(condition, one.part.shown()):
                 del self.branches[k]

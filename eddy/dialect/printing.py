@@ -1,4 +1,4 @@
-"""A query as SQL. The text is read back, and must give the same query."""
+"""A query as SQL. The module reads the text back, and the text must give the same query."""
 
 from __future__ import annotations
 
@@ -167,7 +167,8 @@ class _Printer:
         joined, after = self._joined(one.streams, conjuncts), list(one.branches)
         deciding = [each for each in one.branches if each.how in ("semi", "anti")]
         if deciding:
-            # They decide which rows the branch has, so they stand inside of it. Others may read streams above it.
+            # Semi and anti branches decide which rows the branch has, so they stand inside the branch. Other branches
+            # may read streams above the branch.
             inside: list[str] = [joined]
             for each in deciding:
                 after.remove(each)

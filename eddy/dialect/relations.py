@@ -31,7 +31,7 @@ class Block:
     groups: Groups | None = None
 
     def settle(self) -> None:
-        """Bring the parts into their last form: what is known to be there then needs no test."""
+        """Bring the parts into their final form, in which components that always exist need no test."""
         self.part.settle()
         there = self.part.surely()
         self.outputs = {name: where_present(tree, there) for name, tree in self.outputs.items()}
@@ -71,7 +71,7 @@ class Relations:
         self.distinct: list[tuple[Groups, frozenset[int]]] = []
         """The groups of subqueries that have no aggregates, and the occurrences in each."""
         self.unread: list[exp.Expression] = []
-        """Expressions that nothing may use, and that are checked nevertheless."""
+        """Expressions that may be unused, and that are checked nevertheless."""
         self.depth = 0
 
     # FROM

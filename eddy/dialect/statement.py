@@ -49,8 +49,9 @@ def sql(
     lateness, late, late_rows, failed, failed_rows, watermark, idle_after   as in `Query`
 
     A stream of the query has the name of its table, or the alias where the statement names the table more than once;
-    `Query.tables` has the table of each stream, and `Query.inputs` the rows of each. Raises SqlError, which has the
-    line and the column, for text that is no SQL, unknown names, types that do not fit, and what the dialect lacks.
+    `Query.tables` has the table of each stream, and `Query.inputs` the rows of each stream. Raises SqlError, with the
+    line and the column, for text that is no SQL, unknown names, types that do not fit, and parts that the dialect
+    lacks.
 
     >>> import pyarrow as pa
     >>> rows = pa.schema([("k", pa.int64()), ("at", pa.int64())])
@@ -180,7 +181,7 @@ def _own_common(tree: exp.Expression) -> list[exp.CTE]:
 
 
 def _read_others(tree: exp.Expression, ctes: Common, source: Source, tables: Mapping[str, Stream]) -> None:
-    """Read the common table expressions of a statement that it does not use, so that what they say is checked."""
+    """Read the unused common table expressions of a statement, so that their contents are checked."""
     for one in _own_common(tree):
         if not ctes[one.alias].meta.get("read"):
             before = {name: ctes[name] for name in list(ctes)[: list(ctes).index(one.alias)]}
@@ -208,7 +209,7 @@ def _check_unread(relations: Relations, joins: Joins) -> None:
 def read_block(
     node: exp.Expression, relations: Relations, ctes: Mapping[str, exp.Expression], inside: bool = True
 ) -> Block:
-    """Return a SELECT with its names resolved. Inside of another one, it must flatten into it.
+    """Return a SELECT with its names resolved. A SELECT inside another SELECT must flatten into the outer SELECT.
 
     Raises SqlError.
     """

@@ -1,4 +1,4 @@
-"""UNION ALL: several queries whose results come together."""
+"""UNION ALL: several queries whose results form one table."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class UnionAll:
     queries         one for each SELECT, in order
     output_schema   the schema of the results: the names of the first SELECT
 
-    Run each query in a `Runtime` of its own, or all of them in one `Engine`, which shares their windows; `together`
-    then returns the results as one table.
+    Run each query in a separate `Runtime`, or all queries in one `Engine`, which shares their windows. Method
+    `together` then returns the results as one table.
 
     >>> from eddy import Stream, Unbounded, sql
     >>> rows = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -45,7 +45,7 @@ class UnionAll:
     def start(self, engine: Engine, name: str, **options: Any) -> list[str]:
         """Start the queries in an engine, as `Engine.start` does; return their names, `name` and a number each.
 
-        If the engine refuses one of them, those before it are stopped again.
+        If the engine refuses a query, the queries started before are stopped again.
         """
         names = [f"{name}.{k + 1}" for k in range(len(self.queries))]
         started: list[Any] = []
