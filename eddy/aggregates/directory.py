@@ -4,8 +4,9 @@
     cells  int64[capacity, fields]  the numbers kept for it
     live   int64[capacity]          1 = the slot is in use
 
-A change is a set of keys, each with its cells, or none: `write` enters it, and may be repeated. So an exception between
-two steps does no harm: the same change, or the one that undoes it, is written from the start.
+A change is a set of keys, each with its cells or without cells. `write` enters a change, and the call may be repeated.
+So an exception between two steps does no harm: the same change, or the change that undoes it, is written from the
+start.
 
 Invariants (`check`): the table maps the key of each slot in use to the slot, and has nothing else; the capacity is at
 most half of its length.
@@ -63,7 +64,7 @@ class Directory:
 
     @property
     def capacity(self) -> int:
-        """The number of slots there is room for."""
+        """The number of slots that have room."""
         return len(self.keys)
 
     @property

@@ -143,7 +143,7 @@ def expand_tuple(arena: Arena, ring: Ring, root: int, at: int, out: Int64s) -> N
 
 @step
 def expand(arena: Arena, ring: Ring, out: Int64s) -> bool:
-    """Write what the changes of all roots mean to `out`, and forget them. False = there is no room, nothing is done."""
+    """Write the effect of the changes of all roots to `out`, and forget the changes. False = no room, no effect."""
     before = ring.meta[M_OUT]
     for k in range(ring.roots.shape[0]):
         v = ring.roots[u64(k)]
@@ -175,7 +175,7 @@ def may_go_on(arena: Arena, ring: Ring, out: Int64s) -> bool:
 
 @jit
 def follow_windows(arena: Arena, ring: Ring, out: Int64s) -> bool:
-    """Carry the windows to what they are now, stream by stream, and write what changes to `out`.
+    """Bring the windows to their present state, stream by stream, and write the changes to `out`.
 
     Return False if `out` lacks room; another call resumes.
     """
@@ -226,7 +226,7 @@ def follow_arrivals(arena: Arena, ring: Ring, order: npt.NDArray[np.uint8], out:
             add_tuples(arena, ring, i, s, s + 1, np.int64(1))
             rise(arena, ring, i, np.bool_(True))
             meta[M_OPEN] = 1
-        # What several roots mean depends on the windows now; what one means does not.
+        # The effect of several roots depends on the present windows; the effect of a single root does not.
         if ring.roots.shape[0] > 1 and not expand(arena, ring, out):
             return False
         meta[M_OPEN] = 0

@@ -1,11 +1,12 @@
-"""The operator above a join: the results of a push in, the rows of groups out.
+"""The operator above a join: its input is the results of a push, its output the rows of groups.
 
     windows    output="append" with `Query.group_window`: each group of each window once, when the window is due
     changelog  output="changelog": a group's row changes with the results in the live windows
     end        output="append" without windows: the groups of all results, when the input has ended
 
-A push changes the state and notes how to take the change back (`roll_back`); what it puts out is final with `settle`.
-Both may be repeated. The operator sees results only, so it knows nothing of plans and strategies.
+A push changes the state and records how to take the change back (`roll_back`); the output of a push is final after
+`settle`. Calls of both methods may be repeated. The operator reads results only and is independent of plans and
+strategies.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class Groups:
             AdaptiveFilter(aggregation.conditions, place="having", rows="groups") if aggregation.conditions else None
         )
         self._always = not aggregation.keys and window is None
-        """Whether the one group is there without results, too, as in SQL."""
+        """Whether the one group also exists without results, as in SQL."""
         self._change: Change | None = None
         self._owned: Callable[[Int64s], Mask] | None = None
         self._given = WindowsGiven(np.zeros(0, np.int64), -NEVER)
@@ -190,14 +191,14 @@ class Groups:
             buckets = self.buckets.of(times)
             if len(times):
                 progress = progress._replace(next=min(progress.next, self.buckets.next_end(times)))
-        # The end of the input decides nothing in a changelog: without a push it has no rows at all.
+        # The end of the input changes nothing in a changelog: without a push the changelog has no rows.
         always = self._always and not (self.changelog and finished and not len(table))
         change = self.state.change(rows, self.state.keys(rows, buckets), always)
         found, done = self._carried(change, progress, watermark)
         return found, done._replace(failed=(*failed, *done.failed)) if failed else done
 
     def follow_weighted(self, rows: Weighted, finished: bool) -> tuple[pa.Table, GroupsCommit]:
-        """Follow rows that each stand for many results; see `follow`. Not for windows of event time."""
+        """Process rows that each stand for many results; see `follow`. Not for windows of event time."""
         change = self.state.weighted_change(rows, self.state.words_of(rows.columns, rows.size), self._always)
         return self._carried(change, self.progress._replace(finished=finished), None)
 
@@ -237,10 +238,10 @@ class Groups:
         return self.buckets.open_until(self.state.groups.keys[self.state.groups.slots], begin, limit)
 
     def begin(self, loading: bool = False) -> None:
-        """Note the state: a push notes each change itself."""
+        """Note the state. This method has nothing to do, because a push notes each change itself."""
 
     def settle(self, commit: GroupsCommit, again: bool = False) -> None:
-        """Let a push happen. It may be repeated."""
+        """Commit a push. The call may be repeated."""
         self._change = None
         if len(commit.closed):
             self.state.remove(commit.closed)
@@ -248,7 +249,7 @@ class Groups:
         self.state.tidy()
 
     def roll_back(self) -> None:
-        """Take the open push back; do nothing if none is open. It may be repeated."""
+        """Take the open push back; do nothing if no push is open. The call may be repeated."""
         if self._change is not None:
             self.state.write(self._change, back=True)
             self._change = None
@@ -364,7 +365,7 @@ class Groups:
     def _changes(self, change: Change) -> tuple[pa.Table, tuple[pa.RecordBatch, ...]]:
         """Return the changelog of a push: rows that have ended, then rows that have begun; and groups that fail now.
 
-        A group that failed before the push and still fails has been put out as failed.
+        A group that failed before the push and still fails was output as failed before.
         """
         equal = change.was & change.stays
         equal[equal] = self.state.same(change.old[equal], change.new[equal])
@@ -450,7 +451,7 @@ class Groups:
         self.progress = progress
 
     def to_parts(self) -> Plain:
-        """Return all from which `load_parts` resumes."""
+        """Return all parts from which `load_parts` resumes."""
         header, arrays = self.contents()
         return {**header, **{f"groups {name}": one for name, one in arrays.items()}}
 
@@ -469,7 +470,7 @@ class Groups:
         self.state.check()
 
     def dismantle(self) -> None:
-        """Release all memory now. The groups cannot be used then."""
+        """Release all memory immediately. The groups cannot be used afterwards."""
         vars(self).clear()
 
 

@@ -204,7 +204,7 @@ def discard(
     meta: Int64s,
     slots: Int64s,
 ) -> None:
-    """Remove slots from the lists of their owners, and their keys. Nothing can come between the two."""
+    """Remove slots from the lists of their owners, and their keys. No interruption separates the two steps."""
     delist(heads, links, owners, slots)
     drop(keys, table, seeds, freed, live, meta, slots)
 

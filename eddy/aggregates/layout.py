@@ -1,4 +1,4 @@
-"""The cells of a group: which numbers are kept for the functions of a query, and how rows change them.
+"""The cells of a group: the numbers kept for the functions of a query, and the changes of these numbers by rows.
 
     0          results in the group
     present    results in which some inputs are not null, for counts, means, and whether there is a value at all
@@ -181,12 +181,12 @@ class Layout:
         return other
 
     def fitting(self, rows: Rows) -> Layout:
-        """Return the layout with limbs for all floats of some results; the same one if they are there."""
+        """Return the layout with limbs for all floats of some results; the same layout if it has these limbs."""
         sums = {k: one.fitting(rows.columns[k]) for k, one in self.sums.items()}
         return self if all(sums[k] is one for k, one in self.sums.items()) else self.with_sums(sums)
 
     def covering(self, sums: Mapping[int, Sum]) -> Layout:
-        """Return the layout with limbs for all that other sums have limbs for; the same one if they are there."""
+        """Return the layout with all limbs of other sums added; the same layout if it has these limbs."""
         wider = {k: one.covering(sums[k]) for k, one in self.sums.items()}
         return self if all(wider[k] is one for k, one in self.sums.items()) else self.with_sums(wider)
 
@@ -203,7 +203,7 @@ class Layout:
         return found
 
     def moved(self, cells: Int64s, new: Layout) -> Int64s:
-        """Return cells of this layout in another one, whose sums are wider."""
+        """Return cells of this layout in another layout, whose sums are wider."""
         found = np.zeros((len(cells), new.fields), np.int64)
         found[:, : self._sums_at] = cells[:, : self._sums_at]
         for k, one in self.sums.items():
@@ -264,7 +264,7 @@ class Layout:
             own = np.ascontiguousarray(cells[there, at : at + len(inputs)])
             self.settle_extreme(found, inputs, greatest, own, numbers[there], texts)
         for inputs, at in self.distinct.items():
-            # A value counts once, however many of the cells have it.
+            # A value counts once, independently of the number of cells that have the value.
             words, rows = stored[self.values.index(inputs)]
             different = numbered(np.column_stack([numbers[rows], words]))[1]
             found[:, at] = np.bincount(numbers[rows][different], minlength=groups)

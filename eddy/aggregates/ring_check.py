@@ -14,7 +14,7 @@ Objects = npt.NDArray[np.object_]
 
 
 def check_rings(rings: Rings) -> None:
-    """Raise StateError unless each known row is what it would be if it were computed now. O(state), for tests."""
+    """Raise StateError unless each known row equals the row computed anew. O(state), for tests."""
     ring = rings.ring
     if ring is None or rings.fresh:
         return
@@ -29,7 +29,7 @@ def check_rings(rings: Rings) -> None:
 
 
 def _recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
-    """Return the row of each key of each stream but roots: int64[keys, width]. O(state)."""
+    """Return the row of each key of each stream except roots: int64[keys, width]. O(state)."""
     modules, layout, ring = rings.modules, rings.layout, rings.ring
     assert ring is not None
     found: dict[int, npt.NDArray[np.int64]] = {}

@@ -1,8 +1,9 @@
 """The choice between ring values and enumeration, made from measured costs and changed while the query runs.
 
-Ring values cost the tuples on the way to the root, enumeration the joined rows. So enumeration runs first, and while it
-finds few joined rows for each arrival, nothing is tried. Else ring values are tried for some pushes, and stay if they
-cost less. While they run, the cost of enumeration is predicted: it grows with the joined rows that come and go.
+The cost of ring values grows with the tuples on the way to the root, and the cost of enumeration with the joined rows.
+So enumeration runs first, and ring values are not tried while enumeration finds few joined rows for each arrival.
+Otherwise ring values are tried for some pushes, and stay if they cost less. While ring values run, the cost of
+enumeration is predicted; this cost grows with the joined rows that come and go.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from __future__ import annotations
 FEW = 4.0
 """Joined rows per arrival, coming and going, below which ring values are not tried."""
 BASE = 15.0
-"""Joined rows that cost enumeration as much as an arrival without any."""
+"""Number of joined rows whose enumeration costs as much as an arrival without joined rows."""
 TRIAL = 4_000
-"""Arrivals by which a cost is measured."""
+"""Number of arrivals over which a cost is measured."""
 WARM = 2_000
 """First arrivals after a change that are not measured: rows are computed for the first time."""
 PATIENCE = 50_000
-"""Arrivals after which a way that lost is tried again; doubled each time it loses."""
+"""Arrivals after which the more expensive way is tried again; doubled after each failed trial."""
 MOST_PATIENCE = 1 << 22
 GROWN = 1.5
-"""They are tried again at once when there are so many times as many joined rows as when they lost."""
+"""Ring values are tried again at once when the joined rows per arrival grow by this factor since they lost."""
 MARGIN = 1.1
-"""A way has to cost this much less to replace the other."""
+"""Factor by which a way must be cheaper to replace the other way."""
 CLOSE = 0.7
-"""Ring values that cost more than this part of what is predicted of enumeration are compared with it again."""
+"""Ring values that cost more than this part of the predicted cost of enumeration are compared again."""
 FADING = 0.5
 """Weight of earlier costs against those of a new measurement."""
 
@@ -45,7 +46,7 @@ class RingChoice:
         self.rows: dict[bool, float] = {}
         """Joined rows per arrival that each way told apart when it was measured: ring values see fewer."""
         self._again = False
-        """Whether enumeration only serves to be measured again."""
+        """Whether enumeration serves only for a new measurement."""
         self._missed = 1.0
         """Joined rows of enumeration for each one that ring values see."""
         self._rows_lost = 0.0
@@ -94,7 +95,7 @@ class RingChoice:
             return True
         if self.costs[True] * margin >= self.costs[False]:
             return False
-        # They were left because they see few of the joined rows.
+        # Ring values were left because they tell few of the joined rows apart.
         self._missed = self.rows[False] / max(self.rows.get(True, 0.0), 1e-3)
         return True
 

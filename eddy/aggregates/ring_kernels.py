@@ -1,4 +1,4 @@
-"""Kernels of ring values (`eddy.aggregates.rings`): what a tuple changes, from its stream up to a root.
+"""Kernels of ring values (`eddy.aggregates.rings`): the changes by a tuple, from its stream up to a root.
 
 A *row* of numbers stands for a set of partial results: how many they are, and for each input among their components a
 *part*: in how many of them it is not null (and counts of NaN, inf, -inf), then the limbs of its sum. Rows are added,
@@ -9,7 +9,7 @@ and multiplied as polynomials of degree one: of two rows of different streams, e
     deltas   the changes under way: by key, and by tuple for roots
     lifts    the parts of the inputs of single tuples
 
-A count stays below LIMIT, so no limb overflows; else M_OVER is set, and what was computed has no meaning.
+A count stays below LIMIT, so no limb overflows; otherwise M_OVER is set, and the computed values are meaningless.
 Source: Nikolic, Olteanu, "Incremental view maintenance with triple lock factorization benefits", SIGMOD 2018 (F-IVM).
 """
 
@@ -242,7 +242,7 @@ def add_tuples(arena: Arena, ring: Ring, v: int, first: int, last: int, sign: in
 
 @inlined
 def settle(ring: Ring, v: int, key: int, at: int) -> bool:
-    """Add the change of a key to its row if that is known; return whether the change is none."""
+    """Add the change of a key to its row if the row is known; return whether the change is zero."""
     to, row, empty = row_at(ring, v, key), ring.tree[u64(v)], True
     for f in range(row[T_WIDTH]):
         empty = empty and ring.deltas[u64(at + f)] == 0

@@ -140,7 +140,7 @@ class RingLayout:
         return [(w, c) for w, c in self._tree[v].children if w not in self._roots]
 
     def _hops(self, first: int) -> list[tuple[int, ...]]:
-        """Return how the other roots are found from one, each with a neighbour that was found before."""
+        """Return the hops from one root to the other roots, each from a neighbour that was found before."""
         edges = [(v, self._tree[v].parent, self._tree[v].up) for v in self._roots if self._tree[v].parent >= 0]
         rows, known, hops = self._attributes, [first], list[tuple[int, ...]]()
         for one in known:

@@ -1,11 +1,12 @@
 """Ring values: groups without the joined rows. Counts and sums are kept by key along a tree of the streams (F-IVM).
 
-The root of the tree has the group columns; every other stream hangs on the one towards the root with which it shares a
-class. If several streams have group columns, they and those between them are roots, whose tuples are joined as ever.
-For a stream below and a key, a row of numbers says how many partial results of this stream and those below have the
-key, and how large their sums are. So an arrival walks up to the root only, and changes the groups of the tuples that it
-reaches, however many results it has. A row is computed when a tuple above asks for it, as JISC completes a state, and
-kept current from then on; it rests on the windows alone, and on no plan.
+The root of the tree has the group columns; every other stream hangs on the next stream towards the root, with which it
+shares a class. If several streams have group columns, these streams and the streams between them are roots, whose
+tuples are joined as in enumeration. For each key of a stream below the roots, a row of numbers holds the number of
+partial results of this stream and the streams below that have the key, and their sums. So an arrival walks only up to
+the root, and changes the groups of the tuples on its way, for any number of results. A row is computed when a tuple
+above asks for the row, as JISC completes a state, and is kept current from then on. A row depends only on the windows,
+and on no plan.
 
     live windows     the groups after a push follow from the windows after it: changes go up stream by stream
     input that ends  each arrival adds the results that it has when it comes; what leaves a window takes none back. If
@@ -58,7 +59,7 @@ ROOM = 1 << 12
 
 
 class BeyondLimit(Exception):
-    """A count is too large for ring values; enumeration can serve the push."""
+    """A count is too large for ring values; enumeration can process the push."""
 
 
 class Rings(Cache):
@@ -290,7 +291,7 @@ class Rings(Cache):
         """Nothing is kept by sequence number, and slots stay."""
 
     def forget(self) -> None:
-        """Forget all rows: they are computed again when they are asked for."""
+        """Forget all rows; a row is computed again when a tuple asks for the row."""
         self.release()
 
     def release(self) -> None:

@@ -30,7 +30,7 @@ from stairs.plain_types import Column, declared
 
 Int64s = npt.NDArray[np.int64]
 SPARE_TEXTS = 1024
-"""Byte strings without a use that are kept before all of them are looked for."""
+"""Number of unused byte strings that do not yet start a search for all unused byte strings."""
 
 
 class Change(NamedTuple):
@@ -179,7 +179,7 @@ class State:
                 " which this runtime was restored had been altered"
             )
         for k, one in layout.sums.items():
-            # Nothing is left of a sum whose values have all gone; of an altered one, neither.
+            # A sum without values is zero; this also resets an altered sum.
             cells[counts[:, list(layout.present).index((k,))] == 0, one.at : one.at + one.width] = 0
 
     def _widen(self, layout: Layout) -> None:
@@ -189,7 +189,7 @@ class State:
             self.stored = Stored(layout, self.groups.with_cells(cells), self.values)
 
     def write(self, change: Change, back: bool = False) -> None:
-        """Carry a change out, or take it back. It may be repeated."""
+        """Carry a change out, or take it back. The call may be repeated."""
         cells, kept = (change.old, change.was) if back else (change.new, change.stays)
         self.groups.write(change.keys[kept], cells[kept], np.ones(int(np.count_nonzero(kept)), np.bool_))
         slots = self.groups.find(change.keys)
@@ -199,7 +199,7 @@ class State:
         self.groups.remove(self.groups.find(change.keys[~kept]))
 
     def remove(self, keys: Int64s) -> None:
-        """Remove groups with their values. It may be repeated."""
+        """Remove groups with their values. The call may be repeated."""
         slots = self.groups.find(keys)
         slots = slots[slots >= 0]
         for values in self.values:
@@ -210,7 +210,7 @@ class State:
     # Memory
 
     def tidy(self) -> None:
-        """Give back memory that nothing needs any more. O(1), or O(groups and values) after as many have gone."""
+        """Release unused memory. O(1), or O(groups and values) after the removal of as many groups and values."""
         sparse = [self.groups, *(one.directory for one in self.values)]
         if any(one.capacity > LEAST_ROOM and 8 * len(one) < one.capacity for one in sparse):
             self._rebuild()

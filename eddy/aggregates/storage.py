@@ -5,7 +5,7 @@
     values k      int64[values, words + 2]  number of the group, words, results that have the value
     text, text offsets                      the byte strings, concatenated
 
-What follows from other parts is not written: how far the windows are.
+The progress of the windows is not written, because the progress follows from other parts.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _texts(state: State, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> l
 def fill(state: State, alone: bool, sums: list[list[int]], numbers: Numbers, require: Require) -> None:
     """Fill the empty state of groups with what `contents` returned.
 
-    alone     whether there is one group, which is there without results, too
+    alone     whether there is one group, which also exists without results
     require   raises for a condition that does not hold; the state cannot be used then
     """
     layout = _layout(state.layout, sums, require)

@@ -1,7 +1,8 @@
-"""Exact sums: numbers in limbs of 32 bits (`eddy.aggregates.kernels`), which rows enter and leave without a trace.
+"""Exact sums: numbers in limbs of 32 bits (`eddy.aggregates.kernels`), without rounding when rows enter or leave.
 
 So a sum does not depend on the order of its numbers, on the plan, or on numbers that have left. Sums of floats are as
-wide as the exponents that occurred: one limb for each 32 powers of two, which all groups of a query have in common.
+wide as the range of the exponents that occurred: one limb for each 32 powers of two. All groups of a query have the
+same limbs.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Sum:
         return self.at + ODD * self.floats
 
     def fitting(self, column: Column) -> Sum:
-        """Return the sum with limbs for all values of a column; the same one if they are there."""
+        """Return the sum with limbs for all values of a column; the same sum if it has these limbs."""
         if not self.floats:
             return self
         least, most = self.base, self.base + self.limbs - 2
@@ -86,7 +87,7 @@ class Sum:
         return self if (found.base, found.limbs) == (self.base, self.limbs) else found
 
     def covering(self, other: Sum) -> Sum:
-        """Return the sum with limbs for all that another sum has limbs for; the same one if they are there."""
+        """Return the sum with all limbs of another sum added; the same sum if it has these limbs."""
         if not self.floats or other.limbs == 1:
             return self
         least, end = other.base, other.base + other.limbs
@@ -96,10 +97,10 @@ class Sum:
         return self if (found.base, found.limbs) == (self.base, self.limbs) else found
 
     def moved(self, limbs: Int64s, new: Sum) -> Int64s:
-        """Return limbs of this sum as those of a wider one."""
+        """Return limbs of this sum as limbs of a wider sum."""
         found = np.zeros((len(limbs), new.limbs), np.int64)
         if self.limbs == 1:
-            # There were only zeros; the first other values decide where the limbs begin.
+            # All values were zeros; the first other values decide where the limbs begin.
             return found
         below = self.base - new.base
         found[:, below : below + self.limbs] = limbs

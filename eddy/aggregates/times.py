@@ -17,7 +17,7 @@ _BEFORE = np.iinfo(np.int64).min
 
 
 def event_times(columns: Sequence[Column], kind: pa.DataType) -> tuple[Int64s, Mask]:
-    """Return the greatest time of each row over some columns, in ticks of a type, and which rows have one.
+    """Return the greatest time of each row over some columns, in ticks of a type, and a mask of rows with one.
 
     kind   the common time type of the query
     """

@@ -1,4 +1,4 @@
-"""The different values of each group, with the number of results that have them: for functions that must take back.
+"""The different values of each group, with the number of results of each value, for functions that retract results.
 
 A value is a row of words (`eddy.aggregates.words`): that of one input, or those of `by` and of the input of `first` and
 `last`. The values of a group form a list, so that its least value is found again when the one before has left: O(values
@@ -76,7 +76,7 @@ class Values:
         return self.directory.keys[found, 1:], places
 
     def write(self, owners: Int64s, words: Int64s, counts: Int64s, groups: int) -> None:
-        """Give values of the groups in slots `owners` these counts; 0 removes one. It may be repeated.
+        """Set the counts of values of the groups in slots `owners`; 0 removes a value. The call may be repeated.
 
         owners   -1 for a group that is gone with its values
         groups   the number of slots of groups

@@ -22,7 +22,7 @@ from stairs.graph import FOREVER
 
 Int64s = npt.NDArray[np.int64]
 NEVER = 1 << 62
-"""A limit above all event times, and below all of them if negative."""
+"""A limit above all event times; its negative is below all event times."""
 
 
 class Due(NamedTuple):
@@ -64,7 +64,7 @@ class Buckets(Protocol):
         """Return the bucket of each event time."""
 
     def covered(self, times: Int64s) -> npt.NDArray[np.bool_] | None:
-        """Return which event times lie in a window; None = all."""
+        """Return the event times that lie in a window, as a mask; None = all."""
 
     def next_end(self, times: Int64s) -> int:
         """Return a time at or before the end of each window that some event times are in."""
@@ -82,7 +82,7 @@ def buckets_of(window: WindowTicks) -> Buckets:
 
 
 class Panes:
-    """The buckets of tumbling and hopping windows: each is known by its begin."""
+    """The buckets of tumbling and hopping windows: a bucket is identified by its begin."""
 
     def __init__(self, size: int, hop: int) -> None:
         self.size, self.hop, self.pane = size, hop, gcd(size, hop)
