@@ -24,7 +24,7 @@ EXTRAS = {"bench": "bench", "demo": "spark", "fuzz": "fuzz"}
 BENCH = EntryPoint("bench", "bench.cli:app", GROUP)
 """The benchmarks, which are in the repository and not in the wheel."""
 OWN = (EntryPoint("replay", "eddy.replay.command:app", GROUP), EntryPoint("top", "eddy.show.top:app", GROUP))
-"""The commands of this package that need nothing but its dependencies."""
+"""The commands of this package that need only the dependencies of this package."""
 HOME = Path(__file__).resolve().parents[1]
 """The folder of this package: the repository in an editable installation, else site-packages."""
 BENCH_MISSING = "the benchmarks are not in the wheel: clone the repository of eddy-join and run `make bench` there"
@@ -75,7 +75,7 @@ def _missing(command: str, error: ModuleNotFoundError) -> str:
 
 
 def _hidden(module: str) -> str | None:
-    """Return the place of a foreign package with the name of one of ours, None if ours is found first."""
+    """Return the place of a foreign package that hides a package of this project, None if there is none."""
     top = module.partition(".")[0]
     spec = find_spec(top)
     if top not in OURS or spec is None:

@@ -1,9 +1,9 @@
-"""The parts of a statement that have an effect: all others are refused, so that nothing is read and ignored.
+"""The parts of a statement that have an effect: all other parts are refused, so that no part is read and ignored.
 
 sqlglot parses the clauses and modifiers of many dialects. `PARTS` lists, for each kind of node, the parts that the
-reader of statements uses. A part that is set and not listed is an error with its place, wherever it stands: in the
-statement, a subquery, a common table expression, EXISTS, IN, or a branch of UNION ALL. Kinds of nodes without an entry
-are the concern of the reader, which refuses those that it does not know.
+reader of statements uses. A part that is set and not listed is an error with its place, in the statement, a subquery, a
+common table expression, EXISTS, IN, or a branch of UNION ALL. The reader handles kinds of nodes without an entry, and
+refuses the kinds that it does not know.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PARTS: dict[type[exp.Expression], frozenset[str]] = {
         exp.Tuple: "expressions",
         exp.Unary: "this",
         exp.Binary: "this expression",
-        # The parser sets flags of these by its dialect, never by the text.
+        # The parser sets flags of these nodes by its dialect, never by the text.
         exp.DPipe: "this expression safe",
         exp.Div: "this expression typed safe",
         exp.Like: "this expression negate",

@@ -32,7 +32,7 @@ class Computed:
 
     @property
     def title(self) -> str:
-        """Its text in SQL, or that of Arrow."""
+        """The text of the expression in SQL, or the text by Arrow."""
         return str(self.expression) if self.sql is None else self.sql
 
 
@@ -56,7 +56,7 @@ def computed_type(name: str, one: Computed, schema: pa.Schema) -> tuple[pa.DataT
 
 
 def _table(names: Sequence[str], columns: Sequence[Column], count: int) -> pa.Table:
-    """Return a table of columns. A table without columns has no rows, so it has one more."""
+    """Return a table of columns. A table without columns has no rows, so the returned table has one column more."""
     return pa.Table.from_arrays([*columns, pa.nulls(count, pa.bool_())], names=[*names, _COUNT])
 
 
@@ -76,7 +76,7 @@ def compute(
     try:
         return dict(zip(chosen, _evaluated(chosen, rows), strict=True)), {}
     except FAILURES:
-        # Only an evaluation by itself tells which expression fails.
+        # Only a separate evaluation of each expression shows which expression fails.
         faults: Faults = {}
         for name, one in chosen.items():
             own = reasons(lambda part, name=name, one=one: _evaluated({name: one}, part), rows)  # type: ignore[misc]

@@ -16,7 +16,7 @@ class SqlPredicate(Predicate):
 
     sql    the text, with columns named stream.column
     known  the columns that it reads, by their names in Arrow
-    why    of a condition on joined rows why it is no predicate, "" for others
+    why    the reason why a condition on joined rows is no predicate, "" for other conditions
     """
 
     sql: str = ""
@@ -24,16 +24,16 @@ class SqlPredicate(Predicate):
     why: str = ""
 
     def reads(self, stream: str) -> bool:
-        """Return whether it reads a column of a stream."""
+        """Return whether the condition reads a column of a stream."""
         return any(name.startswith(f"{stream}.") for name in self.known)
 
     def read(self, schema: pa.Schema) -> list[str]:
-        """Return the columns of the schema that it reads, in order of the schema."""
+        """Return the columns of the schema that the condition reads, in order of the schema."""
         return [name for name in schema.names if name in self.known]
 
 
 def unconnected(stream: str, conditions: Iterable[Condition]) -> str:
-    """Return why conditions do not connect a stream with others, and what would."""
+    """Return the reason why conditions do not connect a stream with other streams, and the remedy."""
     own = [one for one in conditions if isinstance(one, SqlPredicate) and one.why and one.reads(stream)]
     reasons = "".join(f"{one.sql} does not: {one.why}; " for one in own[:2])
     return (

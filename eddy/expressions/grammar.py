@@ -18,7 +18,7 @@ from sqlglot.tokens import TokenType
 class Eddy(Dialect):
     """The dialect."""
 
-    # What an order says of nulls is in the tree only where it is written.
+    # The tree has the position of nulls in an order only if the text states the position.
     NULL_ORDERING = "nulls_are_last"
 
     class Tokenizer(tokens.Tokenizer):
@@ -46,7 +46,7 @@ class Eddy(Dialect):
         IS_PREDICATE_PRECEDENCE: ClassVar = getattr(getattr(parser, "IsPredicatePrecedence", None), "LOW", None)
 
         def _parse_ordered(self, parse_method: Any = None) -> exp.Ordered | None:
-            """Return a term of ORDER BY, which remembers whether it says where nulls are."""
+            """Return a term of ORDER BY, which records whether the text states the position of nulls."""
             found: exp.Ordered | None = super()._parse_ordered(parse_method)
             words = [one.text.upper() for one in self._tokens[max(self._index - 2, 0) : self._index]]
             if found is not None and words in (["NULLS", "FIRST"], ["NULLS", "LAST"]):
@@ -54,7 +54,7 @@ class Eddy(Dialect):
             return found
 
     class Generator(generator.Generator):
-        """Prints what the parser reads back."""
+        """Prints trees as text that the parser reads back."""
 
         def intdiv_sql(self, expression: exp.Expression) -> str:
             """Print an integer division."""
@@ -91,7 +91,7 @@ def printed(node: exp.Expression) -> str:
 
 
 def shown(node: exp.Expression) -> str:
-    """Return what a node is called in errors."""
+    """Return the name of a node in errors."""
     if isinstance(node, exp.Anonymous):
         return str(node.this).upper()
     return _NAMES.get(type(node).__name__, type(node).__name__.upper())

@@ -1,9 +1,9 @@
 """Timestamps with a zone as local times: their rounding, and local times as timestamps.
 
-A clock that is turned forward leaves local times out, its *gap*, and one that is turned back shows some twice. The
-rules are those of PostgreSQL: a local time in a gap is read with the offset before the change, one that comes twice
-means the second one. Hours and shorter units are rounded with the offset that the timestamp has. Arrow's own rounding
-of a timestamp with a zone raises an error near each change of the clock.
+A clock that is turned forward omits some local times, its *gap*, and a clock that is turned back shows some local times
+twice. The rules are the rules of PostgreSQL: a local time in a gap is read with the offset before the change, and a
+local time that comes twice means the second moment. Hours and shorter units are rounded with the offset that the
+timestamp has. Arrow's own rounding of a timestamp with a zone raises an error near each change of the clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def floored(time: pc.Expression, kind: pa.DataType, unit: str) -> pc.Expression:
 
 def instant(local: pc.Expression, kind: pa.DataType) -> pc.Expression:
     """Return local times, of the unit of a type, as timestamps of that type, which has a zone."""
-    # A local time in a gap becomes a moment before the change, whose offset it then gets.
+    # A local time in a gap becomes a moment before the change, and then gets the offset of that moment.
     near = pc.assume_timezone(local, kind.tz, ambiguous="latest", nonexistent="earliest")
     offset = pc.subtract(pc.local_timestamp(near).cast(pa.int64()), near.cast(pa.int64()))
     return pc.subtract(local.cast(pa.int64()), offset).cast(kind)

@@ -51,7 +51,7 @@ _UNITS = {
 
 
 def unit_seconds(name: str) -> Fraction | None:
-    """Return the seconds of a unit of time by its name, such as "min" or "minutes"; None for any other word."""
+    """Return the seconds of a unit of time by its name, such as "min" or "minutes"; None for every other word."""
     for own in (name.lower(), name.lower().removesuffix("s")):
         if (seconds := SECONDS.get(_UNITS.get(own, own))) is not None:
             return seconds
@@ -68,7 +68,7 @@ _OPERATORS = {
 }
 _NUMBER = re.compile(r"(?=[\d.]{1,41}([eE]|$))\d+(\.\d*)?([eE][+-]?\d{1,3})?")
 TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!=", "=": "="}
-"""Each operator as it reads when both sides change places."""
+"""Each operator, and the operator after an exchange of both sides."""
 
 
 class Amount(NamedTuple):
@@ -105,7 +105,7 @@ class Parsed(NamedTuple):
     conditions: list[SqlPredicate]
 
     def extend(self, other: Parsed) -> None:
-        """Add the predicates of another one."""
+        """Add the predicates of another object."""
         self.equalities.extend(other.equalities)
         self.comparisons.extend(other.comparisons)
         self.conditions.extend(other.conditions)

@@ -59,7 +59,7 @@ def computed_of_groups(text: str, groups: pa.Schema) -> Computed:
 
 
 def _computed(source: Source, field: Field, there: Callable[[exp.Column], bool]) -> Computed:
-    """Return the expression of a statement that has nothing else.
+    """Return the expression of a statement that consists of this expression only.
 
     there   whether each result has a component of the stream that PRESENT names
     """

@@ -19,7 +19,7 @@ _MARKS = re.compile(r"\x1b\[\d*m")
 class Source:
     """The text of a statement, for the places of errors.
 
-    before   what stands before the text of the user
+    before   the text before the text of the user
     """
 
     def __init__(self, text: str, what: str = "SQL", before: str = "") -> None:
@@ -49,8 +49,8 @@ class Source:
     def keyword(self, node: exp.Expression, part: exp.Expression | None, word: str, before: bool = False) -> int:
         """Return where a part of a node begins: at the keyword, or at its first known place.
 
-        before   whether the keyword stands before the node's first known place, as that of a join does; others stand
-                 behind it, unless there is none
+        before   whether the keyword stands before the node's first known place, as the keyword of a join does; other
+                 keywords stand behind the first known place, unless no such keyword follows there
         """
         known = part is not None and (type(part).__name__ in _WORDS or any("start" in one.meta for one in part.walk()))
         place, first = self.offset(part if known and part is not None else node), word.split()[0]
@@ -78,7 +78,7 @@ _WORDS = {
     "Where": "WHERE",
     "With": "WITH",
 }
-"""The keyword with which a clause begins; sqlglot knows no place of it."""
+"""The keyword with which a clause begins; sqlglot does not record the place of the keyword."""
 
 
 def parse(source: Source) -> exp.Expression:
@@ -94,7 +94,7 @@ def parse(source: Source) -> exp.Expression:
     except sqlglot.errors.SqlglotError as error:
         raise source.error(None, f"the text cannot be split into words: {str(error).splitlines()[0]}") from error
     for one, other in pairwise(Eddy().tokenize(source.text)):
-        # The parser leaves out what follows the unit.
+        # The parser omits the text after the unit.
         spanned = one.token_type == TokenType.INTERVAL and other.token_type == TokenType.STRING
         if spanned and not _SPAN.fullmatch(other.text):
             raise source.error(one.start, f"INTERVAL {other.text!r}: an interval has one number and one unit")

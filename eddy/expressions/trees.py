@@ -51,7 +51,7 @@ def presence_of(node: exp.Expression) -> Place | None:
 
 
 def where_present(node: exp.Expression, there: Collection[int]) -> exp.Expression:
-    """Return a tree as it is for rows that have components of some occurrences: there PRESENT is TRUE."""
+    """Return the form of a tree for rows that have components of some occurrences: PRESENT of these is TRUE."""
 
     def calls(tree: exp.Expression) -> list[exp.Anonymous]:
         found = [(one, presence_of(one)) for one in tree.find_all(exp.Anonymous)]
@@ -79,7 +79,7 @@ _OPERATORS = (exp.Binary, exp.Unary, exp.Between, exp.In)
 
 
 def own_columns(node: exp.Expression) -> list[exp.Column]:
-    """Return the columns of a tree, those of subqueries left out."""
+    """Return the columns of a tree without the columns of subqueries."""
     return [one for one in node.find_all(exp.Column) if not in_subquery(one, node) and not _is_unit(one)]
 
 

@@ -55,7 +55,7 @@ def null(kind: pa.DataType) -> pc.Expression:
 
 
 def number(text: str) -> Value | None:
-    """Return a number as it is written: an integer, a decimal, or with an exponent a float; None for no such number."""
+    """Return the number in a text: an integer, a decimal, or with an exponent a float; None for no number."""
     try:
         if "e" in text.lower():
             return _float(text)
@@ -76,16 +76,16 @@ def _float(text: str) -> Value | None:
 
 
 def converted(value: Value, kind: pa.DataType) -> Value:
-    """Return a value in a type to which its own can be widened without loss."""
+    """Return a value in a type to which its own type can be widened without loss."""
     if value.kind == kind:
         return value
     if value.family == "null":
         return Value(null(kind), kind)
     if isinstance(value.literal, decimal.Decimal) and family(kind) == "float":
-        # Arrow's own conversion may miss the nearest float by one.
+        # The conversion of Arrow may give a neighbour of the nearest float.
         return constant(float(value.literal), kind)
     if value.family == "integer" and family(kind) == "decimal":
-        # Arrow wants room for all digits of the integer's type.
+        # Arrow requires room for all digits of the integer's type.
         return Value(value.arrow.cast(pa.int64()).cast(_roomy(kind)).cast(kind), kind)
     if value.family == "date" and family(kind) == "timestamp":
         return Value(value.arrow.cast(pa.date32()).cast(kind), kind, literal=value.literal)

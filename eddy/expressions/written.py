@@ -23,7 +23,7 @@ from stairs.errors import QueryError, SqlError
 def read_written(text: str, streams: Sequence[Stream], fault: QueryError | None) -> Parsed:
     """Return the equalities, comparisons and conditions that a predicate stands for, over columns named stream.column.
 
-    fault  why the text is none in the grammar of `eddy.expressions.parser`
+    fault  the reason why the text does not fit the grammar of `eddy.expressions.parser`
 
     Raises that error for text that is no SQL either, and SqlError for names and types that do not fit.
     """
@@ -49,7 +49,7 @@ def read_written(text: str, streams: Sequence[Stream], fault: QueryError | None)
 def parse_predicates(texts: Sequence[str], streams: Sequence[Stream]) -> Parsed:
     """Return the predicates in texts over some streams. Raises QueryError for any other text.
 
-    What is no predicate in the grammar above, or has types that are compared in SQL only, is read as SQL.
+    A text that is no predicate of `eddy.expressions.parser`, or has types that only SQL compares, is read as SQL.
     """
     found = Parsed([], [], [])
     for text in texts:

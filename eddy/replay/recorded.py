@@ -27,7 +27,7 @@ READERS = {".parquet": parquet.read_table, ".pq": parquet.read_table, ".csv": cs
 
 
 def read_streams(files: Sequence[str]) -> dict[str, pa.Table]:
-    """Return tables by stream, of files given as "path" or "stream=path"; without a name, the file's name is that.
+    """Return tables by stream, of files given as "path" or "stream=path"; the default name is the name of the file.
 
     A directory is a set of Parquet files. Raises InputError for a file that cannot be read.
     """

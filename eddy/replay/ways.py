@@ -1,4 +1,4 @@
-"""Ways to run a query, and what came of each on recorded rows."""
+"""Ways to run a query, and the outcome of each way on recorded rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from jisc.strategies import STRATEGIES, StrategyName
 from stairs.errors import InputError
 
 ANY = 1_000_000
-"""Plans asked for in order to find the most expensive one."""
+"""Number of plans requested to find the most expensive plan."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way to run a query; `about` says why it is tried. None = the default."""
+    """A way to run a query; `about` is the reason to try this way. None = the default."""
 
     about: str
     strategy: StrategyName = "eddy"
@@ -38,8 +38,8 @@ class Outcome:
     results, late, changes   in all
     seconds, cpu_seconds     of all pushes: of the wall clock, and of this process
     longest                  seconds of the longest push
-    state_bytes              after the push after which they were most
-    plan, reason             the plan at the end, and why it was chosen
+    state_bytes              the greatest number of bytes after a push
+    plan, reason             the plan at the end, and the reason of its choice
     """
 
     way: Way
@@ -81,7 +81,7 @@ class Replay:
     def usual_ways(self) -> Iterator[Way]:
         """Yield the ways that show what adaptivity brings.
 
-        These are the default, and fixed plans over SteMs: the one that the query as written has, and those with the
+        These are the default, and fixed plans over SteMs: the plan of the query as written, and the plans with the
         least and the greatest cost predicted from the statistics at the end of a run.
         """
         yield Way("adaptive, the default")
@@ -110,7 +110,7 @@ class Replay:
         )
 
     def warm(self, way: Way) -> None:
-        """Have the first pushes compile what the way needs."""
+        """Run the first pushes, so that the kernels of the way are compiled."""
         runtime = self._runtime(way)
         for n, (batches, order) in enumerate(self.feed.pushes(self.size)):
             runtime.push(batches, order)
