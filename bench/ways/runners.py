@@ -145,8 +145,7 @@ class LoopRunner:
         most = max(known)
         if room <= 2 * most:
             # The buffer is twice as large as needed, so that a wrong count is detected and does not crash. The buffer
-            # is
-            #         # written once, so that no page is mapped while the clock runs.
+            # is written once, so that no page is mapped while the clock runs.
             self.kept = self.kept._replace(ids=np.full((streams, 3 * most + 1024), -1, np.int32))
         pushes, found = list(zip(chunk.raw, chunk.times, strict=True)), []
         start = thread_time()

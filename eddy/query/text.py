@@ -213,7 +213,7 @@ def _same_condition(saved: Text, condition: Predicate) -> bool:
     if not own["arrow"] or "function" in saved:
         return False
     # Another version of Arrow may serialize the same expression to other bytes, or print it as another text. The saved
-    #         # bytes are only compared and never deserialized, because they may be forged.
+    # bytes are only compared and never deserialized, because they may be forged.
     if saved["arrow"] == own["arrow"]:
         return True
     return bool(own["values"]) and (saved["text"], saved["values"]) == (own["text"], own["values"])

@@ -81,8 +81,7 @@ def stream_topic(
     A query with a checkpoint reads each message once. Messages without a value have no row. In a streaming join with
     the transport "packed", the tasks of the join read the messages, which do not pass through the JVM. Needs
     confluent-kafka (`pip install 'eddy-join[kafka]'`) on the driver and the workers. No message is read before a query
-    starts. Raises
-    SparkJoinError for arguments that do not fit.
+    starts. Raises SparkJoinError for arguments that do not fit.
     """
     if find_spec("confluent_kafka") is None:
         raise SparkJoinError("stream_topic needs the package confluent-kafka: pip install 'eddy-join[kafka]'")

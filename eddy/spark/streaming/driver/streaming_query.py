@@ -197,13 +197,13 @@ class StreamingJoinQuery(Uncopied):
         intermediate tuples that tasks sent to each other); groups (key groups or nodes that ran), live, mapped and
         loaded (those of them whose engine or windows were in memory, in a file of the host, or loaded from the log),
         moved (to another partition), split (key groups that were split), fragments (into which key groups with a hot
-                key are divided), hot_keys (key groups with most of their load from one key, which are not in
-        fragments), transitions (changes of plans and stored states), state_rows (that the log keeps for all groups),
-        state_bytes (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after
-        the batch), memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops
-        (evictions by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines,
-        in ticks of the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds,
-        publish_seconds. A replayed batch that was only published has no row.
+        key are divided), hot_keys (key groups with most of their load from one key, which are not in fragments),
+        transitions (changes of plans and stored states), state_rows (that the log keeps for all groups), state_bytes
+        (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after the batch),
+        memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops (evictions
+        by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines, in ticks of
+        the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds, publish_seconds. A
+        replayed batch that was only published has no row.
         """
         return self._batches.metrics.batches()
 

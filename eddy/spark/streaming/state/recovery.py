@@ -35,9 +35,8 @@ def recover(checkpoint: Checkpoint) -> Manifest | None:
     - if the newest whole manifest is older than the newest batch that Spark has marked complete: the state of that
       batch is lost;
     - if the newest whole manifest is newer than every batch that Spark has planned: Spark's checkpoint was deleted,
-    lost
-      its newest files or belongs to another job. Spark would give new rows the numbers of committed batches, and these
-      rows would be dropped.
+      lost its newest files or belongs to another job. Spark would give new rows the numbers of committed batches, and
+      these rows would be dropped.
     """
     newest = checkpoint.newest()
     number = checkpoint.newest_number()
