@@ -32,6 +32,7 @@ from eddy.show.times import time_seconds, time_text
 from eddy.snapshot.parts import from_parts, to_parts
 from eddy.snapshot.restore import Choices, restored
 from eddy.snapshot.snapshot import snapshot_of
+from eddy.storage.file_kind import SNAPSHOT
 from eddy.uncopied import Uncopied
 from jisc.strategies import StrategyName, Transition
 from stairs.errors import InputError
@@ -389,7 +390,8 @@ class Runtime(Uncopied):
         """
         if not isinstance(query, Query):
             raise InputError(f"a snapshot is restored for an eddy.Query, not {type(query).__name__}")
-        return cls._running(query, restored(data, query, Choices(plan, strategy, background, policy)))
+        parts = SNAPSHOT.unpack(data)
+        return cls._running(query, restored(parts, query, Choices(plan, strategy, background, policy)))
 
     @in_turn
     def to_parts(self) -> Plain:

@@ -213,7 +213,7 @@ class Payload:
 
     def load_parts(self, parts: Parts, room: list[int]) -> None:
         """Resume from the parts of a payload of the same columns, with room[i] slots of stream i. Raises StateError."""
-        nulls = [(i, k) for i, k in parts.rows("nulls", len(parts.sequence("nulls")), 2)]
+        nulls = [(i, k) for i, k in parts.rows("nulls", None, 2)]
         parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= set(self._rings), f"nulls of columns {nulls}")
         block = parts.array("rings", np.uint8, (self._size(room, nulls),))
         chunks = []

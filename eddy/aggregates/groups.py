@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from eddy.aggregates.layout import Rows, Weighted
 from eddy.aggregates.state import Change, State
-from eddy.aggregates.storage import Numbers, Require, contents, fill
+from eddy.aggregates.storage import contents, fill
 from eddy.aggregates.times import event_times
 from eddy.aggregates.windows import NEVER, Due, buckets_of
 from eddy.aggregates.words import Mask
@@ -426,44 +426,25 @@ class Groups:
 
     # Their form elsewhere
 
-    def contents(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """Return a header of the form `storage.HEADER`, and the arrays of `eddy.aggregates.storage`."""
-        sums, arrays = contents(self.state)
-        return {"finished": self.progress.finished, "sums": sums}, arrays
+    def to_parts(self) -> Plain:
+        """Return all from which `load_parts` resumes."""
+        return {"finished": self.progress.finished, **contents(self.state)}
 
-    def fill(self, header: dict[str, Any], numbers: Numbers, watermark: int | None, require: Require) -> None:
-        """Fill new groups with what `contents` returned.
-
-        watermark   that of the runtime
-        require     raises for a condition that does not hold; the groups cannot be used then
-        """
-        fill(self.state, self._always, header["sums"], numbers, require)
-        progress = self.advanced(Progress(finished=header["finished"]), watermark)
+    def load_parts(self, parts: Parts, watermark: int | None) -> None:
+        """Fill new groups, given the watermark of the runtime. They cannot be used if the parts do not fit."""
+        fill(self.state, self._always, parts)
+        progress = self.advanced(Progress(finished=parts.flag("finished")), watermark)
         if self.buckets is not None:
             keys = self.state.groups.keys[self.state.groups.slots]
             times = keys[:, -1]
             fits = bool((np.abs(times) <= FOREVER).all()) and np.array_equal(self.buckets.of(times), times)
             covered = self.buckets.covered(times) if fits else None
-            require(fits and (covered is None or bool(covered.all())), "groups: a bucket of time is none of the window")
+            whole = fits and (covered is None or bool(covered.all()))
+            parts.require(whole, "groups: a bucket of time is none of the window")
             due = self.buckets.due(keys, progress.limit, progress.limit)
-            require(not len(due.closed), "groups: a window was not given that is due")
+            parts.require(not len(due.closed), "groups: a window was not given that is due")
             progress = progress._replace(next=due.next)
         self.progress = progress
-
-    def to_parts(self) -> Plain:
-        """Return all parts from which `load_parts` resumes."""
-        header, arrays = self.contents()
-        return {**header, **{f"groups {name}": one for name, one in arrays.items()}}
-
-    def load_parts(self, parts: Parts, watermark: int | None) -> None:
-        """Fill new groups. Raises StateError for parts that do not fit."""
-        sums = parts.rows("sums", len(self.state.layout.sums), 2, -100)
-
-        def numbers(name: str, width: int | None) -> npt.NDArray[Any]:
-            shape = (-1, width) if width else (-1,)
-            return parts.array(f"groups {name}", np.uint8 if width is None else np.int64, shape).copy()
-
-        self.fill({"finished": parts.flag("finished"), "sums": sums}, numbers, watermark, parts.require)
 
     def check(self) -> None:
         """Raise StateError unless all invariants of the state hold. O(state), for tests."""

@@ -2,7 +2,7 @@
 
     keys          int64[groups, words]      with ids of byte strings as numbers of `text`
     cells         int64[groups, fields]
-    values k      int64[values, words + 2]  number of the group, words, results that have the value
+    values        int64[values, words + 2]  number of the group, words, results that have the value
     text, text offsets                      the byte strings, concatenated
 
 The progress of the windows is not written, because the progress follows from other parts.
@@ -23,25 +23,19 @@ from eddy.aggregates.layout import Layout
 from eddy.aggregates.state import State, Stored
 from eddy.aggregates.sums import Sum, valid_range
 from eddy.aggregates.words import Words
-from eddy.storage.json_form import Form, boolean, fields, integer, list_of, row_of
 from stairs.graph import FOREVER
+from stairs.memory.arena import Bytes
+from stairs.storage.json_form import integer, row_of
+from stairs.storage.parts import Parts, Plain
 
 Int64s = npt.NDArray[np.int64]
 Require = Callable[[bool, str], None]
-Numbers = Callable[[str, int | None], npt.NDArray[Any]]
-"""Returns the part of a name: int64[n, width], int64[n] for width 0, or uint8[n] for None."""
-
-HEADER: Form = fields({"finished": boolean, "sums": list_of(row_of(integer(-100, 100), integer(1, 100)))})
-"""The form of the header."""
+_RANGE = row_of(integer(-100, 100), integer(1, 100))
+"""The first limb of a sum, and the number of its limbs."""
 
 
-def names(state: State) -> list[str]:
-    """Return the names of the parts."""
-    return ["keys", "cells", "text offsets", "text", *(f"values {k}" for k in range(len(state.values)))]
-
-
-def contents(state: State) -> tuple[list[list[int]], dict[str, npt.NDArray[Any]]]:
-    """Return the ranges of the sums, and the parts. O(groups and values)."""
+def contents(state: State) -> Plain:
+    """Return the parts, with the ranges of the sums. O(groups and values)."""
     layout = state.layout
     slots = state.groups.slots
     keys, cells = state.groups.keys[slots], state.groups.cells[slots]
@@ -58,9 +52,8 @@ def contents(state: State) -> tuple[list[list[int]], dict[str, npt.NDArray[Any]]
     for part, rows, k in texts:
         part[rows, k] = np.searchsorted(ids, part[rows, k])
     offsets, text = state.texts.read(ids)
-    parts: dict[str, npt.NDArray[Any]] = {"keys": keys, "cells": cells, "text offsets": offsets, "text": text}
-    parts.update({f"values {k}": rows for k, rows in enumerate(listed)})
-    return [[one.base, one.limbs] for one in layout.sums.values()], parts
+    sums = [[one.base, one.limbs] for one in layout.sums.values()]
+    return {"sums": sums, "keys": keys, "cells": cells, "values": listed, "text offsets": offsets, "text": text}
 
 
 def _texts(state: State, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> list[tuple[Int64s, Any, int]]:
@@ -74,19 +67,23 @@ def _texts(state: State, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> l
     return found
 
 
-def fill(state: State, alone: bool, sums: list[list[int]], numbers: Numbers, require: Require) -> None:
-    """Fill the empty state of groups with what `contents` returned.
+def fill(state: State, alone: bool, parts: Parts) -> None:
+    """Fill the empty state of groups with what `contents` returned; it cannot be used if the parts do not fit.
 
-    alone     whether there is one group, which also exists without results
-    require   raises for a condition that does not hold; the state cannot be used then
+    alone   whether there is one group, which is there without results, too
     """
-    layout = _layout(state.layout, sums, require)
-    keys, cells = numbers("keys", state.words), numbers("cells", layout.fields)
-    listed = [numbers(f"values {k}", 2 + one.width) for k, one in enumerate(state.values)]
+    require = parts.require
+    layout = _layout(state.layout, parts.sequence("sums", len(state.layout.sums), _RANGE), require)
+    # Copied: ids take the place of the numbers of byte strings.
+    keys = parts.array("keys", np.int64, (-1, state.words)).copy()
+    cells = parts.array("cells", np.int64, (-1, layout.fields)).copy()
+    widths = [2 + one.width for one in state.values]
+    listed = [one.copy() for one in parts.arrays("values", np.int64, [(-1, width) for width in widths])]
+    text = parts.array("text offsets", np.int64, (-1,)), parts.array("text", np.uint8, (-1,))
     n = len(keys)
     require(len(cells) == n and len(numbered(keys)[1]) == n, "groups: keys and cells do not fit together")
     _check_counts(state, alone, layout, keys, cells, listed, require)
-    _fill_texts(state, keys, cells, listed, numbers, require)
+    _fill_texts(state, keys, cells, listed, text, require)
     _check_words(state, layout, keys, cells, listed, require)
     state.stored = Stored(layout, state.groups.with_cells(layout_room(state, layout)), state.values)
     slots = state.groups.write(keys, cells, np.ones(n, np.bool_))
@@ -101,7 +98,6 @@ def layout_room(state: State, layout: Layout) -> Int64s:
 
 
 def _layout(layout: Layout, ranges: list[list[int]], require: Require) -> Layout:
-    require(len(ranges) == len(layout.sums), "groups: there are other sums than in the query")
     sums = {}
     for (k, one), (base, limbs) in zip(layout.sums.items(), ranges, strict=True):
         same = (base, limbs) == (one.base, one.limbs)
@@ -142,10 +138,10 @@ def _check_counts(
 
 
 def _fill_texts(
-    state: State, keys: Int64s, cells: Int64s, listed: list[Int64s], numbers: Numbers, require: Require
+    state: State, keys: Int64s, cells: Int64s, listed: list[Int64s], strings: tuple[Int64s, Bytes], require: Require
 ) -> None:
     """Intern the byte strings, and write their ids in place of their numbers."""
-    offsets, text = numbers("text offsets", 0), numbers("text", None)
+    offsets, text = strings
     n = len(offsets) - 1
     fits = n >= 0 and offsets[0] == 0 and offsets[-1] == len(text) and bool((np.diff(offsets) >= 0).all())
     require(fits, "groups: byte strings do not fit their offsets")

@@ -24,12 +24,12 @@ from eddy.ingest.given_watermark import check_given
 from eddy.ingest.kernels import BEHIND, BY_ROWS, GIVEN, GREATEST, PAST, SCALARS, UNTIL, WATERMARK, read_clock
 from eddy.query.clock_rule import ClockRule
 from eddy.query.query import Query
-from eddy.storage.json_form import fields, integer, list_of
 from stairs.clock_reading import ClockReading
 from stairs.descriptors import S_LO, S_NEXT
 from stairs.graph import FOREVER, WindowKind
 from stairs.memory.arena import Bytes, Int64s
 from stairs.modules import Modules
+from stairs.storage.json_form import fields, integer, list_of
 from stairs.storage.parts import Parts
 
 Require = Callable[[bool, str], None]

@@ -284,7 +284,7 @@ class Join:
         schedule = []
         for one in parts.items("schedule"):
             tree = read_plan(one.text("plan"), graph)
-            store = None if one.plain("store") is None else frozenset(read_states(one, "store", graph))
+            store = None if one.value("store") is None else frozenset(read_states(one, "store", graph))
             schedule.append(Scheduled(one.integer("at", self.position), tree, store))
         self.schedule = schedule_of(schedule)
 

@@ -24,17 +24,17 @@ import numpy as np
 
 import jisc
 import stairs
-from eddy.live.file import HEADER_BYTES, MAGIC, PLACE_BYTES, Header, LiveFile
-from eddy.live.seal import Seal
+from eddy.live.file import HEADER_BYTES, MAGIC, Header, LiveFile
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.routing.policies import POLICIES, Policy
 from eddy.runtime import Runtime
-from eddy.storage.arrays import ALIGNMENT, Block, digest
-from eddy.storage.parts_json import MappedArrays, PartsWriter
+from eddy.storage.codec import ALIGNMENT, Blocks, Encoded, places_in, values_in
+from eddy.storage.seal import Seal, digest
 from eddy.uncopied import Uncopied
 from stairs.errors import EddyError, InputError, StateError
 from stairs.memory.arena import Int64s
+from stairs.storage.json_form import FormError
 from stairs.storage.parts import Parts
 from stairs.storage.private import check_directory, open_private
 
@@ -200,18 +200,17 @@ class EngineFile(Uncopied):
         index = file.index(header)
         if not compare_digest(self._seal.of_index(header.sealed, index), header.index_seal):
             raise StateError(WRONG_SEAL.format("header and index"))
-        places = np.frombuffer(index, np.int64, 2 * header.n_blocks).reshape(-1, 2)
-        _check_places(places, header.end)
-        memory = file.mapped(header.end)
-        if not compare_digest(self._block_seal(memory, header.index_seal, places), header.block_seal):
-            raise StateError(WRONG_SEAL.format("memory"))
         try:
-            values = json.loads(index[places.nbytes :])
-        except ValueError as fault:
+            places = places_in(index, header.n_blocks, HEADER_BYTES, header.end)
+            memory = file.mapped(header.end)
+            if not compare_digest(self._block_seal(memory, header.index_seal, places), header.block_seal):
+                raise StateError(WRONG_SEAL.format("memory"))
+            values = values_in(index, header.n_blocks, infinite=True)
+        except FormError as fault:
             raise StateError(f"the index cannot be read: {fault}") from fault
-        blocks = [Block(*place) for place in places.tolist()]
-        file.open(memory, sorted(blocks))
-        return Parts(values, MappedArrays(memory, blocks), "the engine")
+        arrays = Blocks(memoryview(memory), places)
+        file.open(memory, sorted(arrays.blocks))
+        return Parts(values, arrays, "the engine")
 
     def _block_seal(self, memory: mmap.mmap, index_seal: bytes, places: Int64s) -> bytes:
         whole = places.copy()
@@ -233,19 +232,18 @@ class EngineFile(Uncopied):
                 " the context in which it was loaded"
             )
         file.spoil()
-        writer = PartsWriter(file.place_of)
-        text = json.dumps(writer.to_json(runtime.to_parts()), separators=(",", ":")).encode()
-        reused = sorted(writer.reused)
-        sizes = [memory.nbytes for _, memory in writer.fresh]
-        index_bytes = PLACE_BYTES * writer.count + len(text)
+        encoded = Encoded(runtime.to_parts(), file.place_of)
+        reused = sorted(encoded.reused)
+        sizes = [memory.nbytes for _, memory in encoded.fresh]
+        places = np.zeros((encoded.count, 2), np.int64)
+        index_bytes = places.nbytes + len(encoded.text)
         old, new, end = file.lay_out(reused, [*sizes, index_bytes])
-        places = np.zeros((writer.count, 2), np.int64)
         for k in reused:
-            places[writer.reused[k]] = old[k], file.blocks[k].size
-        for (number, memory), at in zip(writer.fresh, new, strict=False):
+            places[encoded.reused[k]] = old[k], file.blocks[k].size
+        for (number, memory), at in zip(encoded.fresh, new, strict=False):
             file.write(memory, at)
             places[number] = at, memory.nbytes
-        index = places.tobytes() + text
+        index = encoded.index(places)
         file.write(index, new[-1])
         file.fill(end)
         header = Header(
@@ -258,7 +256,7 @@ class EngineFile(Uncopied):
             self._seal.name,
             new[-1],
             index_bytes,
-            writer.count,
+            encoded.count,
             end,
         )
         index_seal = self._seal.of_index(header.sealed, index)
@@ -267,12 +265,3 @@ class EngineFile(Uncopied):
         runtime.dismantle()
         file.close()
         self._runtime = None
-
-
-def _check_places(places: Int64s, end: int) -> None:
-    """Raise StateError unless all blocks lie in the file, begin at multiples of ALIGNMENT and do not overlap."""
-    starts, sizes = places[np.argsort(places[:, 0])].T
-    ends = starts + sizes + -sizes % ALIGNMENT
-    inside = (starts >= HEADER_BYTES) & (starts % ALIGNMENT == 0) & (sizes > 0) & (sizes <= end) & (ends <= end)
-    if not inside.all() or (starts[1:] < ends[:-1]).any():
-        raise StateError(f"blocks lie at {places.tolist()} in a file of {end} bytes")

@@ -18,18 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eddy.storage.arrays import ALIGNMENT, Block, aligned
+from eddy.storage.codec import ALIGNMENT, PLACE_BYTES, Block, aligned
 
-MAGIC = b"eddyliv3"
+MAGIC = b"eddyliv4"
 HEADER_BYTES = 4096
 SPARE = 1 << 20
 """Gaps of up to this many bytes are never compacted."""
 _HEADER = struct.Struct("<8sQ16s16s16s32s32sQQQQ32s32s")
 _CLEAN = struct.Struct("<Q")
 _CLEAN_AT = 8
-
-PLACE_BYTES = 16
-"""Bytes of the index for each block: start and length, int64."""
 
 
 class Header(NamedTuple):
@@ -43,7 +40,7 @@ class Header(NamedTuple):
     index_start, index_bytes   place of the index
     n_blocks           number of blocks, whose places begin the index
     end                end of the last block, a multiple of ALIGNMENT
-    index_seal         seal of all other fields and the index (`eddy.live.seal`)
+    index_seal         seal of all other fields and the index (`eddy.storage.seal`)
     block_seal         seal of all blocks
     """
 

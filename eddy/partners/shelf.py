@@ -146,9 +146,7 @@ class Shelf:
         following, low, room = (parts.integers(name, n) for name in ("following", "low", "room"))
         fits = all(0 <= end - first <= slots for first, end, slots in zip(low, following, room, strict=True))
         parts.require(fits and powers_of_two(room), f"rows {low} to {following} in {room} slots")
-        times = parts.arrays("times", np.int64, (-1,))
-        timed = self.query.graph.timed
-        parts.require([len(own) for own in times] == [slots * timed for slots in room], "other rings of event times")
+        times = parts.arrays("times", np.int64, [(slots * self.query.graph.timed,) for slots in room])
         self.payload.load_parts(parts.part("payload"), room)
         self.following, self.low, self._since, self._times = following, low, parts.integer("since"), times
 

@@ -26,14 +26,15 @@ from eddy.results.failed_rows import FAILED
 from eddy.results.side_rows import LateRows
 from eddy.routing.policies import POLICIES, Policy
 from eddy.runtime import Runtime
-from eddy.snapshot.checked_sections import CheckedSections
-from eddy.storage.sections import unpack
+from eddy.snapshot.restore import Choices
+from eddy.snapshot.restore import restored as restored_pipeline
 from eddy.streams.event_time import Units, ticks
 from eddy.streams.stream import Stream
 from jisc.plan.tree import read_plan
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import FOREVER
 from stairs.plain_types import from_plain, plain_schema
+from stairs.storage.parts import Parts
 
 Queries = Mapping[str, Query | Sequence[Query]]
 Restored = TypeVar("Restored", bound=QueryHost)
@@ -51,8 +52,8 @@ def restored(
 
     make   the class of the engine
     """
-    header, sections = unpack(data, KIND)
-    KIND.check(header, FORM)
+    parts = KIND.unpack(data)
+    header = parts.value("header", FORM)
     options = {name: value for name, value in header["options"].items() if value is not None}
     every = options.pop("decide_every", None)
     if policy is not None:
@@ -75,10 +76,11 @@ def restored(
         engine.options["decide_every"] = every
     _check_streams(header, engine)
     _check_lateness(streams, header, engine)
-    reader = _Reader(header, CheckedSections(sections, KIND), engine)
+    reader = _Reader(header, parts, engine)
     found = _matched(header, queries)
     reader.rows()
     reader.resume(found)
+    parts.check_read()
     return engine
 
 
@@ -156,30 +158,19 @@ def _match(name: str, version: Mapping[str, Any], given: Sequence[Query]) -> Que
 
 
 class _Reader:
-    """Fills an engine without rows and queries from the checked header and the sections of a snapshot."""
+    """Fills an engine without rows and queries from the checked header and the other parts of a snapshot."""
 
-    def __init__(self, header: Mapping[str, Any], sections: CheckedSections, engine: QueryHost) -> None:
-        self._header, self._sections, self._engine = header, sections, engine
-        wanted = {f"stream {i} rows" for i, one in enumerate(header["streams"]) if one["rows"]}
-        wanted |= {
-            f"query {q} held {version['number']}"
-            for q, one in enumerate(header["queries"])
-            for version in one["versions"]
-            if version["held"] is not None
-        }
-        wanted |= {
-            f"query {q} join {version['number']}"
-            for q, one in enumerate(header["queries"])
-            for version in one["versions"]
-            if version["ended"] is None and (one["output"] == "changelog" or version["query"]["branches"])
-        }
-        sections.check_names(wanted, {f"query {q} failed" for q in range(len(header["queries"]))})
+    def __init__(self, header: Mapping[str, Any], parts: Parts, engine: QueryHost) -> None:
+        self._header, self._parts, self._engine = header, parts, engine
+        self._queries = parts.items("queries", len(header["queries"]))
+        self._joins = [own.part("joins") for own in self._queries]
 
     def rows(self) -> None:
         """Restore the rows that are kept, and the figures of the streams."""
         engine, header, places, behind = self._engine, self._header, [np.zeros(0, np.int64)], 0
+        kept = self._parts.part("rows")
         for i, (stream, one) in enumerate(zip(engine.sources.streams, header["streams"], strict=True)):
-            batches = self._batches(f"stream {i} rows", kept_schema(stream), one["rows"])
+            batches = _batches(kept, stream.name, kept_schema(stream), one["rows"])
             own = [np.asarray(batch.column(POSITION)) for batch in batches if not batch.column(POSITION).null_count]
             _require(
                 len(own) == len(batches) and all(map(len, own)), f"stream {stream.name} has rows without positions"
@@ -210,18 +201,6 @@ class _Reader:
             [Event(*one) for one in header["history"]],
         )
 
-    def _batches(self, name: str, schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
-        """Return the rows of a section. Raises SnapshotError unless there are so many."""
-        batches = self._sections.batches(name, plain_schema(schema), rows)
-        _require(sum(map(len, batches)) == rows, f"section {name!r} has other rows than the header says")
-        for field in schema:
-            nulls = not field.nullable and any(batch.column(field.name).null_count for batch in batches)
-            _require(not nulls, f"section {name!r} has a null in column {field.name!r}, which is not null")
-        return [
-            pa.RecordBatch.from_arrays(list(map(from_plain, batch.columns, schema.types)), schema=schema)
-            for batch in batches
-        ]
-
     def resume(self, queries: list[list[Query]]) -> None:
         """Restore the queries, given those of their versions, and their joins."""
         engine = self._engine
@@ -247,7 +226,8 @@ class _Reader:
         engine, where = self._engine, f"query {one.name!r}, version {version.number}"
         own = LoneJoin(version, one.output, engine.sources, engine.options)
         policy = engine.options.get("policy")
-        runtime = Runtime.restore(self._sections.whole(f"query {q} join {version.number}"), own.query, policy=policy)
+        parts = self._joins[q].part(str(version.number))
+        runtime = Runtime._running(own.query, restored_pipeline(parts, own.query, Choices(policy=policy)))
         assert version.start is not None
         begun = version.start < self._header["position"]
         _require(runtime.output_schema.equals(own.runtime.output_schema), f"{where} has other columns")
@@ -277,24 +257,17 @@ class _Reader:
             _require(not drains, f"query {name!r} drains, and has branches")
 
         _require(any(one.ended is None for one in versions), f"query {name!r} has stopped")
-        held = {}
+        held, waiting = {}, self._queries[q].part("held")
         for one, version in zip(saved["versions"], versions, strict=True):
             if one["held"] is not None:
                 _require(any(new == version.number and CHANGES[how].holds for _, new, how, _ in links), "results wait")
                 schema = version.query.output_schema
-                batches = self._batches(f"query {q} held {version.number}", schema, one["held"])
+                batches = _batches(waiting, str(version.number), schema, one["held"])
                 held[version] = pa.Table.from_batches(batches, schema)
         changes = [Succession(by_number[old], by_number[new], how, at) for old, new, how, at in links]
-        failed = self._failed(q, saved["failed"])
+        failed = LateRows.from_parts(self._queries[q].part("failed"), [FAILED])
         found.resume_with(versions, changes, held, saved["element"], saved["results"], failed)
         return found
-
-    def _failed(self, q: int, counts: Sequence[int]) -> LateRows:
-        """Return the failed rows of a query, given their number and that of dropped ones."""
-        count, dropped = counts
-        _require(dropped <= count, "more failed rows were dropped than there were")
-        batches = self._sections.batches(f"query {q} failed", plain_schema(FAILED), count)
-        return LateRows.restored([batches], [count], [dropped])
 
     def _version(self, name: str, one: Mapping[str, Any], query: Query, links: Sequence[Any]) -> Version:
         engine, where, position = self._engine, f"query {name!r}, version {one['number']}", self._header["position"]
@@ -311,3 +284,16 @@ class _Reader:
             version.drain = DrainByArrivals(at, version, engine.sources, engine.newest, None)
             version.drain.fill(windows)
         return version
+
+
+def _batches(parts: Parts, name: str, schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
+    """Return the rows of a part. Raises SnapshotError unless there are so many."""
+    batches = parts.batches(name, plain_schema(schema), rows)
+    parts.require(sum(map(len, batches)) == rows, f"{name} has other rows than the header says")
+    for field in schema:
+        nulls = not field.nullable and any(batch.column(field.name).null_count for batch in batches)
+        parts.require(not nulls, f"{name} has a null in column {field.name!r}, which is not null")
+    return [
+        pa.RecordBatch.from_arrays(list(map(from_plain, batch.columns, schema.types)), schema=schema)
+        for batch in batches
+    ]

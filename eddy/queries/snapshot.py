@@ -20,17 +20,17 @@ from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.text import QUERY_FORM, query_text, type_text
 from eddy.results.modes import OUTPUTS
-from eddy.snapshot.snapshot import failed_bytes
-from eddy.storage.arrow_bytes import ArrowBytesError, write_batches
-from eddy.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
-from eddy.storage.sections import FileKind, pack
+from eddy.snapshot.snapshot import snapshot_parts
+from eddy.storage.arrow_bytes import write_rows
+from eddy.storage.file_kind import FileKind
 from eddy.streams.stream import Stream
 from jisc.strategies import STRATEGIES
-from stairs.errors import SnapshotError
+from stairs.errors import SnapshotError, StateError
 from stairs.graph import FOREVER, WindowKind
 from stairs.plain_types import plain_schema, to_plain
+from stairs.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
 
-KIND = FileKind("snapshot of an engine", b"eddyengn", 4, SnapshotError, "Engine.snapshot()", "restore")
+KIND = FileKind("snapshot of an engine", b"eddyengn", 5, SnapshotError, "Engine.snapshot()", "restore")
 OPTIONS: dict[str, Form] = {
     "strategy": one_of(STRATEGIES),
     "policy": text,
@@ -73,7 +73,6 @@ FORM = fields(
                     "output": one_of(OUTPUTS),
                     "results": _COUNT,
                     "element": _COUNT,
-                    "failed": row_of(_COUNT, _COUNT),
                     "versions": list_of(
                         fields(
                             {
@@ -101,8 +100,8 @@ FORM = fields(
 )
 """The form of the header.
 
-streams   each with the figures of its rows (`eddy/queries/kept.py`); `rows` are those in its section
-queries   those that have not stopped, in the order of their starts; `held` are rows in a section
+streams   each with the figures of its rows (`eddy/queries/kept.py`); `rows` are those in its batches
+queries   those that have not stopped, in the order of their starts; `held` are rows in batches
 plans     the plan of each join, by a query and a version that it serves
 history   the control elements, as in `Engine.history`
 """
@@ -144,32 +143,27 @@ def engine_snapshot(engine: QueryHost) -> bytes:
                 f"query {name!r} has aggregates: a snapshot of an engine has rows and no groups, which may come from"
                 " rows that have left their windows; stop the query, or run it in a Runtime"
             )
-    sections: dict[str, memoryview] = {}
-    streams, rule = streams_text(engine.sources), engine.sources.clock_rule
+    streams, rule, rows = streams_text(engine.sources), engine.sources.clock_rule, {}
     for i, (known, kept) in enumerate(zip(streams, engine.joins.kept, strict=True)):
         batches = kept.batches
         known |= {"count": kept.count, "end": kept.end, "complete_from": kept.complete_from}
         known |= {"rows": sum(map(len, batches)), "newest": engine.newest[i], "late": engine.late_counts[known["name"]]}
         known["lateness"] = rule.lateness[i]
-        if batches:
-            place = f"stream {known['name']}"
-            sections[f"stream {i} rows"] = _bytes(kept_schema(engine.sources.streams[i]), batches, place)
+        name = known["name"]
+        rows[name] = _rows(kept_schema(engine.sources.streams[i]), batches, f"stream {name}")
     ongoing = [one for one in engine.queries.values() if one.live]
-    queries = []
-    for q, one in enumerate(ongoing):
-        versions = []
+    queries, arrays = [], []
+    for one in ongoing:
+        versions, joins, waiting = [], {}, {}
         for version in needed_versions(one):
             held = one.held.get(version)
             if version in engine.joins.alone and version.ended is None:
-                own = engine.joins.alone[version]
-                sections[f"query {q} join {version.number}"] = memoryview(own.runtime.snapshot())
+                joins[str(version.number)] = snapshot_parts(engine.joins.alone[version].runtime._pipeline)
             versions.append(_version(version, None if held is None else held.num_rows))
             if held is not None:
                 place = f"query {one.name}, results that wait"
-                batches = held.combine_chunks().to_batches()
-                sections[f"query {q} held {version.number}"] = _bytes(held.schema, batches, place)
-        if one.failures.rows.batches(0):
-            sections[f"query {q} failed"] = failed_bytes(one.failures.rows)
+                waiting[str(version.number)] = _rows(held.schema, held.combine_chunks().to_batches(), place)
+        arrays.append({"joins": joins, "held": waiting, "failed": one.failures.rows.to_parts()})
         links = [[link.old.number, link.new.number, link.how, link.at] for link in one.successions]
         queries.append(
             {
@@ -177,7 +171,6 @@ def engine_snapshot(engine: QueryHost) -> bytes:
                 "output": one.output,
                 "results": one.n_results,
                 "element": one.last_element,
-                "failed": [one.failed_count, one.failures.dropped],
                 "versions": versions,
                 "successions": links,
             }
@@ -198,7 +191,7 @@ def engine_snapshot(engine: QueryHost) -> bytes:
         "plans": _plans(engine, ongoing),
         "history": [list(one.values()) for one in engine.history().to_pylist()],
     }
-    return pack(header, sections, KIND)
+    return KIND.pack({"header": header, "rows": rows, "queries": arrays})
 
 
 def _version(version: Version, held: int | None) -> dict[str, Any]:
@@ -226,12 +219,9 @@ def _plans(engine: QueryHost, running: list[RunningQuery]) -> list[list[Any]]:
     return list(plans.values())
 
 
-def _bytes(schema: pa.Schema, batches: list[pa.RecordBatch], place: str) -> memoryview:
-    """Return rows as the bytes of a section, in plain types. Raises SnapshotError for a value that is not valid."""
+def _rows(schema: pa.Schema, batches: list[pa.RecordBatch], place: str) -> list[memoryview]:
+    """Return rows as bytes, in plain types. Raises SnapshotError for a value that is not valid."""
     try:
-        return write_batches(plain_schema(schema), [list(map(to_plain, batch.columns)) for batch in batches])
-    except ArrowBytesError as problem:
-        raise SnapshotError(
-            f"{place}, {problem}: such a value was pushed, and a snapshot of it could not be restored; filter it out or"
-            " correct it before it is pushed"
-        ) from problem
+        return write_rows(plain_schema(schema), [list(map(to_plain, batch.columns)) for batch in batches], place)
+    except StateError as problem:
+        raise SnapshotError(str(problem)) from problem

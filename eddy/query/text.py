@@ -14,8 +14,8 @@ from eddy.filters.conditions import Predicate
 from eddy.query.branch_nodes import Node
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
-from eddy.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 from stairs.graph import WindowKind
+from stairs.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 
 Text = dict[str, Any]
 """JSON values: strings, numbers, lists and mappings."""

@@ -19,11 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import pyarrow as pa
 
-from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
-from stairs.errors import StateError
+from eddy.storage.arrow_bytes import write_rows
 from stairs.plain_types import declared, plain_schema, to_plain
 from stairs.storage.parts import Parts, Plain
 
@@ -135,14 +133,6 @@ class LateRows:
         nothing = (0,) * streams
         return cls([Chunks()] * streams, nothing, nothing, nothing)
 
-    @classmethod
-    def restored(
-        cls, batches: Sequence[Sequence[pa.RecordBatch]], counts: Sequence[int], dropped: Sequence[int]
-    ) -> LateRows:
-        """Return the state of a snapshot, given the rows per stream, which are copied."""
-        stored = [Chunks.of(_own_memory(batch) for batch in own if len(batch)) for own in batches]
-        return cls(stored, counts, dropped, dropped)
-
     @property
     def rows(self) -> tuple[int, ...]:
         """The number of stored rows of each stream."""
@@ -197,38 +187,25 @@ class LateRows:
 
     def to_parts(self) -> Plain:
         """Return the state as plain parts. Raises StateError for rows that Arrow finds invalid."""
-        batches = [self.batches(i) for i in range(len(self.stored))]
-        return {
-            "counts": list(self.counts),
-            "dropped": list(self.dropped),
-            "reported": list(self.reported),
-            "batches": [np.frombuffer(_written(own), np.uint8) for own in batches],
-        }
+        streams = []
+        for own, count, dropped, reported in zip(self.stored, self.counts, self.dropped, self.reported, strict=True):
+            batches = [chunk.batch for chunk in own.chunks]
+            rows = write_rows(batches[0].schema, [one.columns for one in batches], "late rows") if batches else []
+            streams.append({"count": count, "dropped": dropped, "reported": reported, "rows": rows})
+        return {"streams": streams}
 
     @classmethod
     def from_parts(cls, parts: Parts, schemas: Sequence[pa.Schema]) -> LateRows:
-        """Return the state that `to_parts` returned, for streams with these schemas. Raises StateError."""
-        counts, dropped, reported = (parts.integers(name, len(schemas)) for name in ("counts", "dropped", "reported"))
-        written = parts.arrays("batches", np.uint8, (-1,))
-        parts.require(len(written) == len(schemas), f"batches of {len(written)} streams")
-        try:
-            batches = [
-                read_batches(one.data, plain_schema(schema), count) if len(one) else []
-                for one, schema, count in zip(written, schemas, counts, strict=True)
-            ]
-        except ArrowBytesError as problem:
-            raise StateError(f"{parts.what}, batches: {problem}") from problem
-        found = cls.restored(batches, counts, dropped)
-        return cls(found.stored, counts, dropped, reported)
-
-
-def _written(batches: Sequence[pa.RecordBatch]) -> memoryview:
-    if not batches:
-        return memoryview(b"")
-    try:
-        return write_batches(batches[0].schema, [batch.columns for batch in batches])
-    except ArrowBytesError as problem:
-        raise StateError(f"late rows, {problem}: such a value was pushed, and cannot be saved") from problem
+        """Return the state that `to_parts` returned, for streams with these schemas, with the rows copied."""
+        streams = parts.items("streams", len(schemas))
+        counts = [one.integer("count") for one in streams]
+        dropped = [one.integer("dropped", high=count) for one, count in zip(streams, counts, strict=True)]
+        reported = [one.integer("reported", high=most) for one, most in zip(streams, dropped, strict=True)]
+        stored = [
+            Chunks.of(_own_memory(batch) for batch in one.batches("rows", plain_schema(schema), count) if len(batch))
+            for one, schema, count in zip(streams, schemas, counts, strict=True)
+        ]
+        return cls(stored, counts, dropped, reported)
 
 
 def _chunk(batch: pa.RecordBatch) -> Chunk:

@@ -277,12 +277,12 @@ class Router:
         self.room, self._settled = parts.number("room"), parts.flag("settled")
         self.pace.load_parts(parts.part("pace"))
         self.seconds = parts.number("seconds")
-        if parts.plain("learnt") is not None and isinstance(self.policy, Learning):
+        if parts.value("learnt") is not None and isinstance(self.policy, Learning):
             try:
                 self.policy.resume(json.loads(parts.text("learnt")))
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 raise StateError(f"policy {self.policy.name!r} cannot resume what it had learnt: {error!r}") from error
-        if parts.plain("seen") is not None:
+        if parts.value("seen") is not None:
             self.view = self._read_view(parts.part("seen"))
 
     def _learnt(self) -> str | None:

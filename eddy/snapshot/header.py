@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from eddy.aggregates.groups import Groups
-from eddy.aggregates.storage import HEADER as GROUPS
 from eddy.ingest.clock import CLOCK_FORM
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, difference
 from eddy.results.modes import OUTPUTS
 from eddy.routing.strategies import check_background, check_purge, check_store
-from eddy.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
-from eddy.storage.sections import SNAPSHOT
+from eddy.storage.file_kind import SNAPSHOT
 from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import PURGES
@@ -24,7 +22,10 @@ from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import WindowKind
 from stairs.memory.allowance import Allowance
 from stairs.stems import RENUMBER_AT
+from stairs.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
+from stairs.storage.parts import Parts
 
+COUNTS = ("arrivals", "results", "deleted")
 _COUNT = integer(0, 1 << 62)
 _STORE = optional(list_of(text))
 _POSITIVE = optional(integer(1, 1 << 1000))
@@ -62,21 +63,10 @@ _HEADER: Form = fields(
                 "ordered": boolean,
             }
         ),
-        "counts": fields(
-            {
-                "arrivals": _COUNT,
-                "results": _COUNT,
-                "deleted": _COUNT,
-                "late": list_of(_COUNT),
-                "late_dropped": list_of(_COUNT),
-                "failed": _COUNT,
-                "failed_dropped": _COUNT,
-            }
-        ),
+        "counts": fields(dict.fromkeys(COUNTS, _COUNT)),
         "joins": list_of(_JOIN),
         "partners": optional(list_of(fields({"first": _COUNT, "rows": _ROWS, "live": _COUNT}))),
         "clock": optional(CLOCK_FORM),
-        "groups": optional(GROUPS),
         "finished": boolean,
     }
 )
@@ -85,10 +75,10 @@ _HEADER: Form = fields(
 _require = SNAPSHOT.require
 
 
-def check_header(header: dict[str, Any], query: Query) -> None:
-    """Raise SnapshotError unless the header is that of a snapshot of this query and its values fit each other."""
-    SNAPSHOT.check(header, fields({"query": QUERY_FORM}, ignored=True))
-    SNAPSHOT.check(header, _HEADER)
+def read_header(parts: Parts, query: Query) -> dict[str, Any]:
+    """Return the header. Raises SnapshotError unless it is that of this query, and its values fit each other."""
+    parts.value("header", fields({"query": QUERY_FORM}, ignored=True))
+    header: dict[str, Any] = parts.value("header", _HEADER)
     changelog = header["options"]["output"] == "changelog"
     query = query.for_changelog() if changelog else query
     # The rows that branches keep have the columns of one query.
@@ -102,7 +92,8 @@ def check_header(header: dict[str, Any], query: Query) -> None:
             " having and select stay the same"
         )
     _check_options(header, query)
-    _check_counts(header, query)
+    clocks = "there is a clock, but the query has no Range window, or the other way round"
+    _require(query.graph.timed == (header["clock"] is not None), clocks)
     joins = query.inner_joins()
     _require(len(header["joins"]) == len(joins), f"it has {len(header['joins'])} joins, the query {len(joins)}")
     for one, inner in zip(header["joins"], joins.values(), strict=True):
@@ -113,8 +104,9 @@ def check_header(header: dict[str, Any], query: Query) -> None:
     else:
         _require(header["partners"] is None, "it has rows of branches, the query has none")
         (only,) = header["joins"]
-        for name in ("arrivals", "results", "deleted"):
+        for name in COUNTS:
             _require(only["counts"][name] == header["counts"][name], f"its join has another number of {name}")
+    return header
 
 
 def _check_options(header: dict[str, Any], query: Query) -> None:
@@ -144,9 +136,6 @@ def _check_plans(one: dict[str, Any], query: Query) -> None:
 
 def _check_groups(header: dict[str, Any], query: Query) -> None:
     """Check that a runtime of this query can have these groups."""
-    _require(
-        (header["groups"] is None) == (query.aggregation is None), "only one of the snapshot and the query has groups"
-    )
     if query.aggregation is None:
         return
     options = header["options"]
@@ -156,18 +145,6 @@ def _check_groups(header: dict[str, Any], query: Query) -> None:
         Groups(query, options["output"] == "changelog", options["bounded"], Allowance())
     except InputError as problem:
         raise SNAPSHOT.wrong(str(problem)) from problem
-
-
-def _check_counts(header: dict[str, Any], query: Query) -> None:
-    """Check that the counters of the whole fit each other and the query."""
-    graph, counts = query.graph, header["counts"]
-    whole = len(counts["late"]) == len(counts["late_dropped"]) == graph.n_streams
-    _require(whole, f"the query has {graph.n_streams} streams, the snapshot has counters for another number")
-    fits = all(lost <= late for lost, late in zip(counts["late_dropped"], counts["late"], strict=True))
-    _require(fits, "more late rows were dropped than arrived")
-    _require(counts["failed_dropped"] <= counts["failed"], "more failed rows were dropped than there were")
-    clocks = "there is a clock, but the query has no Range window, or the other way round"
-    _require(graph.timed == (header["clock"] is not None), clocks)
 
 
 def _check_windows(one: dict[str, Any], query: Query) -> None:

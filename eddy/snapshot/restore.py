@@ -16,6 +16,7 @@ from eddy.snapshot.snapshot import Snapshot
 from jisc.plan.tree import read_plan
 from jisc.strategies import STRATEGIES
 from stairs.errors import PlanError, SnapshotError
+from stairs.storage.parts import Parts
 
 Schedule = list[tuple[int, str, list[str] | None]]
 
@@ -29,9 +30,12 @@ class Choices(NamedTuple):
     policy: str | Policy | None = None
 
 
-def restored(data: object, query: Query, choices: Choices) -> Pipeline:
-    """Return a pipeline that resumes where a snapshot was taken; see `Runtime.restore`. O(live tuples)."""
-    snapshot, paths = Snapshot(data, query), list(query.inner_joins())
+def restored(parts: Parts, query: Query, choices: Choices) -> Pipeline:
+    """Return a pipeline that resumes where a snapshot of these parts was taken; see `Runtime.restore`. O(live tuples).
+
+    Raises SnapshotError for parts that are none of a snapshot of this query.
+    """
+    snapshot, paths = Snapshot(parts, query), list(query.inner_joins())
     options = snapshot.options
     max_bytes = options.pop("max_bytes")
     plans = plans_in(query, choices.plan) if query.branches else dict.fromkeys(paths, choices.plan)

@@ -1,11 +1,11 @@
 """Record batches as bytes, and bytes as record batches of which every array has been validated.
 
-The bytes are an Arrow IPC stream without the schema at its beginning; the reader has the schema and prepends it.
-Therefore no schema comes from a file, and no extension type whose class would deserialize something.
+The bytes are one message of Arrow IPC without its schema; the reader has the schema. Therefore no schema comes from a
+file, and no extension type whose class would deserialize something.
 
 Arrow does not validate what it reads: offsets of strings and lists, indices of dictionaries and sizes of buffers can
-have any value, and the compute functions follow them unchecked. The readers here validate all of them. They refuse
-compressed batches, which this library does not write, before they decompress anything: a few bytes could ask for any
+have any value, and the compute functions follow them unchecked. The reader here validates all of them. It refuses
+compressed batches, which this library does not write, before it decompresses anything: a few bytes could ask for any
 amount of memory.
 """
 
@@ -17,53 +17,34 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from eddy.storage.valid_arrays import check_array, layout
+from stairs.errors import StateError
+from stairs.storage.json_form import FormError
 
-_DICTIONARY, _BATCH = 2, 3
-"""Types of messages in Arrow's Message.fbs."""
-
-
-class ArrowBytesError(ValueError):
-    """The bytes, or the arrays to write, are not valid batches of the schema."""
+_BATCH = 3
+"""The type of the message of a record batch in Arrow's Message.fbs."""
 
 
-def write_batches(schema: pa.Schema, batches: Iterable[Sequence[pa.Array]]) -> memoryview:
-    """Return batches, each given as its columns, as bytes. Raises ArrowBytesError for an invalid array. O(bytes)."""
-    schema = schema.remove_metadata()
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for columns in batches:
-            batch = pa.RecordBatch.from_arrays(list(columns), schema=schema)
-            validate(batch)
-            writer.write_batch(batch)
-    return memoryview(sink.getvalue())[schema.serialize().size :]
+class ArrowBytesError(FormError):
+    """The bytes, or the arrays to write, are no valid batch of the schema."""
 
 
-def read_batches(section: memoryview, schema: pa.Schema, most: int) -> list[pa.RecordBatch]:
-    """Return the batches that `write_batches` wrote, copied, every array validated. O(bytes).
+def write_rows(schema: pa.Schema, batches: Iterable[Sequence[pa.Array]], what: str) -> list[memoryview]:
+    """Return batches, each given as its columns in types without dictionaries, as bytes. O(bytes).
 
-    most   upper bound on the rows of all batches together
-
-    Raises ArrowBytesError for any other bytes.
+    Raises StateError, which begins with `what`, for an invalid array.
     """
-    begin = schema.remove_metadata().serialize().to_pybytes()
-    data = pa.py_buffer(b"".join([begin, section]))
-    try:
-        _check_messages(data.slice(len(begin)))
-        with pa.ipc.open_stream(data) as reader:
-            if reader.schema.types != schema.types:
-                raise ArrowBytesError(
-                    f"Arrow reads {reader.schema.types}, not {schema.types}; register the extension types that it was"
-                    " written with"
-                )
-            batches = [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in reader]
-    except (pa.ArrowException, OSError, MemoryError) as problem:
-        raise ArrowBytesError(f"Arrow cannot read it ({problem})") from problem
-    rows = sum(batch.num_rows for batch in batches)
-    if rows > most:
-        raise ArrowBytesError(f"it has {rows} rows, at most {most} were written")
-    for batch in batches:
-        validate(batch)
-    return batches
+    written = []
+    for columns in batches:
+        batch = pa.RecordBatch.from_arrays(list(columns), schema=schema)
+        try:
+            validate(batch)
+        except ArrowBytesError as problem:
+            raise StateError(
+                f"{what}, {problem}: such a value was pushed, and what is saved with it could not be restored; filter"
+                " it out or correct it before it is pushed"
+            ) from problem
+        written.append(memoryview(batch.serialize()))
+    return written
 
 
 def read_batch(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
@@ -73,7 +54,10 @@ def read_batch(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """
     try:
         message = pa.ipc.read_message(body)
-        _check_message(message)
+        if message.type != "record batch":
+            raise ArrowBytesError(f"it holds a message of type {message.type!r}, which this library does not write")
+        if is_compressed(message.metadata.to_pybytes()):
+            raise ArrowBytesError("it is compressed, and this library does not write compressed batches")
         batch = pa.ipc.read_record_batch(message, schema)
     except (pa.ArrowException, OSError, EOFError, MemoryError) as problem:
         raise ArrowBytesError(f"Arrow cannot read it ({problem})") from problem
@@ -94,39 +78,18 @@ def validate(batch: pa.RecordBatch) -> None:
             raise ArrowBytesError(f"column {field.name!r}: {problem}") from problem
 
 
-def _check_messages(data: pa.Buffer) -> None:
-    """Check the metadata of all messages, without reading their bodies."""
-    reader = pa.ipc.MessageReader.open_stream(data)
-    while True:
-        try:
-            message = reader.read_next_message()
-        except StopIteration:
-            return
-        _check_message(message)
-
-
-def _check_message(message: pa.ipc.Message) -> None:
-    if message.type not in ("record batch", "dictionary"):
-        raise ArrowBytesError(f"it holds a message of type {message.type!r}, which this library does not write")
-    if is_compressed(message.metadata.to_pybytes()):
-        raise ArrowBytesError("it is compressed, and this library does not write compressed batches")
-
-
 def is_compressed(metadata: bytes) -> bool:
-    """Return whether the metadata of a message, a flatbuffer, names a compression. Raises ArrowBytesError if damaged.
+    """Return whether the metadata of a batch, a flatbuffer, names a compression. Raises ArrowBytesError if damaged.
 
-    Tables of Arrow's Message.fbs: field 1 of a Message is the type of its header, 2 the header; field 1 of a
-    DictionaryBatch is a RecordBatch, and field 3 of that the compression.
+    Tables of Arrow's Message.fbs: field 1 of a Message is the type of its header, 2 the header; field 3 of a
+    RecordBatch is the compression.
     """
     try:
         message = _follow(metadata, 0)
         kind = metadata[message + _field(metadata, message, 1)]
-        batch = _follow(metadata, message + _field(metadata, message, 2))
-        if kind == _DICTIONARY:
-            batch = _follow(metadata, batch + _field(metadata, batch, 1))
-        elif kind != _BATCH:
+        if kind != _BATCH:
             raise ArrowBytesError(f"it holds a message of type {kind}, which this library does not write")
-        return bool(_field(metadata, batch, 3))
+        return bool(_field(metadata, _follow(metadata, message + _field(metadata, message, 2)), 3))
     except (struct.error, IndexError) as problem:
         raise ArrowBytesError(f"the metadata of a message is damaged ({problem})") from problem
 

@@ -40,7 +40,7 @@ class Eddy(Jisc):
 
     def load_parts(self, parts: Parts) -> None:
         """Resume from what `to_parts` returned."""
-        prefer = parts.plain("prefer")
+        prefer = parts.value("prefer")
         if prefer is not None:
             own = self.modules.graph.attributes
             fits = type(prefer) is list and len(prefer) == len(own) and all(type(row) is list for row in prefer)

@@ -188,7 +188,7 @@ class History:
             (transitions[own.integer("place", high=last)], _pushes(own, "pushes")) for own in parts.items("watched")
         ]
         self._recent = deque(_pushes(parts, "recent"), maxlen=AROUND)
-        self._archive = parts.arrays("archive", np.uint8, (-1,))
+        self._archive = parts.arrays("archive", np.uint8)
         self._archived = parts.integer("archived")
         self._newer = transitions
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import copy
 import faulthandler
-import hashlib
 import json
 import random
-import struct
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -27,7 +25,9 @@ import pyarrow.compute as pc
 import eddy
 from eddy import Hopping, Query, Range, Rows, Runtime, Session, SnapshotError, Stream, Unbounded, agg
 from eddy.storage.arrow_bytes import validate
-from eddy.storage.sections import DIGEST_BYTES, SNAPSHOT, FileKind, pack, unpack
+from eddy.storage.file_kind import SNAPSHOT, FileKind
+from eddy.storage.seal import DIGEST_BYTES
+from tests.eddy.opened_files import closed, opened, sealed
 
 DICTIONARY = pa.dictionary(pa.int16(), pa.string())
 SCHEMA = pa.schema(
@@ -136,26 +136,18 @@ def saved(world: str) -> bytes:
     return runtime.snapshot()
 
 
-def sealed(data: bytes) -> bytes:
-    """Return bytes with the right length in the header and the right digest."""
-    body = data[:16] + struct.pack("<Q", len(data)) + data[24:-DIGEST_BYTES]
-    return body + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
-
-
 def alter(data: bytes, rng: random.Random, kind: FileKind = SNAPSHOT) -> bytes:
     """Return a snapshot with one to three things altered, sealed again."""
-    header, sections = unpack(data, kind)
-    header = copy.deepcopy(header)
-    contents = {name: bytes(section) for name, section in sections.items()}
+    values, contents = opened(data, kind)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         what = rng.random()
         if what < 0.35:
-            alter_json(header, rng)
+            alter_json(values if rng.random() < 0.2 else values["header"], rng)
         elif what < 0.9:
             alter_section(contents, rng)
         else:
             alter_names(contents, rng)
-    forged = pack(header, {name: memoryview(content) for name, content in contents.items()}, kind)
+    forged = closed(values, contents, kind)
     if rng.random() < 0.1:
         at = rng.randrange(8, len(forged) - DIGEST_BYTES)
         forged = sealed(forged[:at] + some_bytes(rng, 4) + forged[at + rng.choice((0, 4, 4, 4)) :])
@@ -209,7 +201,7 @@ def alter_section(contents: dict[str, bytes], rng: random.Random) -> None:
     elif what < 0.5:
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     else:
-        widths = {"payload": (4, 4, 8), "late": (4, 4, 8), "class": (4,) if name.startswith("stream") else (8,)}
+        widths = {"payload": (4, 4, 8), "late": (4, 4, 8), "class": (4,) if "stream" in name else (8,)}
         width = rng.choice(next((own for word, own in widths.items() if word in name), (8,)))
         slots = len(content) // width
         if slots:
@@ -227,7 +219,7 @@ def alter_names(contents: dict[str, bytes], rng: random.Random) -> None:
     if what < 0.3:
         del contents[one]
     elif what < 0.5:
-        name = rng.choice(("x", "stream 9 late", "stream 0 late", "class 0 word 0 text", f"{one} "))
+        name = rng.choice(("x", "late 9", "groups", "joins 0 class 0 word 0 text", f"{one} "))
         contents[name] = contents[other]
     else:
         contents[one], contents[other] = contents[other], contents[one]

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import eddy
 from eddy.fuzz.branch_oracle import BranchOracle, Numbers
 from eddy.live.engine_file import EngineFile
-from eddy.storage.sections import pack, unpack
 from jisc.plan.tree import connected_order, left_deep
 from jisc.strategies import STRATEGIES
 from tests.eddy.drawn_branches import COLUMNS, SCHEMA, Drawn, drawn, steps
+from tests.eddy.opened_files import closed, opened
 
 Form = Literal["ids", "rows", "count"]
 
@@ -286,17 +286,17 @@ def test_a_forged_ledger_is_refused() -> None:
     rt = eddy.Runtime(query, ids_only=True)
     rows = [{"a": k, "b": 0, "t": 0, "v": 0, "p": ""} for k in range(3)]
     rt.push(dict.fromkeys("RST", rows), order=[0, 1, 2] * 3)
-    header, sections = unpack(rt.snapshot())
+    values, contents = opened(rt.snapshot())
     refused = 0
-    for name in ("ledger 0 entries", "ledger 0 options"):
-        numbers = np.frombuffer(sections[name], np.int64)
+    for name in ("partners ledger 0 entries", "partners ledger 0 options"):
+        numbers = np.frombuffer(contents[name], np.int64)
         for at in range(len(numbers)):
             for value in (2**63 - 1, -(2**63), 2**40, 7, -1, 1):
                 if numbers[at] == value:
                     continue
                 forged = numbers.copy()
                 forged[at] = value
-                data = pack(header, {**sections, name: memoryview(forged).cast("B")})
+                data = closed(values, {**contents, name: forged.tobytes()})
                 try:
                     other = eddy.Runtime.restore(data, query)
                 except eddy.SnapshotError:

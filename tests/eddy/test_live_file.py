@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eddy import Runtime
 from eddy.live import file as live_file
 from eddy.live.file import HEADER_BYTES, LiveFile
-from eddy.storage.arrays import Block
+from eddy.storage.codec import Block
 from tests.eddy.live_engines import Life, long_query, long_rows
 
 

@@ -18,7 +18,7 @@ from eddy import InputError, Runtime
 from eddy.live import engine_file
 from eddy.live.engine_file import EngineFile
 from eddy.live.file import HEADER_BYTES, Header, LiveFile
-from eddy.live.seal import Seal
+from eddy.storage.seal import Seal
 from tests.eddy.live_engines import KEY, long_query, long_rows
 from tests.stairs.test_private import give_away
 

@@ -97,9 +97,10 @@ def state(runtime: eddy.Runtime) -> Any:
 class Here(Memory):
     """The arrays of parts that were never written: a part is its own place."""
 
-    def array(self, place: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    def array(self, place: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return a copy of the array."""
         assert place.dtype == dtype
+        assert len(place.shape) == len(shape)
         return np.array(place)
 
     def arrow(self, place: Any, kind: pa.DataType) -> pa.Array:

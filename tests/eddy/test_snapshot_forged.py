@@ -13,9 +13,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from eddy import Query, Rows, Runtime, SnapshotError, Stream
-from eddy.storage.sections import pack, unpack
+from eddy.storage.codec import PLACE_BYTES
+from eddy.storage.seal import DIGEST_BYTES
 from stairs.plain_types import plain_schema
-from tests.eddy.forged_snapshots import WORLDS, alter, outcome, saved, sealed
+from tests.eddy.forged_snapshots import WORLDS, alter, outcome, saved
+from tests.eddy.opened_files import closed, opened, sealed, with_values
 
 Header = dict[str, Any]
 Sections = dict[str, Any]
@@ -33,10 +35,9 @@ def test_what_is_altered_is_a_whole_snapshot(world: str) -> None:
 
 def forged(world: str, change: Callable[[Header, Sections], object]) -> bytes:
     """Return a snapshot with header and sections as `change` leaves them, and the right digest."""
-    header, sections = unpack(saved(world))
-    contents: Sections = {name: bytes(section) for name, section in sections.items()}
-    change(header, contents)
-    return pack(header, {name: memoryview(content) for name, content in contents.items()})
+    values, contents = opened(saved(world))
+    change(values["header"], contents)
+    return closed(values, contents)
 
 
 def ints(contents: Sections, name: str, dtype: str, change: Callable[[np.ndarray], object]) -> None:
@@ -45,21 +46,23 @@ def ints(contents: Sections, name: str, dtype: str, change: Callable[[np.ndarray
     contents[name] = numbers.tobytes()
 
 
-def stream_of(batch: pa.RecordBatch, **options: Any) -> bytes:
+def message_of(batch: pa.RecordBatch, compression: str | None) -> bytes:
     """Return a batch as the bytes of a section, without validation."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue()[batch.schema.serialize().size :])
 
 
-def payload(contents: Sections, **options: Any) -> None:
-    """Rewrite the payload of stream 0 of world "where" with a string outside of its buffer."""
+PAYLOAD = "joins 0 stream 0 payload 0"
+
+
+def payload(contents: Sections, compression: str | None = None) -> None:
+    """Rewrite the payload of stream 0 of world "where", compressed, or with a string outside of its buffer."""
     kept = plain_schema(WORLDS["where"][0]().streams[0].schema)
-    begin = kept.serialize().to_pybytes()
-    with pa.ipc.open_stream(begin + contents["stream 0 payload"]) as reader:
-        batch = reader.read_next_batch()
-    if not options:
+    batch = pa.ipc.read_record_batch(pa.py_buffer(contents[PAYLOAD]), kept)
+    if compression is None:
         column = batch.column("s")
         offsets = np.frombuffer(column.buffers()[1], np.int32).copy()
         offsets[1] = 1 << 30
@@ -67,7 +70,7 @@ def payload(contents: Sections, **options: Any) -> None:
             pa.string(), len(column), [column.buffers()[0], pa.py_buffer(offsets), column.buffers()[2]]
         )
         batch = batch.set_column(2, "s", broken)
-    contents["stream 0 payload"] = stream_of(batch, **options)
+    contents[PAYLOAD] = message_of(batch, compression)
 
 
 def arrived(header: Header, rows: int) -> None:
@@ -104,32 +107,42 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
     ),
     "some keys only": (
         "cyclic",
-        lambda _, contents: ints(contents, "stream 0 class 0", "<i4", lambda kids: kids.__setitem__(-1, -1)),
+        lambda _, contents: ints(contents, "joins 0 stream 0 class 0", "<i4", lambda kids: kids.__setitem__(-1, -1)),
         "stream R has a tuple with only some of its keys",
     ),
     "a key of no tuple": (
         "rows",
-        lambda _, contents: contents.update({"class 0 keys": contents["class 0 keys"] + bytes(range(8))}),
+        lambda _, contents: contents.update(
+            {"joins 0 class 0 keys": contents["joins 0 class 0 keys"] + bytes(range(8))}
+        ),
         "class 0 has 6 keys, or tuples with other keys",
     ),
     "a string beyond the text": (
         "texts",
-        lambda _, contents: ints(contents, "class 0 word 0 offsets", "<i8", lambda at: at.__setitem__(1, 1 << 40)),
+        lambda _, contents: ints(
+            contents, "joins 0 class 0 word 0 offsets", "<i8", lambda at: at.__setitem__(1, 1 << 40)
+        ),
         "class 0 has strings outside of its text",
     ),
     "a time in the future": (
         "changelog",
-        lambda _, contents: ints(contents, "stream 1 values 0", "<i8", lambda times: times.__setitem__(0, 1 << 60)),
+        lambda _, contents: ints(
+            contents, "joins 0 stream 1 values 0", "<i8", lambda times: times.__setitem__(0, 1 << 60)
+        ),
         "stream S has event times beyond its newest one",
     ),
     "a string of the payload": (
         "where",
         lambda _, contents: payload(contents),
-        "section 'stream 0 payload': column 's': .*[Oo]ffset",
+        "stream 0 payload: column 's': .*[Oo]ffset",
     ),
-    "compressed": ("where", lambda _, contents: payload(contents, compression="zstd"), "payload': it is compressed"),
-    "a section less": ("rows", lambda _, contents: contents.pop("stream 1 class 0"), "'stream 1 class 0' is missing"),
-    "a section more": ("rows", lambda _, contents: contents.update(x=b""), "section 'x' is unknown"),
+    "compressed": ("where", lambda _, contents: payload(contents, compression="zstd"), "payload: it is compressed"),
+    "a section less": (
+        "rows",
+        lambda _, contents: contents.pop("joins 0 stream 1 class 0"),
+        "'stream 1 class 0' is missing",
+    ),
+    "a section more": ("rows", lambda _, contents: contents.update(x=b""), "'x' is unknown"),
     "an option": (
         "bounded",
         lambda header, _: header["options"].update(max_bytes=-1),
@@ -180,38 +193,55 @@ def test_each_kind_of_forgery_is_named(name: str) -> None:
         Runtime.restore(forged(world, change), WORLDS[world][0]())
 
 
-def with_header(text: bytes) -> bytes:
-    """Return a snapshot with this text for a header and no sections."""
-    start = saved("rows")[:24]
-    return sealed(start + len(text).to_bytes(8, "little") + text + bytes(-len(text) % 8 + 16))
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
         (b'{"a":' * 200_000, "nested too deeply"),
-        (b"[]", "header is a list of 0, not a mapping"),
-        (b"null", "header is None, not a mapping"),
-        (b'{"sections":[["x",' + b"9" * 5000 + b"]]}", "it is not JSON"),
-        (b'{"sections":[["x",1e999]]}', "inf, not a whole number"),
-        (b'{"sections":[["x",NaN]]}', "NaN is not a number"),
-        (b'{"sections":[["x",1152921504606846976]]}', "not a whole number from 0 to"),
-        (b'{"sections":[["x",8],["x",8]]}', "its sections do not fill it"),
+        (b"[]", "list instead of parts by name"),
+        (b"null", "NoneType instead of parts by name"),
+        (b'{"header":[]}', "header is a list of 0, not a mapping"),
+        (b'{"header":' + b"9" * 5000 + b"}", "it is not JSON"),
+        (b'{"header":{"query":1e999}}', "header.query is inf, not a mapping"),
+        (b'{"header":NaN}', "NaN is not a number"),
         (b"\xff\xfe", "it is not JSON"),
-        (b'{"sections":[]}', "header has no 'query'"),
+        (b"{}", "'header' is missing"),
+        (b'{"header":{}}', "header has no 'query'"),
     ],
     ids=lambda value: str(value)[:20],
 )
 def test_headers_that_are_none(text: bytes, message: str) -> None:
     with pytest.raises(SnapshotError, match=message):
-        Runtime.restore(with_header(text), WORLDS["rows"][0]())
+        Runtime.restore(with_values(text), WORLDS["rows"][0]())
 
 
-def test_a_header_longer_than_the_file() -> None:
+@pytest.mark.parametrize(
+    ("at", "number", "message"),
+    [
+        (24, 1 << 60, "its index takes 1152921504606846976 bytes"),
+        (24, 8, "its index takes 8 bytes of .* blocks"),
+        (32, 1 << 60, "for 1152921504606846976 blocks"),
+        (32, 1 << 63, "for 9223372036854775808 blocks"),
+        (32, 0, "it is not JSON"),
+    ],
+)
+def test_an_index_that_does_not_fit_in_the_file(at: int, number: int, message: str) -> None:
     data = saved("rows")
-    with pytest.raises(SnapshotError, match="its header takes 1152921504606846976 bytes"):
-        Runtime.restore(sealed(data[:24] + (1 << 60).to_bytes(8, "little") + data[32:]), WORLDS["rows"][0]())
+    with pytest.raises(SnapshotError, match=message):
+        Runtime.restore(sealed(data[:at] + number.to_bytes(8, "little") + data[at + 8 :]), WORLDS["rows"][0]())
+
+
+@pytest.mark.parametrize("number", [0, 8, 96, 1 << 40, -64, (1 << 63) - 64])
+@pytest.mark.parametrize("size", [0, 1 << 40, -8, (1 << 63) - 1, None])
+def test_blocks_stay_in_the_file_and_apart(number: int, size: int | None) -> None:
+    data = bytearray(saved("rows"))
+    length = int.from_bytes(data[24:32], "little")
+    at = len(data) - DIGEST_BYTES - length + PLACE_BYTES
+    data[at : at + 8] = number.to_bytes(8, "little", signed=True)
+    if size is not None:
+        data[at + 8 : at + 16] = size.to_bytes(8, "little", signed=True)
+    with pytest.raises(SnapshotError, match="blocks lie at"):
+        Runtime.restore(sealed(bytes(data)), WORLDS["rows"][0]())
 
 
 def test_text_that_is_not_utf_8_survives() -> None:

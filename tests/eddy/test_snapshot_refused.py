@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,8 +17,9 @@ from hypothesis import strategies as st
 import eddy
 from eddy import Query, Range, Rows, Runtime, SnapshotError, Unbounded
 from eddy.query.text import difference, query_text
-from eddy.storage.sections import DIGEST_BYTES, MAGIC, VERSION, pack, unpack
+from eddy.storage.file_kind import MAGIC, VERSION
 from tests.cases import Case, StreamCase
+from tests.eddy.opened_files import closed, opened, sealed
 from tests.eddy.snapshots import SCHEMA, filled, make_query
 
 SAVED = filled().snapshot()
@@ -50,7 +50,7 @@ def test_damage_is_always_noticed(data: st.DataObject) -> None:
             Runtime.restore(bytes(damaged), make_query())
 
 
-@pytest.mark.parametrize("at", [*range(34), *range(len(SAVED) - 17, len(SAVED))])
+@pytest.mark.parametrize("at", [*range(66), *range(len(SAVED) - 17, len(SAVED))])
 def test_every_bit_at_the_ends_counts(at: int) -> None:
     for bit in range(8):
         damaged = bytearray(SAVED)
@@ -61,12 +61,6 @@ def test_every_bit_at_the_ends_counts(at: int) -> None:
 
 def with_version(version: int) -> bytes:
     return SAVED[: len(MAGIC)] + struct.pack("<Q", version) + SAVED[len(MAGIC) + 8 :]
-
-
-def sealed(data: bytes) -> bytes:
-    """Return the bytes with the right digest."""
-    body = data[:-DIGEST_BYTES]
-    return body + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
 
 
 @pytest.mark.parametrize(
@@ -83,6 +77,8 @@ def sealed(data: bytes) -> bytes:
         (SAVED * 2, "bytes after its end"),
         (b"PAR1" + SAVED, "not a snapshot"),
         (b"x", "not a snapshot"),
+        (with_version(VERSION - 1), f"format version {VERSION - 1}, this version .* reads {VERSION}"),
+        (with_version(VERSION - 1)[:60], f"format version {VERSION - 1}, this version .* reads {VERSION}"),
         (with_version(VERSION + 1), f"format version {VERSION + 1}, this version .* reads {VERSION}"),
         (sealed(with_version(0)), "no format version 0"),
         (SAVED[:-1] + bytes([SAVED[-1] ^ 1]), "damaged"),
@@ -231,10 +227,9 @@ def test_wrong_arguments(error: type[Exception], arguments: dict[str, Any]) -> N
 
 def rewritten(name: str, change: Callable[[np.ndarray], np.ndarray], dtype: str) -> bytes:
     """Return the usual snapshot with one section changed, and the right digest."""
-    header, sections = unpack(SAVED)
-    section = change(np.frombuffer(sections[name], dtype).copy())
-    changed = {**sections, name: memoryview(section.tobytes())}
-    return pack(header, changed)
+    values, contents = opened(SAVED)
+    contents[f"joins 0 {name}"] = change(np.frombuffer(contents[f"joins 0 {name}"], dtype).copy()).tobytes()
+    return closed(values, contents)
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ from eddy.spark.hops.measured import Measured
 from eddy.spark.hops.saved import UNPLACED, restored, saved
 from eddy.spark.hops.windows import Bounds, SortedWindow, together
 from eddy.spark.partitioning.job import Job, make_job
-from eddy.storage.json_form import FormError
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER
+from stairs.storage.json_form import FormError
 from tests.bench.simulated.placement.test_simulation import drawn_plan
 from tests.eddy.placement.chains import batches, chain, expected, results, rows, star
 

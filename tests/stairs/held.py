@@ -13,7 +13,10 @@ from stairs.storage.parts import Memory
 class Held(Memory):
     """Parts that were never written: a place is the array."""
 
-    def array(self, place: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    def array(self, place: object, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return a copy of the array."""
         assert isinstance(place, np.ndarray)
+        assert place.dtype == dtype
+        assert len(place.shape) == len(shape)
+        assert all(want in (-1, n) for want, n in zip(shape, place.shape, strict=True))
         return place.copy()

@@ -22,6 +22,7 @@ from bench.simulated.cluster.work import Work, counters
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
+from eddy.storage.arrow_bytes import read_batch
 from jisc.strategies import STRATEGIES
 from stairs.storage.parts import Memory, Parts, Plain
 
@@ -68,21 +69,22 @@ class _Copies(Memory):
             return {name: self.kept(one) for name, one in value.items()}
         if isinstance(value, list | tuple):
             return [self.kept(one) for one in value]
-        if isinstance(value, np.ndarray):
-            self.copies.append(np.array(value, order="C"))
-            return len(self.copies) - 1
-        if isinstance(value, pa.Array):
-            self.copies.append(value)
+        if isinstance(value, np.ndarray | pa.Array | memoryview):
+            self.copies.append(np.array(value, order="C") if isinstance(value, np.ndarray) else value)
             return len(self.copies) - 1
         return value
 
-    def array(self, place: object, dtype: np.dtype[Any]) -> np.ndarray:
+    def array(self, place: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         """Return the copy at a place."""
-        return self.copies[place]  # type: ignore[call-overload]
+        return self.copies[place]
 
-    def arrow(self, place: object, kind: pa.DataType) -> pa.Array:
+    def arrow(self, place: Any, kind: pa.DataType) -> pa.Array:
         """Return the Arrow array at a place."""
-        return self.copies[place]  # type: ignore[call-overload]
+        return self.copies[place]
+
+    def batch(self, place: Any, schema: pa.Schema) -> pa.RecordBatch:
+        """Return the record batch at a place."""
+        return read_batch(pa.py_buffer(self.copies[place]), schema)
 
 
 def with_states(package: Package, runtime: Runtime, setting: Setting) -> Package:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,20 +20,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eddy.aggregates.groups import Groups
-from eddy.aggregates.storage import HEADER
 from eddy.query.query import Query
 from eddy.query.text import difference, query_text
-from eddy.snapshot.checked_sections import CheckedSections
-from eddy.snapshot.groups import fill_groups, groups_names, groups_sections
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
 from eddy.spark.streaming.state.durable import make_directories, read_twice, write_twice, write_whole
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS, named_in_footer
 from eddy.spark.streaming.worker.failed_rows import FailedRows
-from eddy.storage.json_form import fields, integer, list_of, mapping, optional, text
-from eddy.storage.sections import FileKind, pack, unpack
+from eddy.storage.file_kind import FileKind
+from stairs.storage.json_form import fields, integer, list_of, mapping, optional, text
+from stairs.storage.parts import Parts
 
-GROUPS = FileKind("file of groups", b"eddygrps", 3, StreamingStateError, "a streaming join", "read")
+GROUPS = FileKind("file of groups", b"eddygrps", 4, StreamingStateError, "a streaming join", "read")
 _TICK = optional(integer(-(1 << 63), (1 << 63) - 1))
 _FORM = fields(
     {
@@ -43,7 +40,6 @@ _FORM = fields(
         "watermark": _TICK,
         "results": list_of(text),
         "files": list_of(text),
-        "groups": HEADER,
     }
 )
 _COPY = "-copy"
@@ -56,14 +52,13 @@ class Saved:
     results    the files of results of the join that the batch added
     files      the files of rows that the batch returned
     watermark  the watermark after the batch
-    header, sections   the groups
+    parts      those of the groups (`Groups.to_parts`)
     """
 
     results: tuple[str, ...]
     files: tuple[str, ...]
     watermark: int | None
-    header: dict[str, object]
-    sections: dict[str, memoryview]
+    parts: Parts
 
 
 class GroupsFiles:
@@ -96,13 +91,11 @@ class GroupsFiles:
         self, batch: int, groups: Groups, watermark: int | None, results: Sequence[str], files: Sequence[str]
     ) -> None:
         """Write the groups after a batch."""
-        header, sections = groups_sections(groups)
-        # The header is converted to the form in which it is read: sequences are lists.
-        own = json.loads(json.dumps(query_text(self._query)))
-        taken = {"results": list(results), "files": list(files)}
-        whole = {"batch": batch, "query": own, "watermark": watermark, **taken, "groups": header}
+        taken = {"results": results, "files": files}
+        header = {"batch": batch, "query": query_text(self._query), "watermark": watermark, **taken}
+        whole = GROUPS.pack({"header": header, "groups": groups.to_parts()})
         path = self.path(batch)
-        write_twice(path, path.with_name(path.name + _COPY), pack(whole, sections, GROUPS))
+        write_twice(path, path.with_name(path.name + _COPY), whole)
 
     def write_failed(self, batch: int, failed: Sequence[pa.RecordBatch]) -> None:
         """Write the groups that fail in a batch: rows of `FAILED`. Another attempt writes the same rows again."""
@@ -133,9 +126,8 @@ class GroupsFiles:
 
     def fill(self, saved: Saved, groups: Groups) -> None:
         """Fill new groups with the contents of a file."""
-        sections = CheckedSections(saved.sections, GROUPS)
-        sections.check_names(groups_names(groups), set())
-        fill_groups(groups, saved.header, sections, saved.watermark, GROUPS)
+        groups.load_parts(saved.parts, saved.watermark)
+        saved.parts.check_read()
 
     def clean(self, before_batch: int) -> None:
         """Remove the files of batches before this one, except the newest of them, from which the next batch follows."""
@@ -146,12 +138,12 @@ class GroupsFiles:
                     one.unlink()
 
     def _parsed(self, batch: int, data: bytes) -> Saved:
-        header, sections = unpack(data, GROUPS)
-        GROUPS.check(header, _FORM)
+        parts = GROUPS.unpack(data)
+        header = parts.value("header", _FORM)
         if header["batch"] != batch:
             raise StreamingStateError(f"it has the groups after batch {header['batch']}, not after {batch}")
         differs = difference(header["query"], self._query, where="the checkpoint", results=False)
         if differs is not None:
             raise StreamingStateError(f"these are groups of another query: {differs}; start with a new checkpoint")
         results, files = tuple(header["results"]), tuple(header["files"])
-        return Saved(results, files, header["watermark"], header["groups"], sections)
+        return Saved(results, files, header["watermark"], parts.part("groups"))

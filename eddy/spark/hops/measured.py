@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from eddy.spark.hops.costs import TaskCosts, TaskWork
-from eddy.storage.json_form import fields, finite, list_of, row_of
+from stairs.storage.json_form import fields, finite, list_of, row_of
 
 POINTS = 24
 """Number of the newest micro-batches of a placement that count for its costs."""

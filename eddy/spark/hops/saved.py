@@ -22,7 +22,7 @@ from eddy.spark.hops.hops import Hops, key_class, own_hops
 from eddy.spark.hops.measured import MEASURED, UNMEASURED, Measured
 from eddy.spark.hops.placing import KINDS, Placement
 from eddy.spark.partitioning.operators import homes, why_unplaced
-from eddy.storage.json_form import FormError, either, fields, integer, list_of, one_of, optional, row_of, text
+from stairs.storage.json_form import FormError, either, fields, integer, list_of, one_of, optional, row_of, text
 
 _NUMBER = integer(0, 1 << 31)
 _PLAN = list_of(row_of(text, list_of(row_of(text, one_of(("ship", "window"))))))

@@ -32,8 +32,8 @@ from eddy.spark.streaming.sinks.transactions import snapshot
 from eddy.spark.streaming.state.identity import _digest, check_identity, write_identity
 from eddy.spark.streaming.state.manifest import KIND, GroupState, Link, Manifest
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
-from eddy.storage.sections import pack, unpack
 from tests.eddy.forged_snapshots import VALUES, alter_json, alter_section
+from tests.eddy.opened_files import closed, opened
 from tests.spark.streaming.manifests import make_manifest, make_segment
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("t", pa.int64())])
@@ -45,13 +45,12 @@ WHOLE = make_manifest(3).to_bytes()
 @given(st.integers(0, 1 << 32))
 def test_a_forged_manifest_is_refused_or_a_manifest(seed: int) -> None:
     rng = random.Random(seed)
-    header, sections = unpack(WHOLE, KIND)
-    contents = {name: bytes(section) for name, section in sections.items()}
+    values, contents = opened(WHOLE, KIND)
     if rng.random() < 0.6:
-        alter_json(header, rng)
+        alter_json(rng.choice((values, values["header"])), rng)
     else:
         alter_section(contents, rng)
-    forged = pack(header, {name: memoryview(content) for name, content in contents.items()}, KIND)
+    forged = closed(values, contents, KIND)
     try:
         found = Manifest.from_bytes(forged)
     except StreamingStateError:

@@ -33,7 +33,7 @@ from eddy.spark.streaming.state.compaction import MERGED, Horizon
 from eddy.spark.streaming.state.manifest import Link
 from eddy.spark.streaming.worker.group_queries import GroupQueries
 from eddy.spark.streaming.worker.tasks import VersionTask
-from eddy.storage.json_form import FormError
+from stairs.storage.json_form import FormError
 from tests.spark.streaming.hub_reference import Asked, Owned
 from tests.spark.streaming.manifests import make_segment
 

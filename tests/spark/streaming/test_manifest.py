@@ -106,7 +106,7 @@ def test_cut_off_anywhere() -> None:
     [
         (b"eddysnap" + bytes(100), "not a manifest: they begin with b'eddysnap', not with b'eddymani'"),
         (
-            KIND.magic + struct.pack("<QQQ", VERSION + 1, 3, 3) + bytes(100),
+            KIND.magic + struct.pack("<QQQQ", VERSION + 1, 3, 3, 0) + bytes(100),
             f"the manifest has format version {VERSION + 1}, this version .* reads {VERSION}; go on from it with",
         ),
         (

@@ -15,7 +15,7 @@ from eddy.spark.streaming.inputs.offsets import END, Position, position, read_st
 from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.transports.inputs import FilePart, Input, TopicPart
 from eddy.spark.transports.parquet_source import open_in
-from eddy.storage.json_form import FormError, fields, parse
+from stairs.storage.json_form import FormError, fields, parse
 
 SPLIT_BYTES = 4 << 20
 """A larger file may be read by several tasks."""

@@ -63,8 +63,8 @@ from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.streaming.worker.join_stage import Orders, Said
 from eddy.spark.streaming.worker.log_stage import SPLITS, LogReport, reports_of, splits_text
 from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, PartitionReport, VersionTask, Work
-from eddy.storage.json_form import Form
 from stairs.errors import EddyError
+from stairs.storage.json_form import Form
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.driver.partition_map import PartitionMap
-from eddy.storage.json_form import FormError, fields, finite, integer, list_of
+from stairs.storage.json_form import FormError, fields, finite, integer, list_of
 
 _FORM = fields({"per_group": list_of(finite(0)), "weight": finite(0), "batches": integer(0)})
 

@@ -24,9 +24,9 @@ from eddy.spark.streaming.driver.rebalancing import Load
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.inputs.offsets import position
 from eddy.spark.streaming.state.manifest import Manifest
-from eddy.storage.json_form import Form, FormError, fields, integer, list_of, mapping, optional, text
 from jisc.plan.tree import check_connected, parse
 from stairs.errors import PlanError
+from stairs.storage.json_form import Form, FormError, fields, integer, list_of, mapping, optional, text
 
 _EXTRA = {
     "partitions": integer(1, 1 << 31),

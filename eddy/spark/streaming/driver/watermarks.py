@@ -28,9 +28,9 @@ from eddy.log import LOG
 from eddy.query.host_limits import check_waits
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.options import StreamingOptions, WatermarkOf
-from eddy.storage.json_form import FormError, fields, finite, integer, list_of, optional
 from eddy.streams.numbers import whole
 from stairs.graph import FOREVER
+from stairs.storage.json_form import FormError, fields, finite, integer, list_of, optional
 
 if TYPE_CHECKING:
     from eddy.query.query import Query

@@ -22,7 +22,7 @@ from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.tasks import PartitionReport, VersionReport, VersionTask, Work
-from eddy.storage.json_form import Form
+from stairs.storage.json_form import Form
 
 
 class HubBatches(MicroBatches):

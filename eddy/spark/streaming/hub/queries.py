@@ -39,9 +39,9 @@ from eddy.spark.streaming.hub.saved import check_saved, saved_life
 from eddy.spark.streaming.hub.sources import HubStreams
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.tasks import VersionReport, VersionTask
-from eddy.storage.json_form import FormError
 from stairs.errors import EddyError, InputError
 from stairs.graph import FOREVER, WindowKind
+from stairs.storage.json_form import FormError
 
 HISTORY = pa.schema([("batch", pa.int64()), ("query", pa.string()), ("version", pa.int32()), ("event", pa.string())])
 """Columns of `Hub.history`."""

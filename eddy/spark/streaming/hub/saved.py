@@ -15,7 +15,7 @@ from eddy.queries.life import Host, Life, Succession
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, Text, difference
-from eddy.storage.json_form import (
+from stairs.storage.json_form import (
     FormError,
     boolean,
     fields,

@@ -7,7 +7,7 @@ A job that runs for months takes millions of files. So a file that was taken lon
 stays, so that the source does not take the file again. The path is removed as well when the file has been deleted. Long
 ago means before the second-last `.all` list, because Spark repeats at most the newest batches.
 
-Each list is a file in the form of `eddy/storage/sections.py`, without sections. Spark's checkpoint stores how many
+Each list is a file in the form of `eddy/storage/file_kind.py`, without arrays. Spark's checkpoint stores how many
 files of each stream a batch takes, so a repeated batch takes the same files.
 
 One process finds files, the source in Spark; the driver reads the lists. A process that Spark gave up may still write:
@@ -26,13 +26,13 @@ from eddy.spark.directories import File
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
 from eddy.spark.streaming.state.durable import make_directories, write_new
-from eddy.storage.json_form import fields, integer, list_of, row_of, text
-from eddy.storage.sections import FileKind, pack, unpack
+from eddy.storage.file_kind import FileKind
+from stairs.storage.json_form import fields, integer, list_of, row_of, text
 
 NEW, ALL = ".new", ".all"
 EVERY = 64
 """Number of lists after which a list of all files is written."""
-_KIND = FileKind("list of files", b"eddyfile", 2, StreamingStateError, "FileLog.add()", "go on from")
+_KIND = FileKind("list of files", b"eddyfile", 3, StreamingStateError, "FileLog.add()", "go on from")
 _FILES = list_of(list_of(row_of(text, integer(0))))
 _FORMS = {
     NEW: fields({"number": integer(0), "files": _FILES}),
@@ -156,15 +156,14 @@ class FileLog:
     def _write(self, number: int, kind: str, known: Mapping[str, Any]) -> None:
         path = self._directory / self._name(number, kind)
         try:
-            write_new(path, pack({"number": number, **known}, {}, _KIND))
+            write_new(path, _KIND.pack({"number": number, **known}))
         except FileExistsError as problem:
             raise StreamingStateError(f"{path}: another process runs this job; stop one of the two") from problem
 
     def _read(self, number: int, kind: str) -> dict[str, Any]:
         path = self._directory / self._name(number, kind)
         try:
-            header, _ = unpack(path.read_bytes(), _KIND)
-            _KIND.check(header, _FORMS[kind])
+            header = _KIND.unpack(path.read_bytes()).whole(_FORMS[kind])
             _KIND.require(header["number"] == number, f"it has number {header['number']}")
             for part in header.keys() - {"number"}:
                 _KIND.require(len(header[part]) == len(self.files), f"it is about {len(header[part])} streams")
@@ -173,7 +172,7 @@ class FileLog:
                 f"{path}: the order in which files were taken is lost: {problem}; restore the file from a backup, or"
                 " start with a new checkpoint"
             ) from problem
-        return dict(header)
+        return header
 
 
 def _as_files(header: Mapping[str, Any]) -> list[list[File]]:

@@ -15,20 +15,20 @@ from eddy.spark.errors import StreamingStateError
 from eddy.spark.kafka.client import Offsets
 from eddy.spark.kafka.topic import Topic
 from eddy.spark.streaming.state.durable import make_directories, write_new
-from eddy.storage.json_form import fields, integer, mapping_of
-from eddy.storage.sections import FileKind, pack, unpack
+from eddy.storage.file_kind import FileKind
+from stairs.storage.json_form import fields, integer, mapping_of
 
 Position = int | Offsets
 """A number of files, or partition -> offset."""
 END = ""
 """A key of an offset, in addition to the names of the streams, once the input has ended; its value is any text."""
 OFFSETS = mapping_of(integer(0))
-_KIND = FileKind("starts of topics", b"eddystar", 1, StreamingStateError, "fix_starts()", "go on from")
+_KIND = FileKind("starts of topics", b"eddystar", 2, StreamingStateError, "fix_starts()", "go on from")
 _FORM = fields({"starts": mapping_of(OFFSETS)})
 
 
 def position(value: object, place: str) -> None:
-    """Check for a `Position`, as a form of `eddy/storage/json_form.py`."""
+    """Check for a `Position`, as a form of `stairs/storage/json_form.py`."""
     (OFFSETS if isinstance(value, dict) else integer(0))(value, place)
 
 
@@ -38,7 +38,7 @@ def fix_starts(directory: Path, topics: Mapping[str, Topic]) -> dict[str, Offset
         make_directories(directory)
         found = {name: one.begins() for name, one in topics.items()}
         with suppress(FileExistsError):  # an earlier start of the job, which Spark gave up, has written the file first
-            write_new(directory / "starts", pack({"starts": found}, {}, _KIND))
+            write_new(directory / "starts", _KIND.pack({"starts": found}))
     return read_starts(directory)
 
 
@@ -47,8 +47,7 @@ def read_starts(directory: Path) -> dict[str, Offsets]:
     file."""
     path = directory / "starts"
     try:
-        header, _ = unpack(path.read_bytes(), _KIND)
-        _KIND.check(header, _FORM)
+        found = _KIND.unpack(path.read_bytes()).whole(_FORM)
     except FileNotFoundError:
         return {}
     except (StreamingStateError, OSError) as problem:
@@ -56,4 +55,4 @@ def read_starts(directory: Path) -> dict[str, Offsets]:
             f"{path}: where the job began to read its topics is lost: {problem}; restore the file from a backup, or"
             " start with a new checkpoint"
         ) from problem
-    return dict(header["starts"])
+    return dict(found["starts"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.durable import PRIVATE_FILE
-from eddy.storage.json_form import FormError, fields, integer, parse, text
+from stairs.storage.json_form import FormError, fields, integer, parse, text
 
 
 class DriverLock:

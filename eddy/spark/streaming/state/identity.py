@@ -34,7 +34,7 @@ from eddy.query.text import FILTER_FORM, QUERY_FORM, difference, filter_shown, f
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.durable import ReadOutcome, read_twice, write_twice
-from eddy.storage.json_form import FormError, fields, integer, list_of, mapping, one_of, optional, parse, row_of, text
+from stairs.storage.json_form import FormError, fields, integer, list_of, mapping, one_of, optional, parse, row_of, text
 
 FORMAT = "eddy streaming join"
 VERSION = 7

@@ -2,14 +2,15 @@
 
 A manifest is complete: a job can resume from the newest manifest and the files that it names.
 
-The bytes are those of `eddy/storage/sections.py` with another magic: a header in JSON, one section, a digest over all.
+The bytes are those of `eddy/storage/file_kind.py` with another magic. The parts are
 
     header     batch, watermarks, partition map, splits of key groups, groups in fragments, extra; results and late
                files as lists; per key group version, token, plan, due and its chain as [batch, late marks or null,
                number of segments]
-    segments   one batch (`eddy.storage.arrow_bytes`): the segments of all links, in order of key group and chain
+    segments   the segments of all links, in order of key group and chain: the names of their files, a row of numbers
+               for each field, and the digests
 
-Segments are a table because there are thousands of them; a chain has few links.
+Segments are arrays because there are thousands of them; a chain has few links.
 """
 
 from __future__ import annotations
@@ -21,27 +22,19 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.partitioning.fragments import Dealt
 from eddy.spark.partitioning.split_tree import Split
 from eddy.spark.streaming.state.segments import DIGEST_BYTES, Segment
-from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
-from eddy.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
-from eddy.storage.sections import FileKind, pack, unpack
+from eddy.storage.file_kind import FileKind
+from stairs.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
+from stairs.storage.parts import Parts, Plain
 
-VERSION = 10
+VERSION = 11
 KIND = FileKind("manifest", b"eddymani", VERSION, StreamingStateError, "Manifest.to_bytes()", "go on from")
 
 _NUMBERS = ("offset", "length", "group", "stream", "rows", "splits", "first", "last")
-_SCHEMA = pa.schema(
-    [
-        ("file", pa.dictionary(pa.int32(), pa.string())),
-        ("digest", pa.binary(DIGEST_BYTES)),
-        *((name, pa.int64()) for name in _NUMBERS),
-    ]
-)
 _COUNT = integer(0, (1 << 63) - 1)
 _TICK = integer(-(1 << 63), (1 << 63) - 1)
 _OUTPUTS = list_of(row_of(file_name, _COUNT, _COUNT, optional(_COUNT)))
@@ -169,18 +162,18 @@ class Manifest:
             "extra": self.extra,
         }
         segments = [one for _, state in groups for link in state.chain for one in link.segments]
-        return pack(header, {"segments": _table(segments)}, KIND)
+        return KIND.pack({"header": header, "segments": _parts(segments)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
         """Return the manifest that `to_bytes` wrote. Raises StreamingStateError for any other bytes. O(segments)."""
-        header, sections = unpack(data, KIND)
-        KIND.check(header, _HEADER)
+        parts = KIND.unpack(data)
+        header = parts.value("header", _HEADER)
         numbers = [group for group, *_ in header["groups"]]
-        if numbers != sorted(set(numbers)) or list(sections) != ["segments"]:
-            raise KIND.wrong(f"it has key groups {numbers[:20]} and sections {list(sections)[:20]}")
+        KIND.require(numbers == sorted(set(numbers)), f"it has key groups {numbers[:20]}")
         count = sum(length for *_, chain in header["groups"] for _, _, length in chain)
-        segments = _segments(sections["segments"], count)
+        segments = _segments(parts.part("segments"), count)
+        parts.check_read()
         return cls(
             batch=header["batch"],
             watermarks=header["watermarks"],
@@ -210,37 +203,23 @@ def _link(segments: Iterator[Segment], batch: int, late_below: list[int] | None,
     return Link(batch, None if late_below is None else tuple(late_below), tuple(islice(segments, count)))
 
 
-def _table(segments: list[Segment]) -> memoryview:
-    digests = pa.py_buffer(bytes.fromhex("".join([one.digest for one in segments])))
-    columns = [
-        pa.array([one.file for one in segments], pa.string()).dictionary_encode(),
-        pa.Array.from_buffers(pa.binary(DIGEST_BYTES), len(segments), [None, digests]),
-        *(pa.array(list(map(attrgetter(name), segments)), pa.int64()) for name in _NUMBERS),
-    ]
-    return write_batches(_SCHEMA, [columns])
+def _parts(segments: list[Segment]) -> Plain:
+    names: dict[str, int] = {}
+    files = [names.setdefault(one.file, len(names)) for one in segments]
+    columns = [files, *(list(map(attrgetter(name), segments)) for name in _NUMBERS)]
+    digests = np.frombuffer(bytes.fromhex("".join([one.digest for one in segments])), np.uint8)
+    return {"files": list(names), "numbers": np.array(columns, np.int64), "digests": digests}
 
 
-def _segments(section: memoryview, count: int) -> Iterator[Segment]:
+def _segments(parts: Parts, count: int) -> Iterator[Segment]:
     """Return the segments. Raises StreamingStateError unless their number is `count`, the sum over the links."""
-    try:
-        batches = read_batches(section, _SCHEMA, count)
-    except ArrowBytesError as problem:
-        raise KIND.wrong(f"its segments: {problem}") from problem
-    if [batch.num_rows for batch in batches] != [count] or any(own.null_count for own in batches[0].columns):
-        raise KIND.wrong(f"it does not have {count} segments")
-    if not count:
-        return iter(())
-    rows = batches[0]
-    encoded = rows.column("file")
-    names = encoded.dictionary.to_pylist()
-    KIND.check(names, list_of(file_name), "files")
-    files = [names[k] for k in encoded.indices.to_numpy().tolist()]
+    names = parts.sequence("files", form=file_name)
+    numbers = parts.array("numbers", np.int64, (1 + len(_NUMBERS), count))
     # A digest has eight bytes. Formatting integers is faster than formatting bytes objects.
-    words = np.frombuffer(rows.column("digest").buffers()[1], ">u8", rows.num_rows).tolist()
-    digests = [f"{word:016x}" for word in words]
-    numbers = [rows.column(name).to_numpy() for name in _NUMBERS]
-    if min(own.min() for own in numbers[:-2]) < 0 or (numbers[-2] > numbers[-1]).any():
-        raise KIND.wrong("a segment has negative numbers, or its last event time is before its first")
-    offset, length, *others = (own.tolist() for own in numbers)
-    group, stream, counts, splits, first, last = others
-    return map(Segment, files, offset, length, digests, group, stream, counts, first, last, splits)
+    words = parts.array("digests", np.uint8, (count * DIGEST_BYTES,)).view(">u8").tolist()
+    fits = not count or (numbers[:-2].min() >= 0 and numbers[0].max() < len(names))
+    parts.require(bool(fits), "a segment has negative numbers, or a file without a name")
+    parts.require(bool((numbers[-2] <= numbers[-1]).all()), "a segment has its last event time before its first")
+    own, offset, length, group, stream, rows, splits, first, last = numbers.tolist()
+    digests, files = [f"{word:016x}" for word in words], [names[k] for k in own]
+    return map(Segment, files, offset, length, digests, group, stream, rows, first, last, splits)

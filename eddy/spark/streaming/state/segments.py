@@ -17,7 +17,6 @@ segment; 64 bytes is Arrow's largest alignment.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -31,8 +30,9 @@ import pyarrow as pa
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.durable import private_opener, sync_directory, temporary_name
-from eddy.storage.arrays import ALIGNMENT
 from eddy.storage.arrow_bytes import ArrowBytesError, read_batch
+from eddy.storage.codec import ALIGNMENT
+from eddy.storage.seal import digest
 
 MAGIC = b"eddyslog"
 VERSION = 2
@@ -69,11 +69,6 @@ class Segment:
     splits: int = 0
 
 
-def _digest(data: pa.Buffer) -> str:
-    # Processors have instructions for SHA-256, so SHA-256 takes a third of the time of BLAKE2b.
-    return hashlib.sha256(data).digest()[:DIGEST_BYTES].hex()
-
-
 class SegmentWriter:
     """Writes one file of the log. A context manager that deletes an unfinished file.
 
@@ -103,7 +98,7 @@ class SegmentWriter:
         self._file.write(bytes(padding))
         self._file.write(body)
         self._at = offset + body.size
-        place = (self._path.name, offset, body.size, _digest(body))
+        place = (self._path.name, offset, body.size, digest(body, size=DIGEST_BYTES).hex())
         segment = Segment(*place, group, stream, rows.num_rows, first, last, splits)
         self._segments.append(segment)
         return segment
@@ -208,7 +203,7 @@ class SegmentReader:
                 segment, f"the file is truncated: it has {data.size} bytes, and the segment has {segment.length}"
             )
         body = data.slice(segment.offset, segment.length)
-        if _digest(body) != segment.digest:
+        if digest(body, size=DIGEST_BYTES).hex() != segment.digest:
             raise self._lost(segment, f"its {segment.length} bytes are damaged: they do not match their digest")
         if not 0 <= segment.stream < len(self._schemas):
             raise self._lost(

@@ -1,11 +1,13 @@
-"""The seal of a live engine's file: a message authentication code over the whole file, under a secret key.
+"""The seal of a file: SHA-256 of its bytes where it detects damage, HMAC-SHA-256 where it also detects forgery.
 
-    index seal    HMAC-SHA-256 of the header and the index; checked before anything in the index is read
-    block seal    HMAC-SHA-256 of the index seal and all blocks
+    digest       of files that anybody may read and write: snapshots, manifests, segments of the log
+    index seal   HMAC of the header and the index of a mapped file; checked before anything in the index is read
+    block seal   HMAC of the index seal and all blocks
 
-Python computes them with OpenSSL. Of the codes in the standard library HMAC-SHA-256 is the fastest where processors
-have instructions for SHA-2, as those of servers do: 1.8 GB a second and core, where keyed BLAKE2b reads 0.95. The key
-must be secret and is in no file.
+Python computes them with OpenSSL. SHA-256 is the fastest hash of the standard library where processors have
+instructions for it, as those of servers do: 1.8 GB a second and core, where BLAKE2b reads 0.95. A digest is no
+signature: anybody can alter a file and write the right digest. Therefore readers validate what they read as if there
+were none. The key of the other seals must be secret and is in no file.
 """
 
 from __future__ import annotations
@@ -16,12 +18,23 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from stairs.errors import InputError
 from stairs.memory.arena import Int64s
 
 SEAL_BYTES = 32
+DIGEST_BYTES = 16
+"""Bytes of a digest at the end of a file. A checksum of 32 bits would miss one damage in 4 * 10^9."""
 LEAST_KEY_BYTES = 16
+
+
+def digest(*parts: bytes | memoryview | pa.Buffer, size: int = DIGEST_BYTES) -> bytes:
+    """Return the first bytes of the SHA-256 of some parts, one after the other."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.digest()[:size]
 
 
 class Seal:

@@ -35,10 +35,13 @@ def shown(value: object) -> str:
     return written
 
 
-def parse(text: bytes | memoryview) -> Any:
-    """Return the value of a JSON text. Raises FormError for any other text, however deeply nested."""
+def parse(text: bytes | memoryview, infinite: bool = False) -> Any:
+    """Return the value of a JSON text. Raises FormError for any other text, however deeply nested.
+
+    infinite   whether numbers may be Infinity or NaN, which are no JSON
+    """
     try:
-        return json.loads(bytes(text), parse_constant=_no_number)
+        return json.loads(bytes(text), parse_constant=None if infinite else _no_number)
     except RecursionError:
         raise FormError("it is nested too deeply") from None
     except ValueError as problem:
@@ -47,6 +50,10 @@ def parse(text: bytes | memoryview) -> Any:
 
 def _no_number(name: str) -> None:
     raise FormError(f"{name} is not a number")
+
+
+def anything(value: object, place: str) -> None:
+    """Accept any value."""
 
 
 def _require(holds: bool, value: object, place: str, wanted: str) -> None:
@@ -74,6 +81,11 @@ def finite(least: float = -math.inf, most: float = 1e300) -> Form:
         _require(fits and least <= value and abs(value) <= most, value, place, "a finite number in its range")  # type: ignore[operator, arg-type]
 
     return check
+
+
+def floating(value: object, place: str) -> None:
+    """Check for a float, which may be infinite or NaN."""
+    _require(type(value) is float, value, place, "a float")
 
 
 def boolean(value: object, place: str) -> None:
