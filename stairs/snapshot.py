@@ -12,6 +12,7 @@ stream has the arrival number of its oldest live tuple. So equal windows give eq
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,12 +28,12 @@ from stairs.descriptors import (
     S_LO,
     S_NEXT,
 )
-from stairs.errors import SnapshotError
 from stairs.graph import FOREVER
 from stairs.kernels.snapshot import adopt_keys, insert_tuples, number
 from stairs.memory.arena import Bytes, Int64s
 from stairs.modules import Modules
 
+Require = Callable[[bool, str], None]
 LONGEST = 1 << 31
 """Strings in keys are shorter than this number of bytes."""
 
@@ -107,26 +108,28 @@ def _live(modules: Modules, i: int, ring: Int64s, field: int) -> Int64s:
     return np.concatenate([column[first : first + n], column[: max(0, first + n - room)]]).astype(np.int64)
 
 
-def fill(modules: Modules, windows: Windows) -> None:
+def fill(modules: Modules, windows: Windows, require: Require) -> None:
     """Load the windows into new modules of the same graph. O(live tuples + keys).
 
-    Counters of hops and sweeps start at zero. Raises SnapshotError if the windows contradict themselves, before room is
-    made for them; after that only for a duplicate key or string, and then the modules are unusable.
+    Counters of hops and sweeps start at zero.
+
+    require   raises for a condition that does not hold: before room is made for the windows, and after that only for a
+              duplicate key or string, and then the modules are unusable
     """
     graph = modules.graph
-    keys = _checked(modules, windows)
+    keys = _checked(modules, windows, require)
     modules.reserve(windows.rows, keys)
     for c, words in enumerate(windows.words):
         for word, strings in modules.texts_of[c].items():
             offsets, text = windows.texts[c, word]
             ids = strings.intern(offsets, text, np.zeros(len(offsets) - 1, np.uint8))
-            _require(np.array_equal(ids, np.arange(len(ids))), f"class {c} has a string twice")
+            require(np.array_equal(ids, np.arange(len(ids))), f"class {c} has a string twice")
             strings.settle(np.ascontiguousarray(words.reshape(-1, graph.widths[c])[:, word]))
         adopted = adopt_keys(modules.arena, c, words, 0)
         while modules.classes[c, C_CROWDED]:
             modules.renew_hash(c)
             adopted = adopt_keys(modules.arena, c, words, adopted)
-        _require(adopted == keys[c], f"class {c} has a key twice")
+        require(adopted == keys[c], f"class {c} has a key twice")
     for x, kids in enumerate(windows.numbers):
         insert_tuples(modules.arena, x, kids)
     for i, rings in enumerate(windows.values):
@@ -137,8 +140,8 @@ def fill(modules: Modules, windows: Windows) -> None:
     modules.meta[[M_WATERMARK, M_ARRIVALS, M_RESULTS]] = windows.watermark, windows.arrivals, windows.combinations
 
 
-def _checked(modules: Modules, windows: Windows) -> list[int]:
-    """Return the number of keys of each class. Raises SnapshotError unless all numbers are safe for the kernels.
+def _checked(modules: Modules, windows: Windows, require: Require) -> list[int]:
+    """Return the number of keys of each class. Requires that all numbers are safe for the kernels.
 
     The kernels do not check bounds. Keys and strings must be numbered as `live_windows` does; so each of them is used,
     and they take no more room than the tuples.
@@ -146,36 +149,36 @@ def _checked(modules: Modules, windows: Windows) -> list[int]:
     graph = modules.graph
     for (i, _), x in modules.attribute_rows.items():
         kids, name = windows.numbers[x], graph.names[i]
-        _require(len(kids) == windows.rows[i], f"stream {name} has {windows.rows[i]} tuples with {len(kids)} keys")
-        _require(not len(kids) or bool(kids.min() >= -1), f"stream {name} has tuples with keys that do not exist")
+        require(len(kids) == windows.rows[i], f"stream {name} has {windows.rows[i]} tuples with {len(kids)} keys")
+        require(not len(kids) or bool(kids.min() >= -1), f"stream {name} has tuples with keys that do not exist")
         # A tuple that cannot join is in no index; the kernels read that from its first key.
         first = windows.numbers[modules.attribute_rows[i, graph.attributes[i][0]]]
-        _require(np.array_equal(kids < 0, first < 0), f"stream {name} has a tuple with only some of its keys")
+        require(np.array_equal(kids < 0, first < 0), f"stream {name} has a tuple with only some of its keys")
     keys = []
     for c, (words, width) in enumerate(zip(windows.words, graph.widths, strict=True)):
-        _require(len(words) % width == 0, f"class {c} has an incomplete key")
+        require(len(words) % width == 0, f"class {c} has an incomplete key")
         keys.append(len(words) // width)
         used = np.concatenate([windows.numbers[modules.attribute_rows[i, c]] for i in graph.members[c]])
-        _require(_in_order(used, keys[c]), f"class {c} has {keys[c]} keys, or tuples with other keys")
+        require(_in_order(used, keys[c]), f"class {c} has {keys[c]} keys, or tuples with other keys")
         for word in modules.texts_of[c]:
             offsets, text = windows.texts[c, word]
             whole = len(offsets) and offsets[0] == 0 and offsets[-1] == len(text)
             sizes = np.diff(offsets)
             whole = whole and (not len(sizes) or (sizes.min() >= 0 and sizes.max() < LONGEST))
-            _require(bool(whole), f"class {c} has strings outside of its text")
+            require(bool(whole), f"class {c} has strings outside of its text")
             ids = words.reshape(-1, width)[:, word]
             known = (not len(ids) or ids.min() >= 0) and _in_order(ids, len(sizes))
-            _require(bool(known), f"class {c} has {len(sizes)} strings, or a key with another string")
+            require(bool(known), f"class {c} has {len(sizes)} strings, or a key with another string")
     for i, rings in enumerate(windows.values):
         for k, (values, floats) in enumerate(zip(rings, graph.float_rings[i], strict=True)):
             name, rows = graph.names[i], windows.rows[i]
-            _require(len(values) == rows, f"stream {name} has {rows} tuples, {len(values)} values in ring {k}")
+            require(len(values) == rows, f"stream {name} has {rows} tuples, {len(values)} values in ring {k}")
             if floats:
-                _require(not np.isnan(values.view(np.float64)).any(), f"stream {name} has a NaN in ring {k} of values")
+                require(not np.isnan(values.view(np.float64)).any(), f"stream {name} has a NaN in ring {k} of values")
             elif len(values):
                 within = values.min() >= -FOREVER and values.max() <= FOREVER
                 what = "event times" if graph.timed and k == 0 else "values"
-                _require(bool(within), f"stream {name} has {what} beyond ±2^61, in ring {k}")
+                require(bool(within), f"stream {name} has {what} beyond ±2^61, in ring {k}")
     return keys
 
 
@@ -184,8 +187,3 @@ def _in_order(numbers: Int64s, count: int) -> bool:
     used = numbers[numbers >= 0]
     most = np.concatenate([[-1], np.maximum.accumulate(used)])
     return int(most[-1]) == count - 1 and bool((used <= most[:-1] + 1).all())
-
-
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise SnapshotError(f"the snapshot contradicts itself: {what}; it was not written by this library")

@@ -25,7 +25,7 @@ from eddy.storage.arrow_bytes import write_rows
 from eddy.storage.file_kind import FileKind
 from eddy.streams.stream import Stream
 from jisc.strategies import STRATEGIES
-from stairs.errors import SnapshotError, StateError
+from stairs.errors import SnapshotError
 from stairs.graph import FOREVER, WindowKind
 from stairs.plain_types import plain_schema, to_plain
 from stairs.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
@@ -221,7 +221,5 @@ def _plans(engine: QueryHost, running: list[RunningQuery]) -> list[list[Any]]:
 
 def _rows(schema: pa.Schema, batches: list[pa.RecordBatch], place: str) -> list[memoryview]:
     """Return rows as bytes, in plain types. Raises SnapshotError for a value that is not valid."""
-    try:
-        return write_rows(plain_schema(schema), [list(map(to_plain, batch.columns)) for batch in batches], place)
-    except StateError as problem:
-        raise SnapshotError(str(problem)) from problem
+    columns = (list(map(to_plain, batch.columns)) for batch in batches)
+    return write_rows(plain_schema(schema), columns, place, SnapshotError)

@@ -12,7 +12,8 @@ from eddy.query.query import Query
 from eddy.routing.policies import POLICIES, Policy
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import make_strategy, resolve
-from eddy.snapshot.snapshot import Snapshot
+from eddy.snapshot.header import read_header
+from eddy.snapshot.snapshot import fill_pipeline
 from jisc.plan.tree import read_plan
 from jisc.strategies import STRATEGIES
 from stairs.errors import PlanError, SnapshotError
@@ -35,19 +36,19 @@ def restored(parts: Parts, query: Query, choices: Choices) -> Pipeline:
 
     Raises SnapshotError for parts that are none of a snapshot of this query.
     """
-    snapshot, paths = Snapshot(parts, query), list(query.inner_joins())
-    options = snapshot.options
+    header, paths = read_header(parts, query), list(query.inner_joins())
+    options = dict(header["options"])
     max_bytes = options.pop("max_bytes")
     plans = plans_in(query, choices.plan) if query.branches else dict.fromkeys(paths, choices.plan)
-    saved = dict(zip(paths, snapshot.join_options, strict=True))
+    saved = dict(zip(paths, header["joins"], strict=True))
     by_join = {}
     for path, own in saved.items():
         policy = own_policy(query, choices.policy)
-        by_join[path] = _chosen(own, choices._replace(plan=plans.get(path), policy=policy))
+        by_join[path] = _chosen(own["options"], choices._replace(plan=plans.get(path), policy=policy))
     pipeline = Pipeline(query, Options(**options), by_join)
-    joins = list(zip(pipeline.joins.values(), saved.values(), snapshot.schedules, strict=True))
-    schedules = [_schedule(join, own["strategy"], schedule) for join, own, schedule in joins]
-    snapshot.fill(pipeline)
+    joins = zip(pipeline.joins.values(), saved.values(), strict=True)
+    schedules = [_schedule(join, own["options"]["strategy"], own["schedule"]) for join, own in joins]
+    fill_pipeline(pipeline, header, parts)
     for join in pipeline.joins.values():
         # The strategy is made again: states that are complete for empty windows are not for these.
         join.modules.caches.clear()

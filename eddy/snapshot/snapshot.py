@@ -23,7 +23,7 @@ from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.results.failed_rows import FAILED
 from eddy.results.side_rows import LateRows
-from eddy.snapshot.header import COUNTS, read_header
+from eddy.snapshot.header import COUNTS
 from eddy.storage.arrow_bytes import write_rows
 from eddy.storage.file_kind import SNAPSHOT
 from stairs.descriptors import S_BASE, S_LO, S_NEXT
@@ -129,151 +129,128 @@ def _partners(partners: Partners) -> tuple[list[Plain], Plain]:
 def _payload_rows(query: Query, i: int, schema: pa.Schema, columns: list[Column]) -> list[memoryview]:
     """Return the payload of stream i as bytes. Raises SnapshotError for a value that is not valid."""
     batches = pa.Table.from_arrays(columns, schema=schema).to_batches()
-    try:
-        return write_rows(schema, [batch.columns for batch in batches], f"stream {query.streams[i].name}")
-    except StateError as problem:
-        raise SnapshotError(str(problem)) from problem
+    return write_rows(schema, [batch.columns for batch in batches], f"stream {query.streams[i].name}", SnapshotError)
 
 
-class Snapshot:
-    """The parts of a snapshot of this query, with a header that was checked.
+def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -> None:
+    """Restore the windows, counters and rows into a new pipeline of the same query. O(live tuples).
 
-    The constructor raises SnapshotError for the parts of another query, and `fill` for all other parts that do not fit.
-    Neither allocates memory beyond the size of the snapshot before its checks have passed.
+    header   what `read_header` returned for these parts
+
+    Raises SnapshotError for parts that do not fit the header or the query; then the pipeline cannot be used. Allocates
+    no memory beyond the size of the snapshot before its checks have passed.
     """
-
-    def __init__(self, parts: Parts, query: Query) -> None:
-        self._parts, self._header = parts, read_header(parts, query)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of the whole."""
-        return dict(self._header["options"])
-
-    @property
-    def join_options(self) -> list[dict[str, Any]]:
-        """The options of each join."""
-        return [dict(one["options"]) for one in self._header["joins"]]
-
-    @property
-    def schedules(self) -> list[list[tuple[int, str, list[str] | None]]]:
-        """The scheduled transitions of each join: (position, plan, states to store or None)."""
-        return [[(at, plan, store) for at, plan, store in one["schedule"]] for one in self._header["joins"]]
-
-    def fill(self, pipeline: Pipeline) -> None:
-        """Restore the windows, counters and rows into a new pipeline of the same query. O(live tuples).
-
-        Raises SnapshotError for parts that do not fit the header or the query; then the pipeline cannot be used.
-        """
-        header, parts, query = self._header, self._parts, pipeline.query
-        joins = pipeline.joins.values()
-        for one, join in zip(header["joins"], joins, strict=True):
-            _check_columns(join, [stream["columns"] for stream in one["streams"]])
-        for own, one, (path, join) in zip(
-            parts.items("joins", len(joins)), header["joins"], pipeline.joins.items(), strict=True
-        ):
-            self._fill_join(own, one, join, path)
-        pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.schema for stream in query.streams])
-        pipeline.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
-        if pipeline.clock is not None:
-            timed = [one.modules for one in joins if one.query.graph.timed]
-            pipeline.clock.resume(header["clock"], max(map(behind_in, timed), default=0), SNAPSHOT.require)
-        if pipeline.partners is not None:
-            self._fill_partners(parts.part("partners"), pipeline.partners)
-        counts, pipeline.finished = header["counts"], header["finished"]
-        pipeline.position, pipeline.n_results, pipeline.n_deleted = (counts[name] for name in COUNTS)
-        if pipeline.groups is not None:
-            pipeline.groups.load_parts(parts.part("groups"), pipeline.watermark)
-            ended = pipeline.groups.progress.finished == pipeline.finished
-            SNAPSHOT.require(ended, "only groups have seen the end, or not")
-        parts.check_read()
-
-    def _fill_join(self, parts: Parts, one: Mapping[str, Any], join: Join, path: Path) -> None:
-        modules, graph, clock = join.modules, join.query.graph, self._header["clock"]
-        firsts, rows = ([stream[name] for stream in one["streams"]] for name in ("first", "rows"))
-
-        def numbers(name: str, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-            return parts.array(name, dtype, (-1,))
-
-        windows = Windows(
-            firsts=firsts,
-            rows=rows,
-            watermark=clock["watermark"] if graph.timed else -FOREVER,
-            arrivals=one["counts"]["arrivals"],
-            combinations=one["counts"]["combinations"],
-            words=[numbers(f"class {c} keys") for c in range(graph.n_classes)],
-            texts={
-                (c, word): (
-                    numbers(f"class {c} word {word} offsets"),
-                    numbers(f"class {c} word {word} text", np.uint8),
-                )
-                for c, word in modules.texts
-            },
-            numbers=[numbers(f"stream {i} class {c}", np.int32).astype(np.int64) for i, c in modules.attribute_rows],
-            values=[[numbers(f"stream {i} values {k}") for k in range(n)] for i, n in enumerate(graph.rings)],
-        )
-        columns: list[list[Column]] = []
-        kept = [stream["columns"] for stream in one["streams"]]
-        for i, schema in enumerate(payload_schemas(join.query, kept)):
-            table = self._payload(parts, i, graph.names[i], schema, rows[i])
-            columns.append([] if table is None else [table.column(name) for name in join.columns[i]])
-        fill(modules, windows)
-        if graph.timed and max(clock["newest"], default=-FOREVER) > -FOREVER:
-            for name, rings, i in zip(graph.names, windows.values, path, strict=True):
-                known = not len(rings[0]) or rings[0].max() <= clock["newest"][i]
-                SNAPSHOT.require(bool(known), f"stream {name} has event times beyond its newest one")
-        join.payload.fill(modules.capacity, firsts, columns)
-        join.n_results, join.n_deleted = one["counts"]["results"], one["counts"]["deleted"]
-
-    def _payload(
-        self, parts: Parts, i: int, stream: str, schema: pa.Schema, rows: int
-    ) -> pa.Table | pa.RecordBatch | None:
-        """Return the payload of a stream, None if it has none."""
-        if not rows or not schema.names:
-            return None
-        batches = parts.batches(f"stream {i} payload", schema, rows)
-        whole = sum(batch.num_rows for batch in batches) == rows
-        SNAPSHOT.require(whole, f"stream {stream} has {rows} tuples, and payload for another number")
-        return pa.Table.from_batches(batches) if len(batches) > 1 else batches[0]
-
-    def _fill_partners(self, parts: Parts, partners: Partners) -> None:
-        query, streams = partners.query, self._header["partners"]
-        firsts, rows = ([one[name] for one in streams] for name in ("first", "rows"))
-        columns, times, timed = [], [], query.graph.timed
-        for i, schema in enumerate(payload_schemas(query, partners.shelf.columns)):
-            table = self._payload(parts, i, query.streams[i].name, schema, rows[i])
-            columns.append([] if table is None else table.columns)
-            own = parts.array(f"stream {i} times", np.int64, (rows[i],)) if timed else np.zeros(0, np.int64)
-            SNAPSHOT.require(bool((np.abs(own) <= FOREVER).all()), f"stream {i} has event times out of range")
-            times.append(own)
-        partners.shelf.fill(firsts, rows, times, columns)
-        partners.live = [one["live"] for one in streams]
-        ends = [first + n for first, n in zip(firsts, rows, strict=True)]
-        for k, node in enumerate(partners.nodes):
-            self._fill_ledger(parts, k, node, firsts, ends)
-
-    def _fill_ledger(self, parts: Parts, k: int, node: TreeNode, firsts: list[int], ends: list[int]) -> None:
-        ledger, m, n = node.ledger, len(firsts), len(node.below)
-        assert ledger is not None
-        entries = parts.array(f"ledger {k} entries", np.int64, (-1, 2 * n + m))
-        options = parts.array(f"ledger {k} options", np.int64, (-1, 2 + m))
-        for components in (entries[:, 2 * n :], options[:, 2:]):
-            there = components >= 0
-            fits = ((components >= np.array(firsts)) & (components < np.array(ends))) | ~there
-            SNAPSHOT.require(bool(fits.all()), f"ledger {k} has rows that are not kept")
-        try:
-            serials = ledger.fill(entries, options, node.changelog)
-        except StateError as problem:
-            raise SNAPSHOT.wrong(f"ledger {k}: {problem}") from problem
-        if not node.changelog:
-            node.wait(np.ascontiguousarray(entries[:, 2 * n :]), serials)
+    query, clock = pipeline.query, header["clock"]
+    joins = pipeline.joins.values()
+    for one, join in zip(header["joins"], joins, strict=True):
+        _check_columns(join, [stream["columns"] for stream in one["streams"]], parts)
+    for own, one, (path, join) in zip(
+        parts.items("joins", len(joins)), header["joins"], pipeline.joins.items(), strict=True
+    ):
+        _fill_join(own, one, join, path, clock)
+    pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.schema for stream in query.streams])
+    pipeline.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
+    if pipeline.clock is not None:
+        timed = [one.modules for one in joins if one.query.graph.timed]
+        pipeline.clock.resume(clock, max(map(behind_in, timed), default=0), parts.require)
+    if pipeline.partners is not None:
+        _fill_partners(parts.part("partners"), header["partners"], pipeline.partners)
+    counts, pipeline.finished = header["counts"], header["finished"]
+    pipeline.position, pipeline.n_results, pipeline.n_deleted = (counts[name] for name in COUNTS)
+    if pipeline.groups is not None:
+        pipeline.groups.load_parts(parts.part("groups"), pipeline.watermark)
+        ended = pipeline.groups.progress.finished == pipeline.finished
+        parts.require(ended, "only groups have seen the end, or not")
+    parts.check_read()
 
 
-def _check_columns(join: Join, kept: list[list[str]]) -> None:
+def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, path: Path, clock: Mapping[str, Any] | None) -> None:
+    modules, graph = join.modules, join.query.graph
+    firsts, rows = ([stream[name] for stream in one["streams"]] for name in ("first", "rows"))
+
+    def numbers(name: str, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+        return parts.array(name, dtype, (-1,))
+
+    windows = Windows(
+        firsts=firsts,
+        rows=rows,
+        watermark=clock["watermark"] if graph.timed and clock else -FOREVER,
+        arrivals=one["counts"]["arrivals"],
+        combinations=one["counts"]["combinations"],
+        words=[numbers(f"class {c} keys") for c in range(graph.n_classes)],
+        texts={
+            (c, word): (
+                numbers(f"class {c} word {word} offsets"),
+                numbers(f"class {c} word {word} text", np.uint8),
+            )
+            for c, word in modules.texts
+        },
+        numbers=[numbers(f"stream {i} class {c}", np.int32).astype(np.int64) for i, c in modules.attribute_rows],
+        values=[[numbers(f"stream {i} values {k}") for k in range(n)] for i, n in enumerate(graph.rings)],
+    )
+    columns: list[list[Column]] = []
+    kept = [stream["columns"] for stream in one["streams"]]
+    for i, schema in enumerate(payload_schemas(join.query, kept)):
+        table = _payload(parts, i, graph.names[i], schema, rows[i])
+        columns.append([] if table is None else [table.column(name) for name in join.columns[i]])
+    fill(modules, windows, parts.require)
+    if graph.timed and clock and max(clock["newest"], default=-FOREVER) > -FOREVER:
+        for name, rings, i in zip(graph.names, windows.values, path, strict=True):
+            known = not len(rings[0]) or rings[0].max() <= clock["newest"][i]
+            parts.require(bool(known), f"stream {name} has event times beyond its newest one")
+    join.payload.fill(modules.capacity, firsts, columns)
+    join.n_results, join.n_deleted = one["counts"]["results"], one["counts"]["deleted"]
+
+
+def _payload(parts: Parts, i: int, stream: str, schema: pa.Schema, rows: int) -> pa.Table | pa.RecordBatch | None:
+    """Return the payload of a stream, None if it has none."""
+    if not rows or not schema.names:
+        return None
+    batches = parts.batches(f"stream {i} payload", schema, rows)
+    whole = sum(batch.num_rows for batch in batches) == rows
+    parts.require(whole, f"stream {stream} has {rows} tuples, and payload for another number")
+    return pa.Table.from_batches(batches) if len(batches) > 1 else batches[0]
+
+
+def _fill_partners(parts: Parts, streams: list[dict[str, int]], partners: Partners) -> None:
+    query = partners.query
+    firsts, rows = ([one[name] for one in streams] for name in ("first", "rows"))
+    columns, times, timed = [], [], query.graph.timed
+    for i, schema in enumerate(payload_schemas(query, partners.shelf.columns)):
+        table = _payload(parts, i, query.streams[i].name, schema, rows[i])
+        columns.append([] if table is None else table.columns)
+        own = parts.array(f"stream {i} times", np.int64, (rows[i],)) if timed else np.zeros(0, np.int64)
+        parts.require(bool((np.abs(own) <= FOREVER).all()), f"stream {i} has event times out of range")
+        times.append(own)
+    partners.shelf.fill(firsts, rows, times, columns)
+    partners.live = [one["live"] for one in streams]
+    ends = [first + n for first, n in zip(firsts, rows, strict=True)]
+    for k, node in enumerate(partners.nodes):
+        _fill_ledger(parts, k, node, firsts, ends)
+
+
+def _fill_ledger(parts: Parts, k: int, node: TreeNode, firsts: list[int], ends: list[int]) -> None:
+    ledger, m, n = node.ledger, len(firsts), len(node.below)
+    assert ledger is not None
+    entries = parts.array(f"ledger {k} entries", np.int64, (-1, 2 * n + m))
+    options = parts.array(f"ledger {k} options", np.int64, (-1, 2 + m))
+    for components in (entries[:, 2 * n :], options[:, 2:]):
+        there = components >= 0
+        fits = ((components >= np.array(firsts)) & (components < np.array(ends))) | ~there
+        parts.require(bool(fits.all()), f"ledger {k} has rows that are not kept")
+    try:
+        serials = ledger.fill(entries, options, node.changelog)
+    except StateError as problem:
+        raise parts.wrong(f"ledger {k}: {problem}") from problem
+    if not node.changelog:
+        node.wait(np.ascontiguousarray(entries[:, 2 * n :]), serials)
+
+
+def _check_columns(join: Join, kept: list[list[str]], parts: Parts) -> None:
     """Raise SnapshotError unless the snapshot has the columns that the query needs."""
     for stream, names, needed in zip(join.query.streams, kept, join.columns, strict=True):
         fits = len(set(names)) == len(names) and set(names) <= set(stream.schema.names)
-        SNAPSHOT.require(fits, f"stream {stream.name} has the columns {', '.join(names)}")
+        parts.require(fits, f"stream {stream.name} has the columns {', '.join(names)}")
         lacking = [f"{stream.name}.{name}" for name in needed if name not in names]
         if lacking:
             raise SnapshotError(

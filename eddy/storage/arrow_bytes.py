@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from eddy.storage.valid_arrays import check_array, layout
-from stairs.errors import StateError
+from stairs.errors import EddyError, StateError
 from stairs.storage.json_form import FormError
 
 _BATCH = 3
@@ -28,10 +28,12 @@ class ArrowBytesError(FormError):
     """The bytes, or the arrays to write, are no valid batch of the schema."""
 
 
-def write_rows(schema: pa.Schema, batches: Iterable[Sequence[pa.Array]], what: str) -> list[memoryview]:
+def write_rows(
+    schema: pa.Schema, batches: Iterable[Sequence[pa.Array]], what: str, error: type[EddyError] = StateError
+) -> list[memoryview]:
     """Return batches, each given as its columns in types without dictionaries, as bytes. O(bytes).
 
-    Raises StateError, which begins with `what`, for an invalid array.
+    Raises `error`, which begins with `what`, for an invalid array.
     """
     written = []
     for columns in batches:
@@ -39,7 +41,7 @@ def write_rows(schema: pa.Schema, batches: Iterable[Sequence[pa.Array]], what: s
         try:
             validate(batch)
         except ArrowBytesError as problem:
-            raise StateError(
+            raise error(
                 f"{what}, {problem}: such a value was pushed, and what is saved with it could not be restored; filter"
                 " it out or correct it before it is pushed"
             ) from problem

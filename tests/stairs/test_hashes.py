@@ -71,6 +71,10 @@ def drawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     return int(request.param)
 
 
+def required(holds: bool, what: str) -> None:
+    assert holds, what
+
+
 def _passed_in_all(arena: Any, c: int) -> int:
     """Return the slots that look-ups of all keys of a class pass."""
     base, slots = arena.classes[c, C_TABLE], np.int64(1) << (64 - arena.classes[c, C_SHIFT])
@@ -144,7 +148,7 @@ def test_keys_chosen_by_somebody_who_knows_the_seeds_get_other_homes(known: int)
     driver.modules.check()
     # Restored, the keys crowd again, and get other homes while they are adopted.
     restored = Modules(driver.graph)
-    fill(restored, live_windows(driver.modules))
+    fill(restored, live_windows(driver.modules), required)
     assert restored.classes[0, [C_MAY_PASS, C_CROWDED]].tolist() == [MIXED, 0]
     restored.check()
 
