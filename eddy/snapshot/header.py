@@ -93,7 +93,9 @@ def read_header(parts: Parts, query: Query) -> dict[str, Any]:
         )
     _check_options(header, query)
     clocks = "there is a clock, but the query has no Range window, or the other way round"
-    _require(query.graph.timed == (header["clock"] is not None), clocks)
+    clock = header["clock"]
+    _require(query.graph.timed == (clock is not None), clocks)
+    _require(not clock or len(clock["newest"]) == query.graph.n_streams, "its clock is of another number of streams")
     joins = query.inner_joins()
     _require(len(header["joins"]) == len(joins), f"it has {len(header['joins'])} joins, the query {len(joins)}")
     for one, inner in zip(header["joins"], joins.values(), strict=True):

@@ -131,6 +131,11 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
         ),
         "stream S has event times beyond its newest one",
     ),
+    "a clock of fewer streams": (
+        "changelog",
+        lambda header, _: (header["clock"]["newest"].pop(), header["clock"]["since"].pop()),
+        "its clock is of another number of streams",
+    ),
     "a string of the payload": (
         "where",
         lambda _, contents: payload(contents),
