@@ -117,6 +117,7 @@ MODELS = {
             "tests/eddy/test_aggregates_rings.py",
             "tests/eddy/test_aggregates_running.py",
             "tests/eddy/drawn_aggregates.py",
+            "tests/tracing.py",
         ),
         "test_groups_are_those_of_the_oracle_through_switches",
         100,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,6 +21,7 @@ import eddy
 from eddy import Hopping, Query, Range, Rows, Runtime, Session, Stream, Tumbling, agg, aggregates, pipeline
 from eddy.aggregates.sums import Sum
 from eddy.live.engine_file import EngineFile
+from tests.tracing import tracing
 
 ROWS = pa.schema([("k", pa.int64()), ("g", pa.string()), ("x", pa.float64()), ("t", pa.int64())])
 FUNCTIONS = {
@@ -92,11 +92,8 @@ def interrupted_at(line: int) -> Iterator[None]:
                 raise Interrupted
         return trace
 
-    sys.settrace(trace)
-    try:
+    with tracing(trace):
         yield
-    finally:
-        sys.settrace(None)
 
 
 @pytest.mark.parametrize("form", FORMS)

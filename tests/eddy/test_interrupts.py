@@ -10,7 +10,6 @@ from __future__ import annotations
 import dis
 import logging
 import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count, cycle, dropwhile, islice
@@ -28,6 +27,7 @@ from eddy.pipeline.pipeline import Pipeline
 from jisc.strategies import STRATEGIES
 from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes, feed
 from tests.eddy.test_failed_push import fragile
+from tests.tracing import tracing
 
 ROOT = Path(eddy.__file__).parents[1]
 TRACED = (*(str(ROOT / package) for package in ("eddy", "jisc", "stairs")), "sortedcontainers")
@@ -119,13 +119,9 @@ class Tracer:
 
 def traced(call: Callable[[], T], seen: Seen) -> T | None:
     """Return the result of a call, or None if it was interrupted; the line is in `seen` from then on."""
-    sys.settrace(Tracer(seen))
-    try:
+    with suppress(Interrupted), tracing(Tracer(seen)):
         return call()
-    except Interrupted:
-        return None
-    finally:
-        sys.settrace(None)
+    return None
 
 
 def make_case(kind: str) -> Case:
@@ -244,12 +240,8 @@ def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeyp
     recover = Pipeline.recover
 
     def interrupted(self: Pipeline) -> None:
-        before = sys.gettrace()
-        sys.settrace(Tracer(again))
-        try:
+        with tracing(Tracer(again)):
             recover(self)
-        finally:
-            sys.settrace(before)
 
     def attempt(push: Callable[[], pa.Table]) -> pa.Table | None:
         with monkeypatch.context() as patch:

@@ -6,6 +6,7 @@ import logging
 import random
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import eddy
 from tests.eddy.test_interrupts import Interrupted, lines_of
+from tests.tracing import tracing
 
 NEVER = 10**9
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
@@ -66,13 +68,8 @@ def interrupted(call: Callable[[], object], first: int, second: int, monkeypatch
                 settle(self)
 
             patch.setattr(kind, "_settle", again)
-        sys.settrace(tracer)
-        try:
+        with suppress(Interrupted), tracing(tracer):
             call()
-        except Interrupted:
-            pass
-        finally:
-            sys.settrace(None)
     return tracer.count
 
 
