@@ -17,10 +17,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from eddy.spark.streaming.sinks.transactions import snapshot
-from tests.spark.streaming.faults.daemon import MODULE, TRAPS
+from tests.spark.streaming.faults.daemon import PARENTS, TRAPS
 from tests.spark.streaming.faults.driver import REGROUPED
 from tests.spark.streaming.faults.hub_program import NAMES, Journal, Program, counted_results, on_time, versions
-from tests.spark.streaming.faults.processes import below, processes
+from tests.spark.streaming.faults.processes import processes
 from tests.spark.streaming.faults.schedule import plan
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Traps
 from tests.spark.streaming.faults.workload import LATENESS, STREAMS, Result, Row, Workload, counted
@@ -169,10 +169,12 @@ class _Life:
         self._chance = chance
         self._until = until
         self._ready = root / "ready"
+        self._parents = root / PARENTS
 
     def run(self, kill: bool, faults: Counter[str]) -> int:
         """Start the driver and wait; return its exit code. `kill`: kill it at a random moment of its batches."""
         self._ready.unlink(missing_ok=True)
+        self._parents.unlink(missing_ok=True)
         own = {"PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1", TRAPS: str(self._root)}
         environment = {**os.environ, **self._variables, **own}
         with open(self._root / "driver.log", "a") as log:
@@ -206,15 +208,14 @@ class _Life:
                 self._end(process)
                 return
             # Rarely, because a task that fails four times fails the job.
-            if worker_at and now >= worker_at[0] and self._kill_a_worker(process.pid):
+            if worker_at and now >= worker_at[0] and self._kill_a_worker():
                 del worker_at[0]
                 faults["worker killed at random"] += 1
 
-    def _kill_a_worker(self, driver: int) -> bool:
+    def _kill_a_worker(self) -> bool:
         """Kill one of the Python processes that Spark forked from its daemon."""
-        parents = processes()
-        daemons = below(driver, f"-m {MODULE}", parents)
-        workers = [pid for pid in daemons if parents[pid] in daemons]
+        daemons = set(map(int, self._parents.read_text().split())) if self._parents.exists() else set[int]()
+        workers = [pid for pid, parent in processes().items() if parent in daemons]
         if not workers:
             return False
         try:

@@ -14,6 +14,8 @@ from eddy.spark.streaming.worker.meeting import Seat
 from tests.spark.streaming.faults.traps import pass_by
 
 MODULE, TRAPS = "tests.spark.streaming.faults.daemon", "EDDY_TRAPS"
+PARENTS = "parents"
+"""File with the numbers of such processes."""
 
 
 def install(root: Path) -> None:
@@ -34,5 +36,8 @@ def install(root: Path) -> None:
 
 
 if __name__ == "__main__":
-    install(Path(os.environ[TRAPS]))
+    root = Path(os.environ[TRAPS])
+    with open(root / PARENTS, "a") as file:
+        file.write(f"{os.getpid()}\n")
+    install(root)
     runpy.run_module("eddy.spark.environment.daemon", run_name="__main__")
