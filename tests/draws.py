@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from eddy.fuzz.graphs import SHAPES, edges
@@ -22,6 +23,15 @@ from tests.key_types import FAMILIES, UNIT_NS, Family, behind, holds
 
 TIME = "t"
 VALUE = "v"
+
+
+def fewer(part: int) -> settings:
+    """Return the settings of a test whose examples take long: in `make test` one in `part` of them, elsewhere all."""
+    whole = settings()
+    short = settings.get_current_profile_name() == "ci"
+    return settings(max_examples=whole.max_examples // part) if short else whole
+
+
 VALUES = (3, 0, 1, 2, 4, 5, None)
 PAYLOADS: dict[pa.DataType, tuple[Any, ...]] = {
     pa.string(): ("p", "", "a payload of some length"),

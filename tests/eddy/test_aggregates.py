@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import eddy
 from eddy.fuzz.aggregate_oracle import Row
 from jisc.strategies import STRATEGIES
+from tests.draws import fewer
 from tests.eddy.drawn_aggregates import Drawn, arrivals, batches, in_pushes, texts
 
 INFINITE = float("inf")
@@ -43,6 +44,7 @@ def pushed(data: st.DataObject, runtime: eddy.Runtime, drawn: Drawn, rows: list[
     return runtime.push(given, order), found
 
 
+@fewer(2)
 @given(st.data())
 def test_each_window_comes_once_when_the_watermark_has_passed_it(data: st.DataObject) -> None:
     drawn = Drawn(data.draw, ("range",), windows=True)
@@ -69,6 +71,7 @@ def test_each_window_comes_once_when_the_watermark_has_passed_it(data: st.DataOb
         runtime.push({})
 
 
+@fewer(2)
 @given(st.data())
 def test_a_changelog_adds_up_to_the_groups_of_the_live_windows(data: st.DataObject) -> None:
     drawn = Drawn(data.draw, data.draw(st.sampled_from((("range",), ("rows",), ("rows", "unbounded")))), windows=False)
@@ -93,6 +96,7 @@ def test_a_changelog_adds_up_to_the_groups_of_the_live_windows(data: st.DataObje
         runtime = moved(data, runtime, drawn)
 
 
+@fewer(2)
 @given(st.data())
 def test_the_end_of_the_input_gives_the_groups_of_all_results(data: st.DataObject) -> None:
     drawn = Drawn(data.draw, data.draw(st.sampled_from((("range",), ("rows", "unbounded")))), windows=False)

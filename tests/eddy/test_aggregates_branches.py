@@ -7,17 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
 from eddy import agg
 from eddy.fuzz.aggregate_oracle import TIME, OracleAggregate, OracleWindow, Row, grouped, windowed
+from tests.draws import fewer
 from tests.eddy.drawn_branches import Drawn, drawn, steps
 
 WITH_TIME = (("range",), ("range", "derived"))
 INFINITE = float("inf")
-FEWER = settings(max_examples=max(settings().max_examples // 3, 1))
 
 
 def functions(shown: list[str]) -> dict[str, tuple[agg.Aggregate, OracleAggregate]]:
@@ -57,7 +57,7 @@ def texts(rows: Any) -> Counter[str]:
     return Counter(str(tuple(row)) for row in rows)
 
 
-@FEWER
+@fewer(3)
 @given(drawn(WITH_TIME), st.data())
 def test_windows_are_given_once_and_whole(one: Drawn, data: st.DataObject) -> None:
     """The rows that wait for a partner come later than their event time says, and windows wait for them."""
@@ -102,7 +102,7 @@ def test_windows_are_given_once_and_whole(one: Drawn, data: st.DataObject) -> No
     assert given_rows(runtime.finish()) == expected(limit, INFINITE)
 
 
-@FEWER
+@fewer(3)
 @given(drawn((("rows",), ("range",), ("range", "derived"), ("rows", "unbounded"))), st.data())
 def test_a_changelog_adds_up_to_the_groups_of_the_rows_that_stand(one: Drawn, data: st.DataObject) -> None:
     own = functions([stream.name for stream in one.query.shown])

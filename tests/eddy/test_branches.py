@@ -21,6 +21,7 @@ from eddy.fuzz.branch_oracle import BranchOracle, Numbers
 from eddy.live.engine_file import EngineFile
 from jisc.plan.tree import connected_order, left_deep
 from jisc.strategies import STRATEGIES
+from tests.draws import fewer
 from tests.eddy.drawn_branches import COLUMNS, SCHEMA, Drawn, drawn, steps
 from tests.eddy.opened_files import closed, opened
 
@@ -46,6 +47,7 @@ def wanted(oracle: BranchOracle, rows: list[Numbers], query: eddy.Query, form: F
     return sorted(map(str, found))
 
 
+@fewer(2)
 @given(
     drawn(),
     st.sampled_from(sorted(STRATEGIES)),
@@ -108,6 +110,7 @@ def in_another_process(rt: eddy.Runtime, live: EngineFile) -> eddy.Runtime:
 WITHOUT_COUNTS = (("range",), ("range", "derived"), ("range", "unbounded"), ("unbounded",))
 
 
+@fewer(2)
 @given(drawn(WITHOUT_COUNTS), st.sampled_from(sorted(STRATEGIES)), st.sampled_from(("append", "changelog")), st.data())
 def test_loading_the_rows_that_matter_continues_exactly(
     one: Drawn, strategy: str, output: str, data: st.DataObject

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
@@ -19,11 +19,10 @@ from eddy.fuzz.changing.lone_oracle import LoneVersion, Part, branched, inner
 from eddy.fuzz.oracle import OracleClock, OracleQuery, OracleStream
 from eddy.queries.changes import CHANGES
 from eddy.query.clock_rule import WatermarkOf
+from tests.draws import fewer
 from tests.eddy.drawn_branches import NAMES, SCHEMA, Drawn, drawn, steps
 
 WITH_N = SCHEMA.append(pa.field("n", pa.int64()))
-
-FEW = settings(max_examples=max(settings().max_examples // 2, 10))
 
 
 class Run:
@@ -144,7 +143,7 @@ def both(oracles: Any, names: list[str], timed: bool) -> Any:
     return follow
 
 
-@FEW
+@fewer(2)
 @given(st.data())
 def test_versions_with_branches_give_what_nested_loops_give_between_their_bounds(data: st.DataObject) -> None:
     draw = data.draw

@@ -16,6 +16,7 @@ from eddy.fuzz.changing.case import EngineCase, Sources
 from eddy.fuzz.changing.draw import DECIDE_EVERY, StepWriter, sources_drawn
 from eddy.fuzz.changing.play import EngineGame
 from jisc.strategies import STRATEGIES
+from tests.draws import fewer
 
 PICKS = st.binary(min_size=16, max_size=16)
 
@@ -79,4 +80,4 @@ class QueriesInMotion(RuleBasedStateMachine):
 
 
 TestQueriesInMotion = pytest.mark.slow(QueriesInMotion.TestCase)
-TestQueriesInMotion.settings = settings(stateful_step_count=30)
+TestQueriesInMotion.settings = settings(fewer(2), stateful_step_count=30)

@@ -10,14 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import eddy
 from eddy.live.engine_file import EngineFile
 from eddy.streams.late_options import LATE_ROWS
 from tests.cases import Case, feed, late_rows, results, text_rows
-from tests.draws import arrivals, cases, splits
+from tests.draws import arrivals, cases, fewer, splits
 from tests.eddy.late_streams import SCHEMA, Taker, messages, rows, two_streams
 from tests.eddy.live_engines import KEY
 
@@ -26,7 +26,7 @@ CASES = cases()
 # --- against the oracle ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=max(settings().max_examples // 3, 1))
+@fewer(3)
 @given(st.data())
 def test_every_late_row_of_the_oracle_is_counted_kept_or_handed_over(data: st.DataObject) -> None:
     case: Case = data.draw(CASES)

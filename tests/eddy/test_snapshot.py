@@ -21,7 +21,7 @@ import eddy
 from eddy import Query, Range, Rows, Runtime, SnapshotError, Stream, Unbounded
 from stairs.stems import RENUMBER_AT
 from tests.cases import assert_same, feed, id_rows, late_rows, results, text_rows
-from tests.draws import PAYLOADS, arrivals, cases, neighbours_by_predicate, plans, splits
+from tests.draws import PAYLOADS, arrivals, cases, fewer, neighbours_by_predicate, plans, splits
 from tests.eddy.snapshots import filled, make_query
 from tests.key_types import to_arrow
 
@@ -56,6 +56,7 @@ def restored(runtime: Runtime, query: Query, plan: str | None = None) -> Runtime
 
 
 @pytest.mark.slow
+@fewer(3)
 @given(st.data())
 def test_a_restored_runtime_gives_what_the_oracle_gives(data: st.DataObject) -> None:
     case = data.draw(CASES)
@@ -95,6 +96,7 @@ def test_a_restored_runtime_gives_what_the_oracle_gives(data: st.DataObject) -> 
 
 @pytest.mark.versions
 @pytest.mark.slow
+@fewer(3)
 @given(st.data())
 def test_the_same_plan_gives_the_very_same_tables(data: st.DataObject) -> None:
     case = data.draw(CASES)

@@ -28,7 +28,7 @@ from tests.cases import (
     sorted_by_time,
     text_rows,
 )
-from tests.draws import arrivals, cases, neighbours_by_predicate, plans, splits
+from tests.draws import arrivals, cases, fewer, neighbours_by_predicate, plans, splits
 from tests.key_types import UNIT_NS
 
 RANGED = cases(max_streams=4).filter(lambda case: any(stream.window == "range" for stream in case.streams))
@@ -71,6 +71,7 @@ def read_late(runtime: Runtime) -> dict[str, list[tuple[str, ...]]]:
 
 
 @pytest.mark.slow
+@fewer(3)
 @given(st.data())
 def test_pushes_with_watermarks_give_what_the_oracle_gives(data: st.DataObject) -> None:
     case = data.draw(RANGED)
