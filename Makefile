@@ -8,13 +8,14 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # One more than two cores: tests with Spark wait much of the time. A fourth process gained nothing.
 WORKERS ?= 3
 
-.PHONY: help demo test soak oldest newest docs bench figures guard lint kernels dist wheel setup clean
+.PHONY: help demo test soak coverage oldest newest docs bench figures guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and resumes"
 	@echo "make test    lint, types and the test suite"
 	@echo "make soak    the long forms of tests that draw: faults, damage, examples; hours"
+	@echo "make coverage  the share of the code that tests without Spark run; fails if it falls"
 	@echo "make oldest  a few tests on the first Python and with the lower bounds of all dependencies"
 	@echo "make newest  the same on the last Python and with the newest of everything"
 	@echo "make docs    the documentation as a site in build/docs"
@@ -69,6 +70,12 @@ soak: export HYPOTHESIS_PROFILE := long
 soak: kernels $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -o faulthandler_timeout=0 \
 	  tests/eddy tests/spark/streaming/test_faults.py tests/spark/streaming/test_lost_files.py
+
+# What is measured, and the least share, stand in pyproject.toml. Tracing makes tests slower, so `make test` does not
+# trace, and few examples and no slow tests run here. Tests that interrupt replace the tracer by their own.
+coverage: export HYPOTHESIS_PROFILE := few
+coverage: kernels
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" -k "not interrupt" --cov tests/stairs tests/jisc tests/eddy
 
 # Each in an environment of its own that is installed afresh.
 oldest newest: $(STAMP)

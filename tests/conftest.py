@@ -1,5 +1,5 @@
 """Hypothesis profiles: `make test` runs `ci`, which gives the same examples each time; `make soak` runs `long`, which
-searches; `jit_off` has few examples, since kernels are slow in plain Python.
+searches; `few` is for kernels in plain Python, which are slow, and for `make coverage`.
 
 HYPOTHESIS_PROFILE=long python -m pytest tests/eddy
 """
@@ -20,11 +20,11 @@ settings.register_profile(
     "ci", max_examples=80, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
 )
 settings.register_profile(
-    "jit_off",
+    "few",
     max_examples=12,
     deadline=None,
     derandomize=True,
-    phases=(Phase.explicit, Phase.generate),  # no shrinking here: the test with the JIT on shrinks the same failure
+    phases=(Phase.explicit, Phase.generate),  # no shrinking here: `make test` shrinks the same failure
     suppress_health_check=_SLOW,
 )
 settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=_SLOW)

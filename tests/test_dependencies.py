@@ -23,6 +23,7 @@ IMPORTED_AS = {
     "pillow": "PIL",
     "protobuf": "google",
     "prometheus-client": "prometheus_client",
+    "pytest-cov": "pytest_cov",
     "pytest-xdist": "xdist",
 }
 """Packages whose name is not that of their module."""
@@ -49,6 +50,7 @@ NOT_IMPORTED = {
     "ruff": "a command",
     "mypy": "a command",
     "pytest-xdist": "a plugin of pytest",
+    "pytest-cov": "a plugin of pytest",
     "markdown-it-py": "rich reads Markdown with it",
     "wheel": "a command",
     "setuptools": "the build backend",

@@ -87,7 +87,7 @@ def test_subset_with_jit_off(tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "NUMBA_DISABLE_JIT": "1",
-        "HYPOTHESIS_PROFILE": "jit_off",
+        "HYPOTHESIS_PROFILE": "few",
         "COVERAGE_FILE": str(tmp_path / "coverage"),
     }
     for name in [name for name in environment if name.startswith("PYTEST_")]:
@@ -102,9 +102,11 @@ def test_subset_with_jit_off(tmp_path: Path) -> None:
     # NumPy integers warn on overflow; integers of compiled kernels wrap around, on which hashes rely.
     pytest_arguments = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning")
     chosen = ("-k", f"not ({' or '.join(f'({name})' for name in FOR_COMPILED_KERNELS)})", *SUBSET)
-    run("coverage", "run", "--branch", "--source=stairs/kernels", "-m", "pytest", *pytest_arguments, *chosen)
+    # pyproject.toml leaves the kernels out, since `make coverage` runs them compiled.
+    measured = ("--branch", "--source=stairs/kernels", "--omit=tests/*")
+    run("coverage", "run", *measured, "-m", "pytest", *pytest_arguments, *chosen)
     report = tmp_path / "coverage.json"
-    run("coverage", "json", "-q", "-o", str(report))
+    run("coverage", "json", "-q", "--fail-under=0", "-o", str(report))
     files = json.loads(report.read_text())["files"]
     covered = {
         name: (figures["summary"]["percent_covered"], figures["missing_lines"])
