@@ -25,6 +25,7 @@ from .query.query import Query
 from .routing.estimates import plans
 from .runtime import Runtime
 from .streams.stream import Stream
+from .streams.table import Table
 from .streams.windows import Range, Rows, Unbounded
 from .watch.serve import serve
 
@@ -53,6 +54,7 @@ __all__ = [
     "SqlError",
     "StateError",
     "Stream",
+    "Table",
     "Tumbling",
     "Unbounded",
     "UnionAll",

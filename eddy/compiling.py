@@ -20,7 +20,8 @@ from eddy.query.branch import Branch
 from eddy.query.query import Query
 from eddy.runtime import Runtime
 from eddy.streams.stream import Stream
-from eddy.streams.windows import Range
+from eddy.streams.table import Table
+from eddy.streams.windows import Range, Rows
 from stairs.errors import InputError
 from stairs.kernels.marks import clear_all
 
@@ -72,6 +73,7 @@ def warmup() -> None:
     _warm_grouped_filters()
     _warm_branches([streams[0], *rest], batch)
     _warm_groups(streams[:2], batch)
+    _warm_tables(schema, batch)
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))
@@ -111,6 +113,14 @@ def _warm_groups(streams: list[Stream], batch: pa.RecordBatch) -> None:
         assert rings is not None
         rings.choice.forced = True
         runtime.push({"R": batch, "S": batch})
+
+
+def _warm_tables(schema: pa.Schema, batch: pa.RecordBatch) -> None:
+    """Compile or load the kernels of queries with tables."""
+    inputs = [Stream("R", schema, window=Rows(9)), Table("T", schema, key="t")]
+    runtime = Runtime(Query(inputs, ["R.k = T.k"]), output="changelog")
+    for _ in range(2):
+        runtime.push({"R": batch.slice(0, 2), "T": batch.slice(0, 2)}, order=[0, 0, 1, 1])
 
 
 def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:

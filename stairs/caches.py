@@ -4,7 +4,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 from weakref import ref
+
+import numpy as np
+
+from stairs.memory.arena import Int64s
+
+
+class Move(NamedTuple):
+    """New sequence numbers of the versions of one table.
+
+    stream  the table
+    low     its low mark before
+    to      int64[versions from `low` on], the new number of each, -1 = it is dead
+    first   its low mark after: the living versions have the numbers from here up to the next arrival
+    """
+
+    stream: int
+    low: int
+    to: Int64s
+    first: int
+
+    def moved(self, numbers: Int64s) -> Int64s:
+        """Return the new numbers of versions; -1 for dead ones and those below the low mark."""
+        if not len(self.to):
+            return np.full(numbers.shape, -1, np.int64)
+        found = self.to[np.clip(numbers - self.low, 0, len(self.to) - 1)]
+        return np.where(numbers >= self.low, found, -1)
+
+    def mark(self, mark: int) -> int:
+        """Return the number from which on the versions lie that had the number `mark` or a later one."""
+        return mark if mark <= self.low else self.first + int((self.to[: mark - self.low] >= 0).sum())
 
 
 class Cache(ABC):
@@ -20,6 +51,10 @@ class Cache(ABC):
     @abstractmethod
     def forget(self) -> None:
         """Drop all contents: an undo removed tuples, or tuples that had left a window are live again."""
+
+    def moved(self, move: Move) -> None:
+        """Follow the compaction of a table: drop all contents, unless the cache knows better."""
+        self.forget()
 
     def follow(self) -> None:  # noqa: B027
         """Make room for the key ids that may occur. Called after a class grew and when a push begins."""

@@ -19,7 +19,10 @@ S_ATTR1 = 9
 S_BASE = 10  # arrival number = BASE + sequence number (sequence numbers are renumbered before they leave int32)
 S_WALKED = 11  # arrivals whose leaf hops all found a tuple, so that their walk continued
 S_BANDS = 12  # the band of its first ring of values, a row of `bands`; the other rings follow
-S_FIELDS = 13
+S_KEY = 13  # of a table: the row of `attrs` of its primary key; -1 = a stream
+S_LIFE = 14  # of a table: where (life, ended version, S_NEXT when that was buried) lies in a record; 0 = a stream
+S_NUMBERS = 15  # of a table: where its ring of arrival numbers starts in `values`
+S_FIELDS = 16
 
 # classes[c]; from C_MEMBER on, the stream of each SteM column of a head row
 C_HEADS = 0  # where the head rows start in `heads`
@@ -153,7 +156,8 @@ E_FIELDS = 30
 # parts[p]: one stream of a STAIR's set
 P_STREAM = 0
 P_COLUMN = 1  # its column in the head row of the STAIR's class, -1 = it has no attribute in the class
-P_FIELDS = 2
+P_LIFE = 2  # where the life of a version lies in a record, 0 = the tuples of the stream have none
+P_FIELDS = 3
 
 # ops[o]: compare or bind the key id of a component
 O_CLASS = 0
@@ -273,4 +277,6 @@ NEED_HASH = 9  # the keys of a class crowd in its table
 
 INSERTED = 0
 DELETED = 1
-"""Sign of a result."""
+UPDATED_TO = 2
+UPDATED_FROM = 3
+"""Sign of a result. Odd: it is taken back. A change of a table replaces the result UPDATED_FROM by UPDATED_TO."""

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stairs.caches import Move
 from stairs.descriptors import (
     C_CAPACITY,
     E_BIRTH,
@@ -162,7 +163,7 @@ class EntryRing:
         if self._begin_move(least):
             return
         state = self.state
-        live = count_live(self.tables.entries, self.row)
+        live = count_live(self.modules.arena, self.tables.entries, self.row)
         if live + least > MOST_ENTRIES:
             raise CapacityError(
                 f"{self.what} would contain more than {MOST_ENTRIES} entries; narrow the windows or choose another plan"
@@ -231,6 +232,13 @@ class EntryRing:
             for k, j in enumerate(self.streams, 1):
                 if shifts[j]:
                     np.maximum(slots[:, k] - shifts[j], -1, out=slots[:, k])
+
+    def moved(self, move: Move) -> None:
+        """Follow the compaction of a table: entries with dead versions are dead. O(ring)."""
+        if move.stream in self.streams:
+            k = 1 + self.streams.index(move.stream)
+            for slots in self._rings():
+                slots[:, k] = move.moved(slots[:, k].astype(np.int64))
 
     @property
     def capacity(self) -> int:

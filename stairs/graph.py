@@ -75,7 +75,9 @@ class JoinGraph:
     texts        per class those words of a key that stand for a byte string
     timed        whether tuples have event times and some window is a RANGE
     comparisons  predicates that are no equalities
-    scans        the scan classes, which are the last ones
+    scans        the scan classes, which come after all others but primary keys
+    primary      per stream the class of its primary key, which no other stream has: the stream is a table, whose
+                 changes end versions (`stairs.kernels.versions`); None = it is none. () = there is no table
 
     Raises QueryError for fewer than 2 or more than MAX_STREAMS streams.
     """
@@ -88,8 +90,11 @@ class JoinGraph:
     timed: bool = False
     comparisons: tuple[Comparison, ...] = ()
     scans: tuple[int, ...] = ()
+    primary: tuple[int | None, ...] = ()
+    indexed: tuple[tuple[int, ...], ...] = field(init=False, compare=False)
+    """Per stream the classes by which its tuples are found: its attributes, and then its primary key."""
     members: tuple[tuple[int, ...], ...] = field(init=False)
-    """members[c]: the streams with an attribute in class c, ascending, once for each."""
+    """members[c]: the streams with an attribute in class c, ascending, once for each; a table has its primary key."""
     class_bits: tuple[int, ...] = field(init=False, compare=False)
     """class_bits[i]: the classes of stream i, one bit each."""
     columns: tuple[dict[int, int], ...] = field(init=False, compare=False)
@@ -107,17 +112,21 @@ class JoinGraph:
         count = len(self.names)
         if not 1 <= count <= MAX_STREAMS:
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {count}")
+        primary = self.primary or (None,) * count
+        indexed = tuple(own if key is None else (*own, key) for own, key in zip(self.attributes, primary, strict=True))
+        object.__setattr__(self, "indexed", indexed)
         members = tuple(
-            tuple(i for i, own in enumerate(self.attributes) for one in own if one == c)
-            for c in range(len(self.widths))
+            tuple(i for i, own in enumerate(indexed) for one in own if one == c) for c in range(len(self.widths))
         )
         object.__setattr__(self, "members", members)
         object.__setattr__(self, "class_bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
         object.__setattr__(self, "columns", tuple({i: k for k, i in enumerate(streams)} for streams in members))
-        object.__setattr__(self, "offsets", tuple({c: 2 * k for k, c in enumerate(own)} for own in self.attributes))
+        object.__setattr__(self, "offsets", tuple({c: 2 * k for k, c in enumerate(own)} for own in indexed))
         ends = [(end, one.floats) for one in self.comparisons for end in (one.left, one.right)]
         floats = dict(ends)
         counts = [max([int(self.timed), *(end.ring + 1 for end, _ in ends if end.stream == i)]) for i in range(count)]
+        # The last ring of a table has the arrival numbers of its versions.
+        counts = [n + (key is not None) for n, key in zip(counts, primary, strict=True)]
         rings = tuple(tuple(floats.get(Value(i, k), False) for k in range(n)) for i, n in enumerate(counts))
         object.__setattr__(self, "float_rings", rings)
         object.__setattr__(self, "rings", tuple(counts))
@@ -127,6 +136,11 @@ class JoinGraph:
     def n_streams(self) -> int:
         """Number of streams."""
         return len(self.names)
+
+    @property
+    def tables(self) -> tuple[int, ...]:
+        """The streams that are tables."""
+        return tuple(i for i, key in enumerate(self.primary) if key is not None)
 
     @property
     def n_classes(self) -> int:

@@ -15,7 +15,7 @@ def links_of(graph: JoinGraph) -> tuple[Int64s, Int64s]:
     The attributes of a spanning forest have links, if there are two classes or more. The second array has a row for
     each attribute: first link, end.
     """
-    pairs = [(i, c) for i, classes in enumerate(graph.attributes) for c in classes]
+    pairs = [(i, c) for i, classes in enumerate(graph.indexed) for c in classes]
     rows, forest = {pair: x for x, pair in enumerate(pairs)}, graph.forest()
     links: list[tuple[int, int, int]] = []
     ends = [0]

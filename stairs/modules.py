@@ -40,6 +40,7 @@ from stairs.descriptors import (
     M_ARRIVALS,
     M_BEHIND,
     M_CHANGELOG,
+    M_DELETED,
     M_LAGS,
     M_MODE,
     M_NEED,
@@ -70,6 +71,8 @@ from stairs.kernels.keys import sweep
 from stairs.kernels.one_by_one import push_singly
 from stairs.kernels.one_key import push_one_key
 from stairs.kernels.opening import begin_push
+from stairs.kernels.pairs import pair_results
+from stairs.key_room import power_of_two
 from stairs.memory.arena import Bytes, Entries, Int64s, Opening, Routes, Walk
 from stairs.memory.scratch import Room, Scratch
 from stairs.routes import no_entries
@@ -97,12 +100,12 @@ class Modules(Stems):
         self._called: tuple[tuple[Any, ...], tuple[int, ...]] | None = None
         """The arrays of the last call of the kernel that opens a push, and of the kernel of a push, and the addresses
         of their descriptions."""
-        self._owners = [i for i, classes in enumerate(graph.attributes) for _ in classes]
+        self._owners = [i for i, classes in enumerate(graph.indexed) for _ in classes]
         """Per attribute, its stream."""
-        self._attribute_widths = [graph.widths[c] for classes in graph.attributes for c in classes]
+        self._attribute_widths = [graph.widths[c] for classes in graph.indexed for c in classes]
         """Per attribute, the words of its keys."""
         self.words_before = [
-            sum(graph.widths[c] for c in classes[:k]) for classes in graph.attributes for k in range(len(classes))
+            sum(graph.widths[c] for c in classes[:k]) for classes in graph.indexed for k in range(len(classes))
         ]
         """Per attribute, the words of a row before its own in the input of its stream."""
         self._one_key = graph.n_classes == 1 and not graph.comparisons
@@ -172,6 +175,10 @@ class Modules(Stems):
                         f" {RENUMBER_AT}; use a smaller window"
                     )
                 self._grow_ring(i, least)
+        for i in self.graph.tables:
+            if rows[i]:
+                numbers = self.first_arrival(i) + np.arange(rows[i])
+                self.set_values(i, self.graph.rings[i] - 1, numbers, self.ring_slices(i, rows[i]))
         self._saved = opening.streams, opening.meta
 
     def _begin_push(self, limit: int) -> int:
@@ -338,8 +345,23 @@ class Modules(Stems):
         """Return the arrival number of each component of the results of the push: int64[streams, results]."""
         m, n = self.graph.n_streams, int(self.meta[M_OUT])
         numbers = np.empty((m, n), np.int64)
-        transpose(self.walk.ids, self.streams, numbers)
+        transpose(self.arena, self.walk.ids, numbers)
         return numbers
+
+    def pair_results(self) -> None:
+        """Let the results that a change of a table replaced, and those that replace them, follow each other in pairs.
+
+        O(results * tables).
+        """
+        n, m, walk = self.figures[M_OUT], self.graph.n_streams, self.scratch.walk
+        if not 0 < self.figures[M_DELETED] < n:
+            return
+        slots = np.full(power_of_two(2 * n), -1, np.int32)
+        partners, order = np.empty(n, np.int32), np.empty(n, np.int32)
+        ids, signs = walk.ids[: n * m], walk.signs[:n]
+        if pair_results(self.arena, ids, signs, slots, partners, order):
+            ids[:] = ids.reshape(n, m)[order].reshape(-1)
+            signs[:] = signs[order]
 
     def commit(self) -> None:
         """Close the push, which can no longer be undone. Does nothing if no push is open."""
@@ -361,7 +383,7 @@ class Modules(Stems):
         cache.
         """
         if self._saved is not None:
-            undo(self.arena, *self._saved)
+            undo(self.arena, *self._saved, self._rows)
             if not self._doubt:
                 for strings in self.texts.values():
                     strings.settle(np.zeros(0, np.int64))

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stairs.caches import Move
 from stairs.chunk_log import ChunkLog
 from stairs.gathered import ColumnId, Gathered, laid_out
 from stairs.kernels.payload import P_FIELDS, P_MASK, P_RING, P_STREAM, P_WIDTH, gather
@@ -84,6 +85,8 @@ class Payload:
     held: list[int]
     addresses: dict[ColumnId, int]
     laid_out: int
+    moves: int = 0
+    """The number of compactions of tables that the columns have followed."""
     _ring: dict[ColumnId, npt.NDArray[np.uint8]]
     _valid: dict[ColumnId, npt.NDArray[np.uint8]]
     _block: npt.NDArray[np.uint8]
@@ -262,6 +265,32 @@ class Payload:
                 if j == i:
                     widen_ring(ring, old, low, following)
         vars(self).update(laid)
+
+    def follow(self, move: Move, base: int) -> None:
+        """Follow the compaction of a table, in one statement. Between two pushes. O(all rings).
+
+        base   arrival number - sequence number of the stream
+        """
+        i, mask = move.stream, self.room[move.stream] - 1
+        alive = move.low + np.flatnonzero(move.to >= 0)
+        after = np.arange(move.first, move.first + len(alive))
+        values, valid = dict(self._ring), dict(self._valid)
+        for kept in (values, valid):
+            for column_id in [one for one in kept if one[0] == i]:
+                ring = kept[column_id].copy()
+                ring[after & mask] = kept[column_id][alive & mask]
+                kept[column_id] = ring
+        logs = dict(self._logs)
+        for column_id in [one for one in logs if one[0] == i]:
+            log, first = ChunkLog(logs[column_id].kind), move.first + base
+            found = logs[column_id].take(alive + base)
+            for chunk in found.chunks if isinstance(found, pa.ChunkedArray) else [found]:
+                if len(chunk):
+                    log.append(first, chunk)
+                    first += len(chunk)
+            logs[column_id] = log
+        laid = self._moved(values, valid, self.room, self.held, self._null_rings)
+        vars(self).update({**laid, "_logs": logs, "moves": self.moves + 1})
 
     @property
     def nbytes(self) -> int:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stairs.caches import Cache
+from stairs.caches import Cache, Move
 from stairs.descriptors import S_BASE, S_LO, S_NEXT
 from stairs.kernels.sample import W_FIELDS, count_partners, sample, trace
 from stairs.memory.arena import Int64s, Routes
@@ -176,6 +176,11 @@ class Samples(Cache):
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow the tuples: sequence number s of stream i is now s - shifts[i]."""
         self.picked[:, 1] -= np.array(shifts, np.int64)[self.picked[:, 0]]
+
+    def moved(self, move: Move) -> None:
+        """Follow the compaction of a table."""
+        own = self.picked[:, 0] == move.stream
+        self.picked[own, 1] = move.moved(self.picked[own, 1])
 
     def forget(self) -> None:
         """Drop the picks, because an undo may have revoked some. Profiles stay as historical counts."""

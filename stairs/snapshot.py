@@ -65,7 +65,10 @@ class Windows:
 
 
 def live_windows(modules: Modules) -> Windows:
-    """Return a copy of the contents of the windows; the modules do not change. O(live tuples + key ids)."""
+    """Return a copy of the contents of the windows; the modules do not change. O(live tuples + key ids).
+
+    Tables must be compact (`stairs.versions`).
+    """
     graph = modules.graph
     m = graph.n_streams
     windows = Windows(
@@ -147,11 +150,15 @@ def _checked(modules: Modules, windows: Windows, require: Require) -> list[int]:
     and they take no more room than the tuples.
     """
     graph = modules.graph
-    for (i, _), x in modules.attribute_rows.items():
+    for (i, c), x in modules.attribute_rows.items():
         kids, name = windows.numbers[x], graph.names[i]
         require(len(kids) == windows.rows[i], f"stream {name} has {windows.rows[i]} tuples with {len(kids)} keys")
         require(not len(kids) or bool(kids.min() >= -1), f"stream {name} has tuples with keys that do not exist")
         # A tuple that cannot join is in no index; the kernels read that from its first key.
+        if c == (graph.primary[i] if graph.primary else None):
+            require(len(np.unique(kids)) == len(kids), f"table {name} has two rows with one key")
+            require(not len(kids) or bool(kids.min() >= 0), f"table {name} has a row without a key")
+            continue
         first = windows.numbers[modules.attribute_rows[i, graph.attributes[i][0]]]
         require(np.array_equal(kids < 0, first < 0), f"stream {name} has a tuple with only some of its keys")
     keys = []
@@ -179,6 +186,12 @@ def _checked(modules: Modules, windows: Windows, require: Require) -> list[int]:
                 within = values.min() >= -FOREVER and values.max() <= FOREVER
                 what = "event times" if graph.timed and k == 0 else "values"
                 require(bool(within), f"stream {name} has {what} beyond ±2^61, in ring {k}")
+        if i in graph.tables and windows.rows[i]:
+            numbers = rings[-1]
+            right = (
+                numbers[0] >= 0 and (np.diff(numbers) > 0).all() and numbers[-1] < windows.firsts[i] + windows.rows[i]
+            )
+            require(bool(right), f"table {graph.names[i]} has versions that did not arrive in their order")
     return keys
 
 

@@ -211,7 +211,7 @@ class Stair(EntryRing):
         if not 0 <= kid < self.modules.classes[self.by, C_NEXT]:
             raise StateError(f"{self.what}: class {self.by} has no key id {kid}")
         self._ready()
-        return int(demote(self.tables.entries, self.row, kid))
+        return int(demote(self.modules.arena, self.tables.entries, self.row, kid))
 
     @property
     def complete(self) -> bool:
@@ -294,7 +294,7 @@ class Stair(EntryRing):
     def rows(self) -> int:
         """Number of live entries. O(entries in the ring)."""
         self.tables.sync()
-        return int(count_live(self.tables.entries, self.row))
+        return int(count_live(self.modules.arena, self.tables.entries, self.row))
 
     def counters(self) -> dict[str, int]:
         """Return counts since the creation: entries stored, composites passed on, keys promoted, entries computed."""

@@ -17,7 +17,7 @@ import numpy as np
 from stairs import key_room
 from stairs.bands import Bands
 from stairs.bytes_directory import BytesDirectory
-from stairs.caches import Caches
+from stairs.caches import Caches, Move
 from stairs.descriptors import (
     A_CLASS,
     A_COLUMN,
@@ -72,10 +72,13 @@ from stairs.descriptors import (
     S_BANDS,
     S_BASE,
     S_FIELDS,
+    S_KEY,
     S_KIND,
+    S_LIFE,
     S_LO,
     S_MASK,
     S_NEXT,
+    S_NUMBERS,
     S_RECS,
     S_SIZE,
     S_VALUES,
@@ -86,6 +89,7 @@ from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.kernels.arena import rehash
 from stairs.kernels.hashes import MIXED, SPACED
 from stairs.kernels.marks import clear_all
+from stairs.kernels.versions import LIFE_FIELDS
 from stairs.key_room import is_room, next_room, power_of_two, shift_of, slots_of
 from stairs.links import links_of
 from stairs.memory.allowance import Allowance
@@ -137,6 +141,9 @@ class Stems:
     """
 
     arena: Arena
+    moves: int
+    """The number of compactions of tables, the last of which is `last_move`; the payload follows them."""
+    last_move: Move | None
     apart: ClassVar[bool] = False
     """Whether a null in one key of a tuple leaves its other keys alive (`stairs.shared`)."""
 
@@ -146,7 +153,10 @@ class Stems:
         self.allowance = Allowance()
         self.allowance.parts.append(self._counted)
         m, n = graph.n_streams, graph.n_classes
-        self._widths = [2 * len(classes) for classes in graph.attributes]
+        self._widths = [2 * len(classes) for classes in graph.indexed]
+        for i in graph.tables:
+            # A newer neighbour for each attribute, then the life of the version (`stairs.kernels.versions`).
+            self._widths[i] += len(graph.indexed[i]) + LIFE_FIELDS
         self._strides = [len(members) for members in graph.members]
         self.before = [stride * stride if self.apart else 0 for stride in self._strides]
         """Heads of each class before those of its first key: those of nulls, whose ids are -1 - column."""
@@ -158,7 +168,7 @@ class Stems:
         self.table = Segments(np.int64, [2 * key_room.FIRST_SLOTS] * n, -1)
         self.streams: Int64s = np.zeros((m, S_FIELDS), np.int64)
         self.classes: Int64s = np.zeros((n, C_MEMBER + max([m, *self._strides])), np.int64)
-        self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
+        self.attrs: Int64s = np.zeros((sum(map(len, graph.indexed)), A_FIELDS), np.int64)
         self.meta: Int64s = np.zeros(M_FIELDS, np.int64)
         self.meta[[M_WATERMARK, M_NEWEST, M_AFTER]] = -FOREVER
         self.meta[[M_TIMED, M_APART]] = graph.timed, self.apart
@@ -175,6 +185,7 @@ class Stems:
         self.texts = {(c, word): BytesDirectory(self.allowance) for c in range(n) for word in texts[c]}
         self.texts_of = [{word: self.texts[c, word] for word in texts[c]} for c in range(n)]
         self.caches = Caches()
+        self.moves, self.last_move = 0, None
         self._install()
 
     # Parts for another process (`eddy.live`)
@@ -227,7 +238,7 @@ class Stems:
         self.meta[KEPT_META] = meta
         self.meta[M_MARKS] = self.attrs[:, A_MARKS].sum()
         self.bands.reset()
-        self._install(streams, classes, capacity, **segments)
+        self._install(streams, classes, capacity, None, **segments)
 
     # Layout
 
@@ -258,11 +269,14 @@ class Stems:
             self.classes[c, HASH] = 0, spacing(), 1, SPACED
             self.classes[c, TAGS] = seeds(2)
             self.classes[c, [C_CAPACITY, C_SHIFT]] = key_room.FIRST_KEYS, shift_of(key_room.FIRST_KEYS)
-        for i, classes in enumerate(graph.attributes):
+        for i, classes in enumerate(graph.indexed):
             window = graph.windows[i]
             self.streams[i, [S_WIDTH, S_KIND, S_SIZE]] = self._widths[i], window.kind, window.size
             self.streams[i, [S_ATTR0, S_ATTR1]] = x, x + len(classes)
             self.streams[i, S_BANDS] = sum(graph.rings[:i])
+            self.streams[i, S_KEY] = -1
+            if i in graph.tables:
+                self.streams[i, [S_KEY, S_LIFE]] = x + len(classes) - 1, 3 * len(classes)
             for c in classes:
                 self.attrs[x, [A_STREAM, A_CLASS]] = i, c
                 self.attrs[x, [A_COLUMN, A_OFFSET]] = graph.columns[c][i], graph.offsets[i][c]
@@ -275,6 +289,7 @@ class Stems:
         streams: Int64s | None = None,
         classes: Int64s | None = None,
         capacity: list[int] | None = None,
+        move: Move | None = None,
         **segments: Segments,
     ) -> None:
         """Replace arrays, and the descriptors that locate them, in one statement (see the module)."""
@@ -285,6 +300,10 @@ class Stems:
         streams[:, S_RECS] = new["recs"].base
         streams[:, S_VALUES] = new["values"].base
         streams[:, S_MASK] = [room - 1 for room in capacity]
+        streams[:, S_NUMBERS] = [
+            start + (rings - 1) * room
+            for start, rings, room in zip(new["values"].base, self.graph.rings, capacity, strict=True)
+        ]
         classes[:, C_HEADS] = np.add(new["heads"].base, self.before)
         classes[:, C_WORDS] = new["words"].base
         classes[:, C_FREELIST] = new["freed"].base
@@ -292,6 +311,8 @@ class Stems:
         arrays = {name: new[name].array for name in SEGMENTS}
         arrays |= {"attrs": self.attrs, "links": self.links, "bands": self.bands.table, "meta": self.meta}
         new["arena"] = Arena(**arrays, streams=streams, classes=classes)
+        if move is not None:
+            new["moves"], new["last_move"] = self.moves + 1, move
         vars(self).update(new)
 
     # Room
@@ -308,7 +329,7 @@ class Stems:
             name: Segments(kinds[name].array.dtype, sizes, kinds[name].fill)
             for name, sizes in self._sizes(capacity, rooms).items()
         }
-        self._install(None, classes, capacity, **segments)
+        self._install(None, classes, capacity, None, **segments)
 
     def growth(self, rows: Sequence[int]) -> Growth:
         """Return by how much `begin` would enlarge the rings for a push of rows[i] rows of stream i. O(streams)."""
@@ -411,11 +432,14 @@ class Stems:
             if shift == 0:
                 continue
             records = recs.view(i).reshape(room, width)
-            for k, c in enumerate(self.graph.attributes[i]):
+            for k, c in enumerate(self.graph.indexed[i]):
                 x = int(self.streams[i, S_ATTR0]) + k
                 column = heads.view(c).reshape(-1, self._strides[c])[:, self.attrs[x, A_COLUMN]]
                 np.maximum(column - shift, np.minimum(column, -1), out=column)
                 np.maximum(records[:, 2 * k] - shift, -1, out=records[:, 2 * k])
+                if i in self.graph.tables:
+                    newer = records[:, 2 * len(self.graph.indexed[i]) + k]
+                    np.maximum(newer - shift, -1, out=newer)
             streams[i, [S_NEXT, S_LO]] -= shift
             streams[i, S_BASE] += shift
         self._install(streams=streams, heads=heads, recs=recs)

@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from stairs.caches import Cache
+from stairs.caches import Cache, Move
 from stairs.descriptors import (
     C_CAPACITY,
     C_NEXT,
@@ -28,7 +28,9 @@ from stairs.descriptors import (
     E_UNMARKED,
     E_WIDTH,
     P_COLUMN,
+    P_LIFE,
     P_STREAM,
+    S_LIFE,
 )
 from stairs.entry_ring import FIRST_ROOM, Spare
 from stairs.graph import FOREVER
@@ -97,6 +99,7 @@ class StairStore(StairTables, Cache):
         streams = np.array(list(chain.from_iterable(stair.streams for stair in stairs)))
         at = np.arange(len(streams)) + np.repeat(rows * m - np.cumsum(counts) + counts, counts)
         self.entries.parts[at, P_STREAM] = streams
+        self.entries.parts[at, P_LIFE] = self.modules.streams[streams, S_LIFE]
         self.entries.parts[at, P_COLUMN] = self._columns[np.repeat(made[:, E_CLASS], counts), streams]
         rooms = self.modules.classes[:, C_CAPACITY].tolist()
         for stair in stairs:
@@ -176,6 +179,14 @@ class StairStore(StairTables, Cache):
         np.maximum(self.marks - np.array(shifts, np.int64), -FOREVER, out=self.marks)
         for stair in self.stairs.values():
             stair.renumbered(shifts)
+        self.sync()
+
+    def moved(self, move: Move) -> None:
+        """Follow the compaction of a table. O(rings)."""
+        own = self.marks[:, move.stream]
+        own[:] = [move.mark(mark) for mark in own.tolist()]
+        for stair in self.stairs.values():
+            stair.moved(move)
         self.sync()
 
     def forget(self) -> None:

@@ -22,6 +22,7 @@ from eddy.expressions.source import Source, parse
 from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.branch import Branch
+from eddy.query.host_limits import check_changeless
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.streams.key_types import comparable
@@ -41,6 +42,7 @@ def to_sql(query: Query | UnionAll) -> str:
     """
     if isinstance(query, UnionAll):
         return " UNION ALL ".join(map(to_sql, query.queries))
+    check_changeless(query, "the text of a query")
     text = _Printer(query).select()
     try:
         again = _read(text, query)

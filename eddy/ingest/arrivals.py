@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from stairs.plain_types import taken
 Order = npt.NDArray[np.uint8]
 Times = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
+Deletes = npt.NDArray[np.bool_]
 
 
 class LateBatch(NamedTuple):
@@ -43,6 +44,7 @@ class Arrivals:
     late       late rows by stream; they do not arrive
     reading    the reading of the clock for the arrivals; None in queries without a RANGE window
     clock      the state of the clock after the push; None in queries without a RANGE window
+    deletes    by table, bool[rows], which of its changes are deletes; tables without deletes are left out
     given      whether the caller gave a watermark with the push
     ends       whether the input ends with this push
     """
@@ -56,6 +58,7 @@ class Arrivals:
     clock: Rows | None = None
     given: bool = False
     ends: bool = False
+    deletes: Mapping[int, Deletes] = field(default_factory=dict)
 
     @property
     def watermark(self) -> int | None:

@@ -180,7 +180,12 @@ def clock_of(query: Query) -> Clock | None:
     graph = query.graph
     if not graph.timed:
         return None
-    return Clock(query.clock_rule, max(window.size for window in graph.windows if window.kind == WindowKind.RANGE))
+    rule = query.clock_rule
+    if query.tables_changing:
+        # A change has no event time.
+        own = [i for i, stream in enumerate(query.streams) if stream.name not in query.tables_changing]
+        rule = rule._replace(lateness=tuple(rule.lateness[i] for i in own))
+    return Clock(rule, max(window.size for window in graph.windows if window.kind == WindowKind.RANGE))
 
 
 def behind_in(modules: Modules) -> int:

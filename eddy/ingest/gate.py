@@ -11,16 +11,18 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.ingest.arrivals import Arrivals, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
+from eddy.ingest.arrivals import Arrivals, Deletes, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
+from eddy.ingest.changes import Changed, ChangeReader
 from eddy.ingest.clock import Clock, Ticked
 from eddy.ingest.kernels import merge_by_time
 from eddy.ingest.soundness import loose_columns
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_order, checked_times
 from eddy.query.query import Query
+from eddy.streams.table import Table
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError
-from stairs.graph import WindowKind
+from stairs.graph import FOREVER, WindowKind
 from stairs.nearest import no_stream
 from stairs.plain_types import taken
 
@@ -47,6 +49,8 @@ class Gate:
         self._index = {name: i for i, name in enumerate(self.names)}
         self._schemas = [stream.schema for stream in query.streams]
         self._loose = [loose_columns(schema) for schema in self._schemas]
+        self.changes = {i: ChangeReader(one) for i, one in enumerate(query.streams) if isinstance(one, Table)}
+        """What reads the changes of each table, by its position."""
         self._seen: Rows = np.zeros(256, np.int64)
         """Room to count the arrivals of each stream."""
 
@@ -66,6 +70,8 @@ class Gate:
         past       the rows arrived earlier: none is late, and without event times, the rows of one stream may follow
                    those of another
         """
+        if self.changes:
+            return self._admit_changes(pushed, order, clock, given, past)
         batches, rows = self._batches(pushed)
         sequence = None if order is None else checked_order(order, rows, self.names, self._seen)
         if self.filters:
@@ -98,10 +104,93 @@ class Gate:
             rows = counts(batches)
         return Arrivals(batches, rows, sequence, times, late, reading, ticked.state, given is not None)
 
+    def _admit_changes(
+        self,
+        pushed: Mapping[str, object],
+        order: object,
+        clock: Clock | ClockReading | None,
+        given: int | None,
+        past: bool,
+    ) -> Arrivals:
+        """Return the arrivals of a push of a query with tables, as `admit` does.
+
+        Without an order, the changes of tables arrive before the rows of streams. Changes have no event time: they pass
+        the clock by, and the watermark with a change is that of the row before it.
+        """
+        assert not isinstance(clock, ClockReading), "a query with tables has a clock of its own"
+        batches, rows, changed = self._changed(pushed)
+        sequence = None if order is None else checked_order(order, rows, self.names, self._seen)
+        keep = {i: one.kept for i, one in changed.items() if one.kept is not None}
+        keep |= self._accepted([None if i in self.changes else batch for i, batch in enumerate(batches)])
+        if keep and sequence is not None:
+            sequence = sequence[np.flatnonzero(kept_places(sequence, batches, keep))]
+        batches = keep_rows(batches, keep)
+        deletes = {}
+        for i, one in changed.items():
+            if (batch := batches[i]) is not None:
+                ends = one.deletes if one.kept is None or one.deletes is None else one.deletes[one.kept]
+                ends = self._rejected(i, batch, ends)
+                if ends is not None:
+                    deletes[i] = ends
+        if sequence is None:
+            tables = [i for i in self.changes if batches[i] is not None]
+            first = np.repeat(np.array(tables, np.uint8), [len(batches[i] or ()) for i in tables])
+            others, then, _ = self._in_order([None if i in tables else one for i, one in enumerate(batches)], past)
+            batches = [batches[i] if i in tables else one for i, one in enumerate(others)]
+            sequence = np.concatenate([first, then])
+        if clock is None:
+            return Arrivals(batches, counts(batches), sequence, self._untimed, {}, deletes=deletes)
+        times = [None if i in self.changes else self._times(i, batch) for i, batch in enumerate(batches)]
+        streams = [i for i in range(len(batches)) if i not in self.changes]
+        place = np.full(256, len(batches), np.uint8)
+        place[streams] = np.arange(len(streams))
+        of_streams = place[sequence] < len(batches)
+        ticked = clock.tick(place[sequence[of_streams]], [times[i] for i in streams], given, past)
+        reading, late = ticked.reading, dict[int, LateBatch]()
+        marks = np.append(reading.before, reading.marks)[np.cumsum(of_streams)]
+        reading = reading._replace(marks=marks)
+        if len(ticked.late):
+            because = np.zeros(len(batches), np.int64)
+            because[streams] = ticked.because
+            keep, late = self._late(batches, times, ticked._replace(because=because))
+            places = np.flatnonzero(kept_places(sequence, batches, keep))
+            times = [None if ticks is None else ticks[keep[i]] if i in keep else ticks for i, ticks in enumerate(times)]
+            batches, sequence, reading = keep_rows(batches, keep), sequence[places], reading.of(places)
+        for i in changed:
+            if (batch := batches[i]) is not None:
+                times[i] = np.full(len(batch), -FOREVER)
+        return Arrivals(
+            batches, counts(batches), sequence, times, late, reading, ticked.state, given is not None, deletes=deletes
+        )
+
+    def _rejected(self, i: int, batch: pa.RecordBatch, deletes: Deletes | None) -> Deletes | None:
+        """Return which changes of table i are deletes, those among them whose row the filter rejects."""
+        accepts = self.filters.get(i)
+        if accepts is None:
+            return deletes
+        upserts = np.arange(len(batch)) if deletes is None else np.flatnonzero(~deletes)
+        accepted = accepts.accepted(taken(batch, upserts)) if len(upserts) else upserts
+        if len(accepted) == len(upserts):
+            return deletes
+        found = np.ones(len(batch), bool)
+        found[upserts[accepted]] = False
+        return found
+
+    def _changed(
+        self, pushed: Mapping[str, object]
+    ) -> tuple[list[pa.RecordBatch | None], list[int], dict[int, Changed]]:
+        """Return the rows by stream, their numbers, and the changes by table."""
+        _check_mapping(pushed)
+        read = {i: self.changes[i].read(pushed[self.names[i]]) for i in self.changes if self.names[i] in pushed}
+        batches, rows = self._batches({name: own for name, own in pushed.items() if self._index.get(name) not in read})
+        changed = {i: one for i, one in read.items() if one.batch.num_rows}
+        for i, one in changed.items():
+            batches[i], rows[i] = one.batch, one.batch.num_rows
+        return batches, rows, changed
+
     def _batches(self, pushed: Mapping[str, object]) -> tuple[list[pa.RecordBatch | None], list[int]]:
         """Return the rows by stream, None for no rows, and their numbers."""
-        if not isinstance(pushed, _MAPPINGS):
-            raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")
+        _check_mapping(pushed)
         batches: list[pa.RecordBatch | None] = [None] * len(self.names)
         counts = [0] * len(self.names)
         for name, rows in pushed.items():
@@ -237,3 +326,9 @@ class Gate:
                 behind = int(ticked.because[i]) - int(ticks[rows[0]])
                 late[i] = LateBatch(taken(batch, rows) if wanted else None, len(rows), behind)
         return keep, late
+
+
+def _check_mapping(pushed: object) -> None:
+    """Raise InputError unless what is pushed is a mapping."""
+    if not isinstance(pushed, _MAPPINGS):
+        raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")

@@ -20,6 +20,7 @@ from eddy.ingest.keys import KeyEncoder, compared_values
 from eddy.query.query import Query
 from stairs.errors import InputError
 from stairs.kernels.payload import G_FIELDS, I_FIELDS, I_LEFT, copy_batches, release_all
+from stairs.kernels.versions import DELETE
 from stairs.memory.arena import Int64s
 from stairs.modules import Modules
 from stairs.payload import Payload, fixed_width
@@ -34,6 +35,8 @@ class _Key:
     by: int
     encoder: KeyEncoder
     plain: int
+    primary: bool = False
+    """Whether it is the primary key of a table, which no change may lack."""
 
 
 class Source:
@@ -45,6 +48,7 @@ class Source:
     bools     per payload column whether it is boolean
     scans     the scan classes of the stream, each with its position in the class
     compared  rings of values that comparisons read, other than event times: (ring, column, type)
+    primary   the class of its primary key, if it is a table
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Source:
         keys: Iterable[tuple[int, int, KeyEncoder]],
         scans: Sequence[tuple[int, int]] = (),
         compared: Sequence[tuple[int, str, pa.DataType]] = (),
+        primary: int | None = None,
     ) -> None:
         self.name, self.scans, self.compared = name, scans, compared
         self.keys = []
@@ -62,7 +67,7 @@ class Source:
             plain = -1
             if encoder.plain is not None and schema.field(encoder.plain).type == encoder.types[0]:
                 plain = schema.get_field_index(encoder.plain)
-            self.keys.append(_Key(attribute, by, encoder, plain))
+            self.keys.append(_Key(attribute, by, encoder, plain, by == primary))
         self.payload = [schema.get_field_index(column) for column in payload]
         self.widths = [fixed_width(schema.field(k).type) for k in self.payload]
         self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.payload]
@@ -79,13 +84,19 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[Source]:
                     (x, c, KeyEncoder(stream.name, query.classes[c].columns[stream.name], query.classes[c].types))
                 )
             x += 1
+        primary = query.primary[i]
+        if primary is not None:
+            own = KeyEncoder(stream.name, primary.columns[stream.name], primary.types)
+            keys.append((x, graph.indexed[i][-1], own))
+            x += 1
         scans = [(c, graph.members[c].index(i)) for c in graph.attributes[i] if c in graph.scans]
         compared = [
             (value.ring, column, kind)
             for (name, column, kind), value in query.values.items()
             if name == stream.name and not (graph.timed and value.ring == 0)
         ]
-        found.append(Source(stream.name, stream.schema, columns[i], keys, scans, compared))
+        key = graph.primary[i] if graph.primary else None
+        found.append(Source(stream.name, stream.schema, columns[i], keys, scans, compared, key))
     return found
 
 
@@ -140,6 +151,8 @@ class Loader:
                         self._encode(one, batch)
                     else:
                         self._store(i, one, batch)
+        for i, deletes in arrivals.deletes.items():
+            self._modules.dead_rows(i)[deletes] = DELETE
 
     def _columns(self) -> _Columns:
         """Return the columns in the present layout of the payload."""
@@ -188,6 +201,14 @@ class Loader:
         """Write the words of a key."""
         words, dead = self._modules.words_of(key.attribute), self._modules.dead_of(key.attribute)
         key.encoder.encode(batch, words, dead, self._modules.texts_of[key.by])
+        if key.primary and dead.any():
+            name, row = key.encoder.stream, int(np.flatnonzero(dead)[0])
+            columns = [column for component in key.encoder.components for column in component]
+            values = ", ".join(f"{column}={batch.column(column)[row].as_py()!r}" for column in columns)
+            raise InputError(
+                f"table {name}: row {row} of the push has no key: {values}; a change needs a value in each column of"
+                " the key"
+            )
 
     def _store(self, i: int, k: int, batch: pa.RecordBatch) -> None:
         """Store payload column k of stream i."""

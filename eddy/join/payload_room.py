@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from stairs.descriptors import S_LO, S_NEXT
+from stairs.descriptors import S_BASE, S_LO, S_NEXT
 from stairs.modules import Modules
 from stairs.payload import Payload
 
 
 def fit_payload(modules: Modules, payload: Payload) -> None:
-    """Give each ring of payload as many slots as the ring of records of its stream. O(streams) without growth."""
+    """Let the payload follow a compaction, and give its rings as many slots as the rings of records.
+
+    O(streams) without growth.
+    """
+    if modules.moves != payload.moves:
+        assert modules.last_move is not None
+        payload.follow(modules.last_move, int(modules.streams[modules.last_move.stream, S_BASE]))
     if modules.capacity != payload.room:
         for i, room in enumerate(modules.capacity):
             if room != payload.room[i]:

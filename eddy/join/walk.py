@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import thread_time
 
 from eddy.ingest.arrivals import Arrivals
+from eddy.join.compaction import make_room_in_tables
 from eddy.join.join import Join
 from eddy.join.payload_room import fit_payload
 from eddy.results.ordered import put_in_order
@@ -22,6 +23,8 @@ def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResu
     """
     changes = walk(join, arrivals, only_kept)
     join.modules.allowance.ask(0, "what was pushed")
+    if join.modules.graph.tables and not join.output.counted:
+        join.modules.pair_results()
     if join.options.ordered:
         put_in_order(join.modules, arrivals.order)
     return changes, join.output.make(join.walked)
@@ -30,6 +33,7 @@ def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResu
 def open_push(join: Join, arrivals: Arrivals) -> None:
     """Open a push of these arrivals, and write their rows to the memory of the kernel."""
     modules, payload = join.modules, join.payload
+    make_room_in_tables(join, arrivals.rows)
     payload.begin()
     modules.begin(arrivals.rows)
     if arrivals.reading is not None:

@@ -73,7 +73,13 @@ class Pipeline:
         if not isinstance(query, Query):
             raise InputError(f"a Runtime runs an eddy.Query, not {type(query).__name__}")
         changelog = options.output == "changelog"
+        if query.tables_changing and not changelog:
+            raise InputError(
+                f"table {query.tables_changing[0]} changes, so results are taken back: pass output='changelog'"
+            )
         query = query.for_changelog() if changelog else query
+        if query.tables_changing and options.ordered:
+            raise InputError(f"ordered is for streams, and {query.tables_changing[0]} is a table; leave it out")
         self.options = options
         self.partners: Partners | None = None
         self.joins: dict[Path, Join]

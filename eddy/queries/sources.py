@@ -14,11 +14,12 @@ from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.clock import Clock
 from eddy.ingest.gate import Gate
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
-from eddy.query.host_limits import check_counts_late
+from eddy.query.host_limits import check_changeless, check_counts_late
 from eddy.query.query import Query
 from eddy.streams.event_time import ticks, unified_time
 from eddy.streams.late_options import checked_span
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from eddy.streams.windows import Range, Rows
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError, QueryError
@@ -62,6 +63,8 @@ class Sources:
         self._noun = noun = place.lower()
         names = tuple(stream.name for stream in self.streams)
         for stream in self.streams:
+            if isinstance(stream, Table):
+                raise QueryError(f"table {stream.name!r}: the {self._noun} takes streams; use a Runtime")
             if stream.filter is not None:
                 raise QueryError(f"stream {stream.name!r}: a filter belongs to the streams of a query")
             if stream.late is not None:
@@ -108,6 +111,7 @@ class Sources:
         """Raise QueryError for a query that does not fit the streams."""
         if not isinstance(query, Query):
             raise QueryError(f"the {self._noun} runs eddy.Query objects, not {query!r}")
+        check_changeless(query, f"the {self._noun}")
         self._check_groups(query)
         given = {"lateness": query.lateness or any(stream.lateness for stream in query.streams)}
         given |= {"watermark": query.watermark != "slowest", "idle_after": query.idle_after is not None}

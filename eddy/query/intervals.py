@@ -22,6 +22,7 @@ from eddy.query.comparisons import ColumnComparison
 from eddy.query.predicates import AttributeClass
 from eddy.streams.event_time import span_of, ticks
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from eddy.streams.windows import Range, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import FOREVER
@@ -127,7 +128,10 @@ class Intervals:
                 f"the {what} never has a result: the windows {windows} contradict {texts}; leave the windows out, and"
                 " each stream is kept as long as the intervals require"
             )
-        return tuple(self._with_window(s, size, texts) for s, size in zip(self._streams, kept(most), strict=True))
+        # The row of a table has no event time, and bounds nothing.
+        timed = [i for i, stream in enumerate(self._streams) if not isinstance(stream, Table)]
+        sizes = kept(most[:, timed])
+        return tuple(self._with_window(s, size, texts) for s, size in zip(self._streams, sizes, strict=True))
 
     def most(self) -> npt.NDArray[np.int64] | None:
         """Return by how much the event time of each stream can exceed that of each other one (`closure`)."""

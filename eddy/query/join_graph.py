@@ -14,6 +14,7 @@ from eddy.query.predicates import AttributeClass
 from eddy.streams.event_time import ticks
 from eddy.streams.key_types import text_words, word_count
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from eddy.streams.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph, Value, Window, WindowKind
@@ -47,7 +48,7 @@ def check_connected(
 def check_times(streams: Sequence[Stream], lateness: int | timedelta, idle_after: int | timedelta | None) -> None:
     """Raise QueryError for windows, time columns, lateness and idle streams that do not fit together."""
     ranged = [stream.name for stream in streams if isinstance(stream.window, Range)]
-    untimed = [stream.name for stream in streams if stream.time is None]
+    untimed = [stream.name for stream in streams if stream.time is None and not isinstance(stream, Table)]
     if ranged and untimed:
         raise QueryError(
             f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, its own or one that"
@@ -109,22 +110,38 @@ def join_graph(
     comparisons: Sequence[ColumnComparison],
     scans: Sequence[tuple[str, str]],
     values: Mapping[tuple[str, str, pa.DataType], Value],
+    primary: Sequence[AttributeClass | None],
 ) -> JoinGraph:
-    """Return the join graph; the arguments are those of the other functions here."""
+    """Return the join graph; the arguments are those of the other functions here.
+
+    primary   per stream the class of its primary key, None = it is no table
+    """
     timed = any(window.kind == WindowKind.RANGE for window in windows)
     members = [*(one.columns.keys() for one in classes), *scans]
     # A single stream is in a class in which each tuple has its own key.
     alone = [(streams[0].name,)] if len(streams) == 1 else []
     members += alone
+    keys = [one for one in primary if one is not None]
+    numbers = iter(range(len(members), len(members) + len(keys)))
+    own = tuple(None if one is None else next(numbers) for one in primary)
     return JoinGraph(
         names=tuple(stream.name for stream in streams),
         windows=windows,
         attributes=tuple(tuple(c for c, names in enumerate(members) if stream.name in names) for stream in streams),
-        widths=(*(sum(map(word_count, one.types)) for one in classes), *(1 for _ in (*scans, *alone))),
-        texts=(*(text_words(one.types) for one in classes), *(() for _ in (*scans, *alone))),
+        widths=(
+            *(sum(map(word_count, one.types)) for one in classes),
+            *(1 for _ in (*scans, *alone)),
+            *(sum(map(word_count, one.types)) for one in keys),
+        ),
+        texts=(
+            *(text_words(one.types) for one in classes),
+            *(() for _ in (*scans, *alone)),
+            *(text_words(one.types) for one in keys),
+        ),
         timed=timed,
         comparisons=tuple(
             one.in_graph(values[*one.left, one.kind], values[*one.right, one.kind]) for one in comparisons
         ),
         scans=tuple(range(len(classes), len(members))),
+        primary=own if keys else (),
     )

@@ -14,6 +14,7 @@ from eddy.expressions.derived import Derived
 from eddy.expressions.parser import Column
 from eddy.streams.key_types import UNCOMPARED, unified
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from stairs.errors import QueryError
 from stairs.nearest import no_stream
 
@@ -60,6 +61,19 @@ def _groups(pairs: list[tuple[Column, Column]]) -> list[list[Column]]:
         if not any(members is known for known in found):
             found.append(members)
     return found
+
+
+def primary_keys(streams: Sequence[Stream]) -> tuple[AttributeClass | None, ...]:
+    """Return the class of the primary key of each stream that is a table, None for the others."""
+    found: list[AttributeClass | None] = []
+    for stream in streams:
+        if not isinstance(stream, Table):
+            found.append(None)
+            continue
+        kinds = [unified([stream.type_of(column)]) for column in stream.keys]
+        types = tuple(kind for kind in kinds if kind is not None)
+        found.append(AttributeClass({stream.name: tuple((column,) for column in stream.keys)}, types))
+    return tuple(found)
 
 
 def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Column]]) -> tuple[AttributeClass, ...]:

@@ -36,7 +36,7 @@ from eddy.query.join_graph import (
     places_of_values,
     windows_in_numbers,
 )
-from eddy.query.predicates import AttributeClass, attribute_classes
+from eddy.query.predicates import AttributeClass, attribute_classes, primary_keys
 from eddy.show.html import drawn
 from eddy.show.planned import planned
 from eddy.streams.event_time import ticks, unified_time
@@ -50,6 +50,7 @@ from eddy.streams.late_options import (
     checked_span,
 )
 from eddy.streams.stream import PRESENCE, Stream, present, readable_name
+from eddy.streams.table import Table
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph, Value, Window, WindowKind
@@ -212,10 +213,30 @@ class Query:
         self.streams = self.intervals.with_windows(self._noun)
         self.derived = self.intervals.derived
         """Name of a stream whose window follows from the intervals -> the size of the window in ticks."""
+        self.primary = primary_keys(self.streams)
+        """Per stream the class of its primary key, None = it is no table."""
+        self._check_tables()
         self.graph = self._graph()
         """The join graph in the form for the state modules."""
         self.clock_rule = self._clock_rule()
         """How the watermark follows the rows."""
+
+    @property
+    def tables_changing(self) -> list[str]:
+        """The names of the streams that are tables: their rows are replaced and deleted."""
+        return [stream.name for stream in self.streams if isinstance(stream, Table)]
+
+    def _check_tables(self) -> None:
+        """Raise QueryError for what a query with tables cannot have."""
+        names = self.tables_changing
+        if not names:
+            return
+        for has, what in (
+            (self.branches, "branches take no table: left, semi, anti and full joins are for streams"),
+            (self._grouped, "groups and aggregates take no table: their input is never taken back"),
+        ):
+            if has:
+                raise QueryError(f"table {names[0]}: {what}; use an inner join")
 
     def _join_branches(self) -> None:
         """Make the inner joins of the core and of each branch, and set the attributes that follow from them.
@@ -227,6 +248,8 @@ class Query:
             raise QueryError("a query has no stream; branches hang on one stream or more")
         self.streams = (*core, *(stream for one in self.branches for stream in one.all_streams()))
         check_streams(self.streams, 1 if self._grouped else self._least)
+        self.primary = primary_keys(self.streams)
+        self._check_tables()
         self.comparisons, self.scans = (), ()
         self.values: dict[tuple[str, str, pa.DataType], Value] = {}
         """The places of the values that comparisons read: by stream, column and type."""
@@ -329,7 +352,8 @@ class Query:
     @property
     def endless(self) -> list[str]:
         """The names of the streams whose rows never leave: those with `Unbounded` windows."""
-        return [stream.name for stream in self.streams if isinstance(stream.window, Unbounded)]
+        endless = [one for one in self.streams if isinstance(one.window, Unbounded) and not isinstance(one, Table)]
+        return [stream.name for stream in endless]
 
     def slack(self, time: int | None) -> int | None:
         """Return by how many ticks the event time of a later result may be below the watermark; None = by any number.
@@ -390,7 +414,7 @@ class Query:
         windows = self._windows()
         timed = any(window.kind == WindowKind.RANGE for window in windows)
         self.values = places_of_values(self.streams, self.comparisons, self.time_type, timed)
-        return join_graph(self.streams, windows, self.classes, self.comparisons, self.scans, self.values)
+        return join_graph(self.streams, windows, self.classes, self.comparisons, self.scans, self.values, self.primary)
 
     def _clock_rule(self) -> ClockRule:
         if not self.graph.timed:

@@ -14,6 +14,7 @@ from eddy.filters.conditions import Predicate
 from eddy.query.branch_nodes import Node
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
+from eddy.streams.table import Table
 from stairs.graph import WindowKind
 from stairs.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 
@@ -33,7 +34,8 @@ QUERY_FORM = fields(
                     "window": row_of(one_of(WindowKind.__members__), integer(0)),
                     "time": optional(text),
                     "filter": FILTER_FORM,
-                }
+                },
+                others=("key",),
             )
         ),
         "classes": list_of(list_of(row_of(text, rest=list_of(text)))),
@@ -67,6 +69,7 @@ def query_text(query: Query) -> Text:
                 "window": [WindowKind(window.kind).name, window.size],
                 "time": stream.time,
                 "filter": filter_text(stream.conditions),
+                **({"key": ", ".join(map(repr, stream.keys))} if isinstance(stream, Table) else {}),
             }
         )
     groups, shown = _groups(query), _shown(query)

@@ -8,13 +8,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.faults import Faults, others
 from eddy.query.query import Query
 from eddy.results.failed_rows import failed_batch
 from eddy.streams.stream import PRESENCE, readable_name
-from stairs.descriptors import DELETED, INSERTED
+from stairs.descriptors import DELETED, INSERTED, UPDATED_FROM, UPDATED_TO
 from stairs.errors import InputError
 from stairs.plain_types import Column, Rows, taken
 
@@ -22,7 +23,7 @@ OP = "op"
 """The column of a changelog that has the operation."""
 
 # `pa.array` imports pandas where that is installed, which would double the time of `import eddy.runtime`.
-SIGNS = pa.StringArray.from_buffers(2, pa.py_buffer(np.array([0, 2, 4], np.int32)), pa.py_buffer(b"+I-D"))
+SIGNS = pa.StringArray.from_buffers(4, pa.py_buffer(np.array([0, 2, 4, 6, 8], np.int32)), pa.py_buffer(b"+I-D+U-U"))
 """The operation of each sign of the kernel."""
 
 Place = tuple[int, int]
@@ -97,6 +98,8 @@ class Results:
         ids_only: bool,
     ) -> None:
         self.changelog, self.count_only, self.ids_only = changelog, count_only, ids_only
+        self.changing = changelog and bool(query.tables_changing)
+        """Whether results are replaced by others, in pairs."""
         self.accepts = None
         if query.conditions:
             self.accepts = AdaptiveFilter(query.conditions, place=query.where_place, rows="results")
@@ -164,9 +167,16 @@ class Results:
         failed = self._failed(faults, columns, signs) if faults else ()
         if self.changelog and keep is not None:
             signs = signs[keep]
+            if self.changing:
+                signs = parted(signs, keep)
+        if self.changing and arrays:
+            differing = self._differing(arrays, signs)
+            if differing is not None:
+                arrays, signs = [taken(column, differing) for column in arrays], signs[differing]
+                count = len(signs)
         deleted = 0
         if self.changelog:
-            deleted = found.deleted if self.counted else int(np.count_nonzero(signs == DELETED))
+            deleted = found.deleted if self.counted else int(np.count_nonzero(signs & 1))
         inserted = count - deleted
         if self.count_only:
             arrays = [pa.array([inserted, deleted] if self.changelog else [inserted], pa.int64())]
@@ -182,12 +192,26 @@ class Results:
             arrays.insert(0, SIGNS.take(pa.array(signs)))
         return PushResults(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema), failed)
 
+    def _differing(self, arrays: list[Column], signs: npt.NDArray[np.uint8]) -> Rows | None:
+        """Return the numbers of the rows without pairs whose rows are equal, ascending; None if there are none."""
+        before = np.flatnonzero(signs == UPDATED_FROM)
+        if not len(before):
+            return None
+        same = np.ones(len(before), bool)
+        for column in arrays:
+            same[same] = equal_values(taken(column, before[same]), taken(column, before[same] + 1))
+        if not same.any():
+            return None
+        keep = np.ones(len(signs), bool)
+        keep[before[same]] = keep[before[same] + 1] = False
+        return np.flatnonzero(keep)
+
     def _failed(
         self, faults: Faults, columns: Mapping[Place, Column], signs: npt.NDArray[np.uint8]
     ) -> tuple[pa.RecordBatch, ...]:
         """Return the combinations that fail. A deleted combination that fails has failed before."""
         if self.changelog:
-            faults = {row: fault for row, fault in faults.items() if signs[row] == INSERTED}
+            faults = {row: fault for row, fault in faults.items() if not signs[row] & 1}
         named = {self._names[place]: one for place, one in columns.items() if place in self._names}
         return tuple(failed_batch(dict(sorted(faults.items())), named))
 
@@ -197,6 +221,33 @@ class Results:
         names = [*(name for name, _ in self._where), "\0row"]
         arrays = [*(columns[place] for _, place in self._where), pa.array(np.arange(count))]
         return accepted_rows(accepts, pa.Table.from_arrays(arrays, names=names), "where")
+
+
+def parted(signs: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.uint8]:
+    """Return the signs of kept rows, in which a row that has lost the other row of its pair stands for itself.
+
+    rows   the numbers of the kept rows before, ascending
+    """
+    follows = np.append(np.diff(rows) == 1, False)
+    whole = (signs == UPDATED_FROM) & follows & np.append(signs[1:] == UPDATED_TO, False)
+    alone = signs > DELETED
+    alone[:-1] &= ~whole[:-1]
+    alone[-1:] &= ~whole[-1:]
+    alone[1:] &= ~whole[:-1]
+    found = signs.copy()
+    found[alone] &= 1
+    return found
+
+
+def equal_values(left: Column, right: Column) -> npt.NDArray[np.bool_]:
+    """Return where two columns of one type have the same value, where nulls are equal."""
+    try:
+        equal = pc.fill_null(pc.equal(left, right), False)
+        found = np.asarray(pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right))).cast(pa.uint8()))
+        return found.astype(bool)
+    except pa.ArrowNotImplementedError:
+        # Lists, structs and the like.
+        return np.array([a == b for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)], bool)
 
 
 def accepted_rows(accepts: AdaptiveFilter, table: pa.Table, kind: str) -> tuple[Rows, Faults]:

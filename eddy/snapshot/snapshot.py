@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.ingest.clock import behind_in
+from eddy.join.compaction import compact_tables
 from eddy.join.join import Join
 from eddy.partners.partners import Partners
 from eddy.partners.tree import TreeNode
@@ -74,6 +75,7 @@ def _join(join: Join) -> tuple[Plain, Plain]:
     modules = join.modules
     if modules.pushing:
         raise SnapshotError("a push is under way; take the snapshot between two pushes")
+    compact_tables(join)
     windows = live_windows(modules)
     arrays: Plain = {f"class {c} keys": words for c, words in enumerate(windows.words)}
     for (c, word), (offsets, heap) in windows.texts.items():
@@ -195,8 +197,12 @@ def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, path: Path, clo
         columns.append([] if table is None else [table.column(name) for name in join.columns[i]])
     fill(modules, windows, parts.require)
     if graph.timed and clock and max(clock["newest"], default=-FOREVER) > -FOREVER:
+        newest = clock["newest"]
+        for i in graph.tables:
+            # A change has no event time, and no place in the clock.
+            newest = [*newest[:i], -FOREVER, *newest[i:]]
         for name, rings, i in zip(graph.names, windows.values, path, strict=True):
-            known = not len(rings[0]) or rings[0].max() <= clock["newest"][i]
+            known = not len(rings[0]) or rings[0].max() <= newest[i]
             parts.require(bool(known), f"stream {name} has event times beyond its newest one")
     join.payload.fill(modules.capacity, firsts, columns)
     join.n_results, join.n_deleted = one["counts"]["results"], one["counts"]["deleted"]

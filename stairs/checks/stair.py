@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from stairs.checks.byte_strings import require
+from stairs.checks.versions import is_alive
 from stairs.descriptors import (
     C_NEXT,
     E_BIRTH,
@@ -46,7 +47,8 @@ def check_stair(stair: Stair) -> None:
 
     def live(e: int) -> Composite | None:
         components = tuple(stair.entry(e)[1:].tolist())
-        return components if all(s >= low for s, low in zip(components, lows, strict=True)) else None
+        lives = zip(stair.streams, components, lows, strict=True)
+        return components if all(s >= low and is_alive(stair.modules, j, s) for j, s, low in lives) else None
 
     combinations = _combinations(stair)
     known = int(stair.modules.classes[stair.by, C_NEXT])
@@ -93,8 +95,8 @@ def _combinations(stair: Stair) -> dict[int, list[Composite]]:
         records = modules.recs.view(j).reshape(room, -1)
         tuples = []
         for s in range(low, int(modules.streams[j, S_NEXT])):
-            kids = records[s & (room - 1), 1::2].tolist()
-            if kids[0] >= 0:
+            kids = records[s & (room - 1), 1 : 2 * len(graph.attributes[j]) : 2].tolist()
+            if kids[0] >= 0 and is_alive(modules, j, s):
                 tuples.append((s, dict(zip(graph.attributes[j], kids, strict=True))))
         partial = [
             ((*components, s), {**bound, **keys})

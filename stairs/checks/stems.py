@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.checks.byte_strings import check_strings, require
+from stairs.checks.versions import check_versions
 from stairs.descriptors import (
     A_CLASS,
     A_COLUMN,
@@ -61,10 +62,13 @@ from stairs.descriptors import (
     S_BANDS,
     S_BASE,
     S_FIELDS,
+    S_KEY,
     S_KIND,
+    S_LIFE,
     S_LO,
     S_MASK,
     S_NEXT,
+    S_NUMBERS,
     S_RECS,
     S_SIZE,
     S_VALUES,
@@ -74,6 +78,7 @@ from stairs.graph import FOREVER, WindowKind
 from stairs.kernels.keys import FREED
 from stairs.kernels.lookups import lost_key
 from stairs.kernels.marks import MARKED
+from stairs.kernels.versions import LIFE_FIELDS
 from stairs.key_room import is_room, slots_of
 from stairs.links import links_of
 from stairs.memory.arena import Int64s
@@ -109,7 +114,7 @@ def check_stems(stems: Stems) -> None:
 def _check_shapes(stems: Stems) -> None:
     """Raise StateError unless every array has its dtype, and the size that follows from capacities and graph."""
     graph, room = stems.graph, stems.capacity
-    m, n, attributes = graph.n_streams, graph.n_classes, sum(map(len, graph.attributes))
+    m, n, attributes = graph.n_streams, graph.n_classes, sum(map(len, graph.indexed))
     tables: Mapping[str, tuple[Int64s, tuple[int, ...]]] = {
         "streams": (stems.streams, (m, S_FIELDS)),
         "classes": (stems.classes, (n, C_MEMBER + max([m, *map(len, graph.members)]))),
@@ -128,7 +133,9 @@ def _check_shapes(stems: Stems) -> None:
         for most, count in zip(keys, slots, strict=True)
     )
     require(full, f"room for {keys} keys in tables of {slots} slots; keys fill three quarters of a power of two")
-    widths = [2 * len(classes) for classes in graph.attributes]
+    widths = [2 * len(classes) for classes in graph.indexed]
+    for i in graph.tables:
+        widths[i] += len(graph.indexed[i]) + LIFE_FIELDS
     before = [len(own) ** 2 if stems.apart else 0 for own in graph.members]
     heads = [k * len(own) + first for k, own, first in zip(keys, graph.members, before, strict=True)]
     require(stems.before == before, f"head rows of nulls in {stems.before} places, not {before}")
@@ -160,12 +167,17 @@ def _check_descriptors(stems: Stems) -> None:
     """Raise StateError unless the descriptors of the arrays follow from graph and sizes."""
     graph = stems.graph
     x, filled = 0, [0] * graph.n_classes
-    for i, (classes, window) in enumerate(zip(graph.attributes, graph.windows, strict=True)):
+    for i, (classes, window) in enumerate(zip(graph.indexed, graph.windows, strict=True)):
         columns = [S_RECS, S_VALUES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1, S_BANDS]
-        found = stems.streams[i, columns].tolist()
         end = x + len(classes)
-        ring = [stems.recs.base[i], stems.values.base[i], stems.capacity[i] - 1, 2 * len(classes)]
-        right = found == [*ring, window.kind, window.size, x, end, sum(graph.rings[:i])]
+        table, width = i in graph.tables, 2 * len(classes)
+        columns += [S_KEY, S_LIFE, S_NUMBERS]
+        found = stems.streams[i, columns].tolist()
+        life = [end - 1, 3 * len(classes)] if table else [-1, 0]
+        numbers = stems.values.base[i] + (graph.rings[i] - 1) * stems.capacity[i]
+        width += table * (len(classes) + LIFE_FIELDS)
+        ring = [stems.recs.base[i], stems.values.base[i], stems.capacity[i] - 1, width]
+        right = found == [*ring, window.kind, window.size, x, end, sum(graph.rings[:i]), *life, numbers]
         require(right, f"SteM {graph.names[i]}: its descriptors are {found}")
         for k, c in enumerate(classes):
             own = stems.attrs[x, [A_STREAM, A_CLASS, A_COLUMN, A_OFFSET]].tolist()
@@ -265,17 +277,20 @@ def _check_chains(stems: Stems, i: int, x: int, used: npt.NDArray[np.bool_], wha
 
     The check compares sorted records and follows no link.
     """
-    low, following = int(stems.streams[i, S_LO]), int(stems.streams[i, S_NEXT])
+    low, following, life = stems.streams[i, [S_LO, S_NEXT, S_LIFE]].tolist()
     c, column, offset = stems.attrs[x, [A_CLASS, A_COLUMN, A_OFFSET]].tolist()
     live = np.arange(low, following)
     records = stems.recs.view(i).reshape(stems.capacity[i], -1)[live & (stems.capacity[i] - 1)]
+    if life:
+        alive = check_versions(stems, i, x, live, what)
+        live, records = live[alive], records[alive]
     links, kids = records[:, offset].astype(np.int64), records[:, offset + 1].astype(np.int64)
     in_use = np.append(used, False)
     known = (kids < 0) | in_use[np.clip(kids, 0, len(used))]
     strays = live[~known][:20].tolist()
     require(not strays, f"{what}: tuples {strays} have key ids that the directory does not contain")
     # Kernels read from the first key of a tuple whether it can join.
-    whole = stems.apart or np.array_equal(kids < 0, records[:, 1] < 0)
+    whole = stems.apart or x == stems.streams[i, S_KEY] or np.array_equal(kids < 0, records[:, 1] < 0)
     require(whole, f"{what}: a tuple has only some of its keys")
     require(not stems.apart or bool((kids >= -1 - column).all()), f"{what}: a null of another attribute")
     keyed = np.flatnonzero(kids >= 0)

@@ -24,9 +24,11 @@ from stairs.descriptors import (
     S_ATTR0,
     S_ATTR1,
     S_BASE,
+    S_LIFE,
     S_LO,
     S_MASK,
     S_NEXT,
+    S_NUMBERS,
     S_RECS,
     S_WALKED,
     S_WIDTH,
@@ -35,15 +37,17 @@ from stairs.kernels.accelerate import jit, u64
 from stairs.kernels.hashes import home
 from stairs.kernels.keys import drop_key
 from stairs.kernels.marks import clear_all
+from stairs.kernels.versions import undo_versions
 from stairs.memory.arena import Arena
 
 
 @jit
-def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
+def undo(arena: Arena, before: np.ndarray, meta: np.ndarray, rows: np.ndarray) -> None:
     """Undo a push: unlink its tuples, newest first, which restores each head, and drop its keys.
 
     before   int64[streams, S_FIELDS], the descriptors of the streams when the push began
     meta     int64[M_FIELDS], the values when the push began
+    rows     int64[streams], the rows of the push
 
     A second call changes nothing: after an exception the caller cannot know whether the first call ended.
     """
@@ -51,7 +55,11 @@ def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
     clear_all(arena)
     for i in range(streams.shape[0]):
         ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
-        for s in range(streams[i, S_NEXT] - 1, before[i, S_NEXT] - 1, -1):
+        first = before[i, S_NEXT]
+        if streams[i, S_LIFE] > 0:
+            undo_versions(arena, i, first, rows[i])
+            first = streams[i, S_NEXT]
+        for s in range(streams[i, S_NEXT] - 1, first - 1, -1):
             record = ring + (s & mask) * width
             for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
                 at, c = record + attrs[x, A_OFFSET], attrs[x, A_CLASS]
@@ -93,10 +101,16 @@ def rehash(classes: np.ndarray, c: int, table: np.ndarray, before: np.ndarray) -
 
 
 @jit
-def transpose(ids: np.ndarray, streams: np.ndarray, numbers: np.ndarray) -> None:
+def transpose(arena: Arena, ids: np.ndarray, numbers: np.ndarray) -> None:
     """Write the arrival numbers of results, one row per stream: ids int32[n * streams] -> numbers int64[streams, n]."""
+    streams = arena.streams
     m, n = numbers.shape
     for j in range(m):
         base = streams[j, S_BASE]
+        if streams[j, S_LIFE] > 0:
+            for r in range(n):
+                slot = np.int64(ids[u64(r * m + j)]) & streams[j, S_MASK]
+                numbers[u64(j), u64(r)] = arena.values[u64(streams[j, S_NUMBERS] + slot)]
+            continue
         for r in range(n):
             numbers[u64(j), u64(r)] = ids[u64(r * m + j)] + base

@@ -65,7 +65,7 @@ from stairs.kernels.bits import lowest_bit
 from stairs.kernels.climb import stair_newest, store, wanted
 from stairs.kernels.combinations import write
 from stairs.kernels.compare import end_of, holds
-from stairs.kernels.hop import entry_at, record_of
+from stairs.kernels.hop import entry_at, has_died, record_of
 from stairs.kernels.memory import peek_int32
 from stairs.memory.arena import Arena, Entries, Routes, Walk
 
@@ -112,7 +112,7 @@ def choose(arena: Arena, entries: Entries, routes: Routes, walk: Walk, i: int, d
 
 
 @inlined
-def take_entry(entries: Entries, walk: Walk, x: int, e: int) -> bool:
+def take_entry(arena: Arena, entries: Entries, walk: Walk, x: int, e: int) -> bool:
     """Bind the components of an entry of a STAIR; return False if one of them has left its window."""
     states, parts = entries.states, entries.parts
     first, lows = states[u64(x), E_PARTS0], states[u64(x), E_LOWS]
@@ -120,7 +120,7 @@ def take_entry(entries: Entries, walk: Walk, x: int, e: int) -> bool:
     for k in range(first, states[u64(x), E_PARTS1]):
         j = parts[u64(k), P_STREAM]
         component = np.int64(peek_int32(at + 4 * k))
-        if component < entries.lows[u64(lows + j)]:
+        if component < entries.lows[u64(lows + j)] or has_died(arena, entries, k, component):
             return False
         walk.current[u64(j)] = component
     return True
@@ -172,7 +172,7 @@ def route(
                 d -= 1
                 continue
             frame[T_CANDIDATE] = np.int64(peek_int32(entry_at(entries, x, s)))
-            if not take_entry(entries, walk, x, s):
+            if not take_entry(arena, entries, walk, x, s):
                 continue
         done, more = frame[T_DONE], frame[T_DONE + 1]
         ready, ready_more = frame[T_READY], frame[T_READY + 1]

@@ -38,7 +38,9 @@ from stairs.descriptors import (
     M_WATERMARK,
     S_ATTR0,
     S_ATTR1,
+    S_KEY,
     S_KIND,
+    S_LIFE,
     S_LO,
     S_MASK,
     S_NEXT,
@@ -49,6 +51,17 @@ from stairs.descriptors import (
 )
 from stairs.kernels.accelerate import inlined, u64
 from stairs.kernels.marks import head_with, newest_of
+from stairs.kernels.versions import (
+    DEAD,
+    bury,
+    end_version,
+    ended_by,
+    is_delete,
+    life_of,
+    link_version,
+    pass_dead,
+    set_life,
+)
 from stairs.kernels.windows import RANGE, ROWS, expire_range
 from stairs.memory.arena import Arena, Batch, Chunk
 
@@ -66,6 +79,28 @@ def depart(chunk: Chunk, n: int, j: int, watermark: int) -> int:
     chunk.clock[u64(n)] = watermark
     own[K_GONE] += 1
     return n + 1
+
+
+@inlined
+def depart_version(arena: Arena, chunk: Chunk, n: int, i: int, s: int, watermark: int, inserted: bool) -> int:
+    """Append, as event n, the departure of the version of table i that change s ends; return the number of events.
+
+    inserted   the change is in its chains already; else it enters that of its primary key
+    """
+    ended = ended_by(arena, i, s)
+    if not inserted:
+        ended = end_version(arena, i, s)
+        if not is_delete(arena, i, s):
+            link_version(arena, i, arena.streams[u64(i), S_KEY], s)
+    if ended >= 0 and life_of(arena, i, ended) != DEAD:
+        set_life(arena, i, ended, n)
+        chunk.owners[u64(n)] = i
+        chunk.signs[u64(n)] = DELETED
+        chunk.tuples[u64(n)] = ended
+        chunk.clock[u64(n)] = watermark
+        chunk.streams[u64(i), K_GONE] += 1
+        n += 1
+    return n
 
 
 @inlined
@@ -93,8 +128,10 @@ def depart_all(arena: Arena, chunk: Chunk, n: int, i: int, watermark: int) -> in
 
 
 @inlined
-def list_events(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int) -> int:
+def list_events(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int, inserted: bool) -> int:
     """Write the events of the chunk that begins with arrival `start` and ends before `stop`; return their number.
+
+    inserted   as in `open_chunk`
 
     With start = stop, only the departures at the present watermark are listed.
     """
@@ -113,6 +150,11 @@ def list_events(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int)
             meta[M_NEWEST] = max(meta[M_NEWEST], time)
         if changelog:
             n = depart_all(arena, chunk, n, np.int64(i), watermark)
+        if streams[i, S_LIFE] > 0:
+            # The next event after a departure is that of the change that caused it.
+            if n + 2 > most:
+                return n
+            n = depart_version(arena, chunk, n, np.int64(i), s, watermark, inserted)
         if n == most:
             return n
         chunk.owners[u64(n)] = i
@@ -145,7 +187,7 @@ def open_chunk(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int, 
         own[i, K_LOW] = streams[i, S_LO]
         if streams[i, S_KIND] == ROWS and not changelog:
             own[i, K_LOW] = max(streams[i, S_LO], own[i, K_FIRST] - streams[i, S_SIZE])
-    n = list_events(arena, batch, chunk, start, stop)
+    n = list_events(arena, batch, chunk, start, stop, inserted)
     at, gone_at = np.int64(0), np.int64(0)
     for j in range(streams.shape[0]):
         i = u64(j)
@@ -181,7 +223,10 @@ def find_stay(arena: Arena, chunk: Chunk, n: int, strict: bool) -> None:
     for i in range(streams.shape[0]):
         j = u64(i)
         stay, following, size = own[j, K_LOW], own[j, K_FIRST] + own[j, K_COUNT], streams[j, S_SIZE]
-        if arena.meta[M_CHANGELOG] != 0:
+        if streams[j, S_LIFE] > 0:
+            # Any version may end.
+            stay = following if own[j, K_GONE] > 0 else stay
+        elif arena.meta[M_CHANGELOG] != 0:
             stay += own[j, K_GONE]
         elif streams[j, S_KIND] == ROWS:
             stay = max(stay, following - size)
@@ -205,6 +250,12 @@ def insert_chunk(arena: Arena, chunk: Chunk) -> int:
             for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
                 c = u64(attrs[u64(x), A_CLASS])
                 column, stride = arena.classes[c, C_HEADS] + attrs[u64(x), A_COLUMN], arena.classes[c, C_STRIDE]
+                if streams[i, S_LIFE] > 0:
+                    # The primary key was linked when the events were listed.
+                    for s in range(first, first + n if x != streams[i, S_KEY] else first):
+                        if not is_delete(arena, j, s):
+                            link_version(arena, j, x, s)
+                    continue
                 for s in range(first, first + n):
                     at = ring + (s & mask) * width + attrs[u64(x), A_OFFSET]
                     kid = np.int64(recs[u64(at + 1)])
@@ -228,6 +279,8 @@ def has_arrived(chunk: Chunk, j: int, s: int, place: int) -> bool:
 def has_left(arena: Arena, chunk: Chunk, j: int, s: int, place: int) -> bool:
     """Return whether tuple s < K_STAY of stream j has left its window when the event at `place` probes."""
     row, own = arena.streams[u64(j)], chunk.streams[u64(j)]
+    if row[S_LIFE] > 0:
+        return life_of(arena, j, s) < place
     if arena.meta[M_CHANGELOG] != 0:
         return chunk.departures[u64(own[K_GONE_AT] + s - own[K_LOW])] < place
     if row[S_KIND] == ROWS:
@@ -244,9 +297,11 @@ def newest_seen(arena: Arena, chunk: Chunk, j: int, offset: int, s: int, place: 
     row, own = arena.streams[u64(j)], chunk.streams[u64(j)]
     while s >= own[K_FIRST] and not has_arrived(chunk, j, s, place):
         s = np.int64(arena.recs[u64(row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + offset)])
-    if s < own[K_LOW] or (s < own[K_STAY] and has_left(arena, chunk, j, s, place)):
-        return np.int64(-1)
-    return s
+    while s >= own[K_LOW] and s < own[K_STAY] and has_left(arena, chunk, j, s, place):
+        if row[S_LIFE] == 0:
+            return np.int64(-1)
+        s = np.int64(arena.recs[u64(row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + offset)])
+    return np.int64(-1) if s < own[K_LOW] else s
 
 
 @inlined
@@ -264,8 +319,13 @@ def close_events(arena: Arena, chunk: Chunk, n: int) -> int:
         if chunk.signs[u64(place)] == INSERTED:
             own[i, K_FIRST] += 1
             arrivals += 1
+        elif streams[i, S_LIFE] > 0:
+            bury(arena, np.int64(i), np.int64(chunk.tuples[u64(place)]), np.int64(chunk.tuples[u64(place + 1)]))
         else:
             streams[i, S_LO] += 1
+    for j in range(streams.shape[0]):
+        if streams[u64(j), S_LIFE] > 0 and n > 0:
+            streams[u64(j), S_LO] = pass_dead(arena, j, own[u64(j), K_FIRST])
     if meta[M_CHANGELOG] == 0:
         for j in range(streams.shape[0]):
             i = u64(j)

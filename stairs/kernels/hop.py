@@ -38,6 +38,7 @@ from stairs.descriptors import (
     O_CLASS,
     O_OFFSET,
     O_STREAM,
+    P_LIFE,
     P_STREAM,
     S_MASK,
     S_NEXT,
@@ -48,6 +49,7 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, u64
 from stairs.kernels.compare import all_hold, next_scanned
 from stairs.kernels.memory import peek_int32
+from stairs.kernels.versions import ALIVE
 from stairs.memory.arena import Arena, Entries, Routes
 
 
@@ -67,22 +69,30 @@ def head_at(entries: Entries, x: int, kid: int) -> int:
 
 
 @inlined
-def is_live(entries: Entries, x: int, e: int) -> bool:
+def record_of(arena: Arena, j: int, s: int) -> int:
+    """Return where the record of tuple s of stream j starts in `recs`."""
+    row = arena.streams[u64(j)]
+    return row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH]
+
+
+@inlined
+def has_died(arena: Arena, entries: Entries, k: int, s: int) -> bool:
+    """Return whether tuple s, in its window, of the stream of row k of `parts` is a version that has ended."""
+    life = entries.parts[u64(k), P_LIFE]
+    return life > 0 and arena.recs[u64(record_of(arena, entries.parts[u64(k), P_STREAM], s) + life)] != ALIVE
+
+
+@inlined
+def is_live(arena: Arena, entries: Entries, x: int, e: int) -> bool:
     """Return whether all components of an entry are live. O(streams of the set)."""
     states, parts = entries.states, entries.parts
     first, lows = states[u64(x), E_PARTS0], states[u64(x), E_LOWS]
     at = entry_at(entries, x, e) + 4 - 4 * first
     for k in range(first, states[u64(x), E_PARTS1]):
-        if peek_int32(at + 4 * k) < entries.lows[u64(lows + parts[u64(k), P_STREAM])]:
+        s = np.int64(peek_int32(at + 4 * k))
+        if s < entries.lows[u64(lows + parts[u64(k), P_STREAM])] or has_died(arena, entries, k, s):
             return False
     return True
-
-
-@inlined
-def record_of(arena: Arena, j: int, s: int) -> int:
-    """Return where the record of tuple s of stream j starts in `recs`."""
-    row = arena.streams[u64(j)]
-    return row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH]
 
 
 @inlined
@@ -146,7 +156,7 @@ def take(
         for k in range(first, states[u64(x), E_PARTS1]):
             j = parts[u64(k), P_STREAM]
             component = np.int64(peek_int32(at + 4 * k))
-            if component < entries.lows[u64(lows + j)]:
+            if component < entries.lows[u64(lows + j)] or has_died(arena, entries, k, component):
                 return False
             current[u64(j)] = component
     for o in range(hop[H_OPS0], hop[H_OPS1]):

@@ -54,6 +54,7 @@ from stairs.descriptors import (
     R_TRUNK,
     S_ATTR0,
     S_ATTR1,
+    S_LIFE,
     S_MASK,
     S_RECS,
     S_WIDTH,
@@ -188,7 +189,8 @@ def begin_level(arena: Arena, chunk: Chunk, i: int, at: int, last: int) -> int:
         if r < own[K_COUNT]:
             s, place = own[K_FIRST] + r, np.int64(chunk.places[u64(own[K_START] + r)])
         else:
-            s, place = own[K_LOW] + r - own[K_COUNT], np.int64(chunk.departures[u64(own[K_GONE_AT] + r - own[K_COUNT])])
+            place = np.int64(chunk.departures[u64(own[K_GONE_AT] + r - own[K_COUNT])])
+            s = np.int64(chunk.tuples[u64(place)])
         if place < last and arena.recs[u64(ring + (s & mask) * width)] >= 0:
             end = add_partial(partials, end, -1, s, place)
     chunk.levels[i, 0, L_SIZE] = (end - at) // Q_FIELDS
@@ -234,7 +236,9 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
             record = ring + (s & mask) * width
             seen = s < newer or has_arrived(chunk, np.int64(j), s, place)
             if s < stay and has_left(arena, chunk, np.int64(j), s, place):
-                break
+                if streams[j, S_LIFE] == 0:
+                    break
+                seen = False
             if seen and (not checked or agrees(arena, routes, walk, h, record, s)):
                 if end > last:
                     return np.int64(-1)
@@ -279,7 +283,9 @@ def list_matches(
             while s >= low:
                 seen = s < newer or has_arrived(chunk, np.int64(j), s, place)
                 if s < stay and has_left(arena, chunk, np.int64(j), s, place):
-                    break
+                    if streams[j, S_LIFE] == 0:
+                        break
+                    seen = False
                 if seen:
                     if not count_only:
                         if end + found >= room:

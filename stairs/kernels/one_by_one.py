@@ -41,6 +41,7 @@ from stairs.descriptors import (
     S_ATTR0,
     S_ATTR1,
     S_KIND,
+    S_LIFE,
     S_LO,
     S_MASK,
     S_NEXT,
@@ -55,6 +56,7 @@ from stairs.kernels.cacq import route
 from stairs.kernels.climb import climb, take_back
 from stairs.kernels.combinations import shortage
 from stairs.kernels.opening import is_strict, open_push
+from stairs.kernels.versions import DEAD, bury, end_version, ended_by, insert_version, life_of, pass_dead
 from stairs.kernels.windows import RANGE, ROWS, expire_range, expire_ranges, set_low, sync_lows
 from stairs.memory.arena import Arena, Batch, Entries, Routes, Walk
 
@@ -153,10 +155,11 @@ def sign(walk: Walk, first: int, last: int, value: int) -> None:
 
 
 @step
-def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, strict: bool, count_only: bool) -> int:
-    """Delete the results with the oldest tuple of stream j, and remove it from its window; return the status."""
+def take_away(
+    arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, s: int, strict: bool, count_only: bool
+) -> int:
+    """Delete the results with tuple s of stream j, which is about to leave; return the status."""
     streams, meta = arena.streams, arena.meta
-    s = streams[j, S_LO]
     record = streams[j, S_RECS] + (s & streams[j, S_MASK]) * streams[j, S_WIDTH]
     if arena.recs[u64(record + 1)] >= 0:
         out = meta[M_OUT]
@@ -170,7 +173,33 @@ def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, s
             sign(walk, out, found, DELETED)
         meta[M_DELETED] += found - out
         meta[M_OUT] = found
-    set_low(arena, entries, j, s + 1)
+    return DONE
+
+
+@inlined
+def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, strict: bool, count_only: bool) -> int:
+    """Delete the results with the oldest tuple of stream j, and remove it from its window; return the status."""
+    s = arena.streams[j, S_LO]
+    status = take_away(arena, entries, routes, walk, j, s, strict, count_only)
+    if status == DONE:
+        set_low(arena, entries, j, s + 1)
+    return status
+
+
+@step
+def replace(
+    arena: Arena, entries: Entries, routes: Routes, walk: Walk, i: int, s: int, strict: bool, count_only: bool
+) -> int:
+    """Delete the results with the version of table i that change s ends, and bury it; return the status."""
+    ended = ended_by(arena, i, s)
+    if ended < 0:
+        ended = end_version(arena, i, s)
+    if ended >= 0 and life_of(arena, i, ended) != DEAD:
+        status = take_away(arena, entries, routes, walk, i, ended, strict, count_only)
+        if status != DONE:
+            return status
+        bury(arena, i, ended, s)
+        set_low(arena, entries, i, pass_dead(arena, i, s))
     return DONE
 
 
@@ -236,6 +265,13 @@ def push_singly(
                 meta[M_ARRIVAL] = a
                 return status
             out = meta[M_OUT]
+        if streams[i, S_LIFE] > 0:
+            meta[M_OUT] = out
+            status = replace(arena, entries, routes, walk, np.int64(i), s, strict, count_only)
+            if status != DONE:
+                meta[M_ARRIVAL] = a
+                return status
+            out = meta[M_OUT]
         record = streams[i, S_RECS] + slot * streams[i, S_WIDTH]
         alive = recs[u64(record + 1)] >= 0
         if alive:
@@ -252,6 +288,9 @@ def push_singly(
                 sign(walk, out, found, INSERTED)
             out = found
             meta[M_TALLIED] = 0
+        if streams[i, S_LIFE] > 0:
+            insert_version(arena, np.int64(i), s)
+        elif alive:
             # A walk rebinds no class of the arrival but scan classes, so the head rows of the others are still bound.
             insert(arena, walk, i, s, record)
         streams[i, S_NEXT] = s + 1

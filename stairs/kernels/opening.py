@@ -53,6 +53,7 @@ from stairs.descriptors import (
     NEED_RING,
     S_ATTR0,
     S_ATTR1,
+    S_KEY,
     S_LO,
     S_MASK,
     S_NEXT,
@@ -72,6 +73,7 @@ from stairs.kernels.keys import (
     sweep,
 )
 from stairs.kernels.memory import prefetch
+from stairs.kernels.versions import DELETE, open_versions
 from stairs.memory.arena import Arena, Batch, Input, Opening
 
 
@@ -105,6 +107,10 @@ def begin_push(arena_at: int, input_at: int, opening_at: int, renumber_at: int) 
             words += n * classes[attrs[u64(x), A_CLASS], C_WIDTH]
             marks += n * apart
         marks += n * (1 - apart)
+        if streams[i, S_KEY] >= 0:
+            # A null in another key leaves the primary key of a version alive.
+            attrs[u64(streams[i, S_KEY]), A_DEAD] = marks
+            marks += n
     if words > given.words.shape[0] or marks > given.dead.shape[0]:
         opening.need[0], opening.need[1] = words, marks
         return NEED_INPUT
@@ -133,7 +139,10 @@ def start(arena: Arena) -> None:
 
 @inlined
 def null_of(arena: Arena, x: int) -> int:
-    """Return the key id of a null in attribute x: negative; with M_APART, another one in each attribute of a class."""
+    """Return the key id of a null in attribute x: negative; with M_APART, another one in each attribute of a class.
+
+    That of a delete (`stairs.kernels.versions`) is the number before.
+    """
     return -1 - arena.attrs[x, A_COLUMN] * arena.meta[M_APART]
 
 
@@ -156,7 +165,7 @@ def intern_words(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> i
         if far and r + AHEAD < rows:
             ahead = home(batch.input[u64(source + r + AHEAD)], shift, secret, factor, final)
             prefetch(np.int64(table.ctypes.data) + 8 * (base + 2 * ahead))
-        kid = null
+        kid = null - (batch.dead[u64(dead + r)] == DELETE)
         if batch.dead[u64(dead + r)] == 0:
             word = batch.input[u64(source + r)]
             slot = home(word, shift, secret, factor, final)
@@ -204,7 +213,7 @@ def intern_keys(arena: Arena, batch: Batch, x: int, start: int, rows: int) -> in
     ring, mask, width = streams[i, S_RECS] + arena.attrs[x, A_OFFSET] + 1, streams[i, S_MASK], streams[i, S_WIDTH]
     spare = spare_of(arena, c)
     for r in range(start, rows):
-        kid = null_of(arena, x)
+        kid = null_of(arena, x) - (batch.dead[u64(dead + r)] == DELETE)
         if batch.dead[u64(dead + r)] == 0:
             at = source + r * arena.classes[c, C_WIDTH]
             p, spare = find_counted(arena, c, batch.input, at, spare)
@@ -240,6 +249,8 @@ def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
             meta[M_INTERN_ROW] = r
             meta[M_NEED] = c
             return NEED_HASH if crowded else NEED_KEYS
+        if arena.streams[u64(i), S_KEY] == x:
+            open_versions(arena, i, rows[i])
         meta[M_INTERN_ATTR] = x + 1
         meta[M_INTERN_ROW] = 0
     return DONE

@@ -33,6 +33,7 @@ from stairs.descriptors import (
     Q_PLACE,
     Q_TUPLE,
     S_BANDS,
+    S_LIFE,
     S_MASK,
     S_RECS,
     S_VALUES,
@@ -106,11 +107,11 @@ def scan(
     following = newer + own[K_COUNT]
     x, b, more = hops[u64(h), H_COMPARE], np.int64(-1), True
     bounded = x >= 0 and routes.compares[u64(x), X_KIND] == WITHIN
-    test = routes.compares[u64(max(x, 0))]
+    test, table = routes.compares[u64(max(x, 0))], row[S_LIFE] > 0
     base, low, high = row[S_VALUES], np.int64(-2 * FOREVER), np.int64(2 * FOREVER)
     if bounded:
         base += routes.compares[u64(x), X_RING] * (mask + 1)
-        more = checks_more(routes, h)
+        more = checks_more(routes, h) or table
         b = ready_band(arena, np.int64(j), routes.compares[u64(x), X_RING], oldest, following)
         if b == NO_BAND:
             return b
@@ -129,7 +130,7 @@ def scan(
         # The event sees the tuples first .. beyond - 1. Both rise with its place.
         if place < before:
             first, beyond = oldest, newer
-        while first < stay and has_left(arena, chunk, np.int64(j), first, place):
+        while not table and first < stay and has_left(arena, chunk, np.int64(j), first, place):
             first += 1
         while beyond < following and has_arrived(chunk, np.int64(j), beyond, place):
             beyond += 1
@@ -156,6 +157,11 @@ def scan(
                     end = begin
                     for p in range(begin, taken, Q_FIELDS):
                         s = np.int64(partials[u64(p + Q_TUPLE)])
+                        if table and (
+                            arena.recs[u64(ring + (s & mask) * width)] < 0
+                            or has_left(arena, chunk, np.int64(j), s, place)
+                        ):
+                            continue
                         if agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
                             partials[u64(end + Q_HEAD)] = 1
                             end = add_partial(partials, end, q, s, place)
@@ -167,6 +173,8 @@ def scan(
                 for s in range(start, stop):
                     v = values[u64(slot + s - start)] if bounded else low
                     if v < low or v > high or arena.recs[u64(ring + (s & mask) * width)] < 0:
+                        continue
+                    if table and has_left(arena, chunk, np.int64(j), s, place):
                         continue
                     if agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
                         if end > last:

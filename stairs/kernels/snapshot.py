@@ -13,12 +13,14 @@ from stairs.descriptors import (
     C_HEADS,
     C_STRIDE,
     C_WIDTH,
+    S_LIFE,
     S_MASK,
     S_RECS,
     S_WIDTH,
 )
 from stairs.kernels.accelerate import jit, u64
 from stairs.kernels.keys import adopt, find_counted, spare_of
+from stairs.kernels.versions import ALIVE, link_version, set_life
 from stairs.memory.arena import Arena
 
 
@@ -75,7 +77,10 @@ def insert_tuples(arena: Arena, x: int, kids: np.ndarray) -> None:
         kid = kids[u64(s)]
         at = first + (s & mask) * width
         recs[u64(at + 1)] = kid
-        if kid >= 0:
+        if streams[i, S_LIFE] > 0:
+            set_life(arena, i, s, ALIVE)
+            link_version(arena, i, x, s)
+        elif kid >= 0:
             p = rows + kid * stride
             recs[u64(at)] = heads[u64(p)]
             heads[u64(p)] = s

@@ -96,7 +96,7 @@ def pass_tail(arena: Arena, entries: Entries, x: int) -> bool:
     row = entries.states[u64(x)]
     tail = row[E_TAIL]
     row[E_TAIL] = tail + 1
-    if not is_live(entries, x, tail):
+    if not is_live(arena, entries, x, tail):
         return False
     at, to = entry_at(entries, x, tail), entry_at(entries, x, row[E_NEXT])
     p = head_at(entries, x, key_of(arena, entries, x, np.int64(peek_int32(at + 4 + 4 * row[E_KEY_PART]))))
@@ -137,7 +137,7 @@ def make_slots(arena: Arena, entries: Entries, x: int, wanted: int) -> bool:
 
 
 @jit
-def demote(entries: Entries, x: int, kid: int) -> int:
+def demote(arena: Arena, entries: Entries, x: int, kid: int) -> int:
     """Drop the entries of a key, clear its mark and return how many entries were live."""
     states = entries.states
     if not attempted(entries, x, kid):
@@ -147,7 +147,7 @@ def demote(entries: Entries, x: int, kid: int) -> int:
     dropped = 0
     while e >= tail:
         at = entry_at(entries, x, e)
-        if is_live(entries, x, e):
+        if is_live(arena, entries, x, e):
             dropped += 1
             # The tail must see a dead entry; otherwise it would wait until a component leaves its window.
             poke_int32(at + 4, GONE)
@@ -165,16 +165,16 @@ def demote_all(arena: Arena, entries: Entries, x: int) -> int:
     """Demote every key of a state, one by one, and return how many entries were live. O(key ids + entries)."""
     dropped = 0
     for kid in range(arena.classes[entries.states[x, E_CLASS], C_NEXT]):
-        dropped += demote(entries, x, kid)
+        dropped += demote(arena, entries, x, kid)
     return dropped
 
 
 @jit
-def count_live(entries: Entries, x: int) -> int:
+def count_live(arena: Arena, entries: Entries, x: int) -> int:
     """Return the number of live entries. O(entries in the ring)."""
     n = 0
     for e in range(entries.states[x, E_TAIL], entries.states[x, E_NEXT]):
-        if is_live(entries, x, e):
+        if is_live(arena, entries, x, e):
             n += 1
     return n
 
@@ -192,7 +192,7 @@ def move(arena: Arena, entries: Entries, x: int, ring: np.ndarray) -> None:
     tail, following, key = states[x, E_TAIL], states[x, E_NEXT], states[x, E_KEY_PART]
     n = following
     for e in range(tail, following):
-        if not is_live(entries, x, e):
+        if not is_live(arena, entries, x, e):
             continue
         old, new = entry_at(entries, x, e), (n & mask) * width
         p = head_at(entries, x, key_of(arena, entries, x, np.int64(peek_int32(old + 4 + 4 * key))))

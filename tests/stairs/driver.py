@@ -21,6 +21,7 @@ from stairs.descriptors import A_COLUMN, M_BEHIND, M_NEWEST, M_WATERMARK, S_BASE
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.byte_strings import B_FREE, B_NEXT
 from stairs.kernels.marks import newest_of
+from stairs.kernels.versions import DELETE
 from stairs.modules import Modules
 from stairs.store import StairStore
 from tests.stairs.steps import callable_step
@@ -38,6 +39,9 @@ class Row:
     stream: int
     keys: tuple[Key, ...] | None
     time: int = 0
+    primary: int | None = None
+    """Of a change of a table: its primary key."""
+    deletes: bool = False
 
 
 def rows_window(n: int) -> Window:
@@ -97,7 +101,9 @@ class Driver:
         by_stream = [[row for row in rows if row.stream == i] for i in range(graph.n_streams)]
         modules.begin([len(own) for own in by_stream])
         for i, own in enumerate(by_stream):
-            modules.dead_rows(i)[:] = [row.keys is None for row in own]
+            modules.dead_rows(i)[:] = [DELETE if row.deletes else row.keys is None for row in own]
+            if i in graph.tables:
+                modules.key_words(i, graph.primary[i] or 0)[:] = [row.primary for row in own]
             for place, c in enumerate(graph.attributes[i]):
                 keys = [(0,) * graph.widths[c] if row.keys is None else row.keys[place] for row in own]
                 self._write_words(i, c, keys)

@@ -1,0 +1,153 @@
+"""Inner joins over tables by definition: the answer is computed anew, by nested loops, after each change.
+
+It is written from "Tables" in `docs/guide/semantics.md` and from nothing else, and it imports nothing of ours. Values
+are plain Python values, as in `eddy.fuzz.oracle`.
+
+>>> row = {"id": 7, "k": 1}
+>>> rows = [("S", row, False), ("T", row, False), ("T", row, False), ("T", row, True)]
+>>> oracle = TableOracle([TableInput("S"), TableInput("T", key=("id",))], [(("S", "k"), "=", ("T", "k"))])
+>>> [oracle.arrive(*row) for row in rows]
+[[], [('+I', (0, 0))], [('-U', (0, 0)), ('+U', (0, 1))], [('-D', (0, 1))]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = Mapping[str, Any]
+Column = tuple[str, str]
+"""Name of an input, and of a column of it."""
+Result = tuple[int, ...]
+"""The number of an arrival of each input, in the order of the query."""
+Change = tuple[str, Result]
+"""An operation, and the result that it takes back or gives."""
+_HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+}
+
+
+@dataclass(frozen=True)
+class TableInput:
+    """An input: a table with a key, or a stream with a window of its `rows` newest rows (None = all).
+
+    span   instead of `rows`, that of a RANGE window over the column `time`
+    keep   the filter: a row of a stream for which it is not True does not arrive, one of a table deletes
+    """
+
+    name: str
+    key: tuple[str, ...] = ()
+    rows: int | None = None
+    span: Any = None
+    time: str = ""
+    keep: Callable[[Row], bool | None] | None = None
+
+
+@dataclass
+class TableOracle:
+    """A join whose predicates are all comparisons of two columns: (left, operator, right)."""
+
+    inputs: Sequence[TableInput]
+    predicates: Sequence[tuple[Column, str, Column]]
+    arrived: dict[str, list[Row]] = field(init=False)
+    alive: dict[str, dict[tuple[Any, ...], int]] = field(init=False)
+    """Of each table, the version of each key."""
+    answer: set[Result] = field(default_factory=set)
+    due: Any = None
+    """The watermark, None before the first."""
+
+    def __post_init__(self) -> None:
+        self.arrived = {one.name: [] for one in self.inputs}
+        self.alive = {one.name: {} for one in self.inputs if one.key}
+
+    def arrive(self, name: str, row: Row, deletes: bool = False, watermark: Any = None) -> list[Change]:
+        """Take a row of a stream, or a change of a table, and return what it does to the answer.
+
+        First the results that the watermark ends, then those that end without a successor, then the replaced ones in
+        pairs, then the new ones.
+
+        watermark   that with the row; None = as before
+        """
+        own = next(one for one in self.inputs if one.name == name)
+        kept = own.keep is None or own.keep(row) is True
+        if not own.key and not kept:
+            return []
+        self.due = self.due if watermark is None else watermark
+        stood, self.answer = self.answer, {one for one in self.answer if self._stands(one)}
+        left = [("-D", one) for one in sorted(stood - self.answer)]
+        self.arrived[name].append(row)
+        if own.key:
+            key = tuple(row[column] for column in own.key)
+            self.alive[name].pop(key, None)
+            if kept and not deletes:
+                self.alive[name][key] = len(self.arrived[name]) - 1
+        before, self.answer = self.answer, set(self._results(()))
+        ended, begun = sorted(before - self.answer), sorted(self.answer - before)
+        pairs = list(self._pairs(own, ended, begun)) if own.key else []
+        replaced, new = {left for left, _ in pairs}, {right for _, right in pairs}
+        changes = left + [("-D", one) for one in ended if one not in replaced]
+        changes += [change for left, right in pairs for change in (("-U", left), ("+U", right))]
+        return changes + [("+I", one) for one in begun if one not in new]
+
+    def row(self, name: str, number: int) -> Row:
+        """Return a row by its number."""
+        return self.arrived[name][number]
+
+    def _pairs(self, own: TableInput, ended: list[Result], begun: list[Result]) -> Iterator[tuple[Result, Result]]:
+        """Yield the results that differ in the version of the changed table alone."""
+        k = [one.name for one in self.inputs].index(own.name)
+        for left in ended:
+            for right in begun:
+                if left[:k] == right[:k] and left[k + 1 :] == right[k + 1 :]:
+                    yield left, right
+
+    def _low(self, one: TableInput) -> int:
+        """Return the number of the oldest row in the window of a stream; rows leave in the order of their arrival."""
+        rows = self.arrived[one.name]
+        if one.span is None:
+            return 0 if one.rows is None else max(0, len(rows) - one.rows)
+        if self.due is None:
+            return 0
+        end = self.due - one.span
+        return next((n for n, row in enumerate(rows) if row[one.time] >= end), len(rows))
+
+    def _stands(self, result: Result) -> bool:
+        """Return whether the rows of a result are in their windows."""
+        return all(one.key or n >= self._low(one) for one, n in zip(self.inputs, result, strict=True))
+
+    def _present(self, one: TableInput) -> Sequence[int]:
+        if one.key:
+            return sorted(self.alive[one.name].values())
+        return range(self._low(one), len(self.arrived[one.name]))
+
+    def _in_time(self, numbers: Result) -> bool:
+        """Return whether no row of a RANGE window is too old for the youngest row of a stream."""
+        timed = [(one, self.row(one.name, n)) for one, n in zip(self.inputs, numbers, strict=True) if one.time]
+        newest = max((row[one.time] for one, row in timed), default=None)
+        return all(one.span is None or newest - row[one.time] <= one.span for one, row in timed)
+
+    def _results(self, numbers: Result) -> Iterator[Result]:
+        if len(numbers) == len(self.inputs):
+            if self._in_time(numbers):
+                yield numbers
+            return
+        for n in self._present(self.inputs[len(numbers)]):
+            if self._agree((*numbers, n)):
+                yield from self._results((*numbers, n))
+
+    def _agree(self, numbers: Result) -> bool:
+        """Return whether the last component fulfils all predicates with those before it."""
+        rows = {one.name: self.row(one.name, n) for one, n in zip(self.inputs, numbers, strict=False)}
+        last = self.inputs[len(numbers) - 1].name
+        for (a, x), op, (b, y) in self.predicates:
+            if last in (a, b) and a in rows and b in rows:
+                left, right = rows[a][x], rows[b][y]
+                if left is None or right is None or not _HOLDS[op](left, right):
+                    return False
+        return True

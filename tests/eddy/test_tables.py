@@ -1,0 +1,396 @@
+"""Joins of tables and streams against the oracle: changes, plans, refusals, snapshots and live files in any order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import eddy
+from eddy.fuzz.oracle import OracleClock
+from eddy.fuzz.table_oracle import Change, TableInput, TableOracle
+from eddy.live.engine_file import EngineFile
+from jisc.strategies import STRATEGIES
+from tests.eddy.live_engines import KEY
+
+NAMES = "RSTU"
+SCHEMA = pa.schema(
+    [
+        ("a", pa.int64()),
+        ("b", pa.int64()),
+        ("k", pa.string()),
+        ("p", pa.int8()),
+        ("v", pa.string()),
+        ("w", pa.int32()),
+        ("t", pa.int64()),
+    ]
+)
+UPSERTS, DELETES = ("+I", "+U", "c", "r", "u"), ("-D", "d")
+WHERE = 8
+LATENESS = 2
+"""Rows with a greater `w` are rejected, where a query has filters."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A query: which inputs are tables, their windows (None = all rows, -d = RANGE d), predicates, columns shown."""
+
+    tables: tuple[bool, ...]
+    windows: tuple[int | None, ...]
+    predicates: tuple[tuple[tuple[str, str], str, tuple[str, str]], ...]
+    key: tuple[str, ...]
+    filtered: bool
+    shown: str
+
+    @property
+    def timed(self) -> bool:
+        windows = zip(self.tables, self.windows, strict=True)
+        return any(not table and own is not None and own < 0 for table, own in windows)
+
+    @property
+    def names(self) -> str:
+        return NAMES[: len(self.tables)]
+
+    def query(self) -> eddy.Query:
+        inputs: list[eddy.Stream] = []
+        kept = pa.compute.field("w") <= WHERE if self.filtered else None
+        for name, table, rows in zip(self.names, self.tables, self.windows, strict=True):
+            if table:
+                inputs.append(eddy.Table(name, SCHEMA, key=self.key, ops="column", filter=kept))
+            else:
+                window: Any = eddy.Unbounded() if rows is None else eddy.Rows(rows) if rows > 0 else eddy.Range(-rows)
+                time = "t" if self.timed else None
+                inputs.append(eddy.Stream(name, SCHEMA, window=window, time=time, filter=kept))
+        on = [f"{a}.{x} {op} {b}.{y}" for (a, x), op, (b, y) in self.predicates]
+        shown = [f"{name}.{column}" for name in self.names for column in self.shown]
+        more: dict[str, Any] = {"lateness": LATENESS, "watermark": "fastest"} if self.timed else {}
+        return eddy.Query(inputs, on, select=shown, **more)
+
+    def oracle(self) -> TableOracle:
+        def keep(row: Mapping[str, Any]) -> bool:
+            return bool(row["w"] <= WHERE)
+
+        inputs = [
+            TableInput(
+                name,
+                key=self.key if table else (),
+                rows=None if table or rows is None or rows < 0 else rows,
+                span=-rows if not table and rows is not None and rows < 0 else None,
+                time="t" if self.timed and not table else "",
+                keep=keep if self.filtered else None,
+            )
+            for name, table, rows in zip(self.names, self.tables, self.windows, strict=True)
+        ]
+        return TableOracle(inputs, self.predicates)
+
+    def clock(self) -> OracleClock:
+        names = [name for name, table in zip(self.names, self.tables, strict=True) if not table]
+        return OracleClock(dict.fromkeys(names, LATENESS), "fastest")
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> Shape:
+    m = draw(st.integers(2, 4))
+    tables = draw(st.lists(st.booleans(), min_size=m, max_size=m).filter(any))
+    windows = draw(st.lists(st.none() | st.integers(1, 5) | st.integers(-9, -1), min_size=m, max_size=m))
+    predicates = []
+    for i in range(1, m):
+        other = NAMES[draw(st.integers(0, i - 1))]
+        sides = draw(st.sampled_from([("b", "=", "a"), ("a", "=", "a"), ("p", "=", "a"), ("b", "<=", "a")]))
+        predicates.append(((other, sides[0]), sides[1], (NAMES[i], sides[2])))
+    if m > 2 and draw(st.booleans()):
+        predicates.append(((NAMES[0], "a"), draw(st.sampled_from(["=", "!="])), (NAMES[m - 1], "b")))
+    key = draw(st.sampled_from([("k",), ("p",), ("k", "p")]))
+    shown = draw(st.sampled_from(["abkpvw", "abkpvw", "a", "v"]))
+    return Shape(tuple(tables), tuple(windows), tuple(predicates), key, draw(st.booleans()), shown)
+
+
+NUMBERS = st.none() | st.integers(0, 3)
+ROWS = st.fixed_dictionaries(
+    {
+        "a": NUMBERS,
+        "b": NUMBERS,
+        "k": st.sampled_from(["x", "y", "zz", ""]),
+        "p": st.integers(0, 2),
+        "v": st.none() | st.text("uv", max_size=2),
+        "w": st.integers(0, 10),
+        "t": st.just(0),
+    }
+)
+OPS = st.sampled_from([*UPSERTS, *DELETES, "-U"])
+Row = dict[str, Any]
+
+
+def plan_over(names: Sequence[str]) -> str:
+    plan = names[0]
+    for name in names[1:]:
+        plan = f"({plan} {name})"
+    return plan[1:-1]
+
+
+class Joined(RuleBasedStateMachine):
+    """A runtime and the oracle, taken through the same changes."""
+
+    @initialize(shape=shapes(), strategy=st.sampled_from(sorted(STRATEGIES)), few=st.booleans(), ids=st.booleans())
+    def begin(self, shape: Shape, strategy: Any, few: bool, ids: bool) -> None:
+        self.shape, self.query, self.oracle, self.ids = shape, shape.query(), shape.oracle(), ids
+        self.runtime = eddy.Runtime(
+            self.query, strategy=strategy, output="changelog", ids_only=ids, renumber_at=50 if few else 1 << 30
+        )
+        self.clock, self.now = shape.clock(), 0
+        self.sum = Counter[tuple[Any, ...]]()
+        self.moved = False
+
+    def batches(self, arrivals: Sequence[tuple[int, Row, str]]) -> tuple[dict[str, list[Row]], list[int]]:
+        """Return what is pushed for arrivals, and their order."""
+        pushed: dict[str, list[Row]] = {}
+        order = []
+        for i, row, op in arrivals:
+            i %= len(self.shape.names)
+            order.append(i)
+            if self.shape.timed:
+                self.now += row["w"] % 3
+                row["t"] = self.now - (row["w"] + len(order)) % 4
+            pushed.setdefault(self.shape.names[i], []).append({**row, "op": op} if self.shape.tables[i] else row)
+        return pushed, order
+
+    def shown(self, change: Change) -> tuple[Any, ...]:
+        op, result = change
+        if self.ids:
+            return op, *result
+        rows = [self.oracle.row(name, n) for name, n in zip(self.shape.names, result, strict=True)]
+        return op, *(row[column] for row in rows for column in self.shape.shown)
+
+    @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), min_size=1, max_size=30))
+    def push(self, arrivals: list[tuple[int, Row, str]]) -> None:
+        pushed, order = self.batches(arrivals)
+        table = self.runtime.push(pushed, order)
+        found = [tuple(row.values()) for row in table.to_pylist()]
+        at = 0
+        for i, row, op in arrivals:
+            i %= len(self.shape.names)
+            if self.shape.tables[i] and op == "-U":
+                continue
+            name, kept = self.shape.names[i], not self.shape.filtered or row["w"] <= WHERE
+            # A row that is late does not arrive.
+            if self.shape.timed and not self.shape.tables[i] and kept and self.clock.tick(name, row["t"]):
+                continue
+            changes = [self.shown(one) for one in self.oracle.arrive(name, row, op in DELETES, self.clock.now)]
+            equal = {
+                k for k in range(len(changes) - 1) if changes[k][0] == "-U" and changes[k][1:] == changes[k + 1][1:]
+            }
+            changes = [one for k, one in enumerate(changes) if k not in equal and k - 1 not in equal]
+            part, at = found[at : at + len(changes)], at + len(changes)
+            # The order within one operation of one arrival is not defined, but pairs are adjacent.
+            assert [row[0] for row in part] == [row[0] for row in changes]
+            assert Counter(pairs_of(part)) == Counter(pairs_of(changes))
+        assert at == len(found)
+        for op, *row in found:
+            self.sum[tuple(row)] += 1 if op in ("+I", "+U") else -1
+        event(f"changes: {'none' if not found else 'some'}")
+
+    @rule(order=st.permutations(NAMES), ahead=st.none() | st.integers(0, 20))
+    def change_plan(self, order: list[str], ahead: int | None) -> None:
+        names = [name for name in order if name in self.shape.names]
+        at = None if ahead is None else self.runtime.position + ahead
+        # Some strategies keep their plan, and some plans have a cross product.
+        with suppress(eddy.PlanError):
+            self.runtime.transition(plan_over(names), at)
+
+    @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), max_size=10), fault=st.sampled_from(["key", "op"]))
+    def refuse(self, arrivals: list[tuple[int, Row, str]], fault: str) -> None:
+        i = self.shape.tables.index(True)
+        row: Row = {"a": 1, "b": 1, "k": "x", "p": 1, "v": "", "w": 1, "t": 0}
+        bad = (i, {**row, self.shape.key[-1]: None}, "c") if fault == "key" else (i, row, "delete")
+        with pytest.raises(eddy.InputError, match=f"table {self.shape.names[i]}"):
+            self.runtime.push(*self.batches([*arrivals, bad]))
+
+    @rule(strategy=st.none() | st.sampled_from(sorted(STRATEGIES)))
+    def restart(self, strategy: Any) -> None:
+        with suppress(eddy.PlanError):
+            self.runtime = eddy.Runtime.restore(self.runtime.snapshot(), self.query, strategy=strategy)
+            self.moved = False
+
+    @precondition(lambda self: not self.moved)
+    @rule()
+    def move(self) -> None:
+        with TemporaryDirectory() as folder, EngineFile(Path(folder) / "live", KEY) as live:
+            live.save(self.runtime, b"here")
+            loaded = live.load(b"here", self.query)
+        assert isinstance(loaded, eddy.Runtime)
+        # It could be saved again in the context in which it was loaded only.
+        self.runtime, self.moved = loaded, True
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "runtime"))
+    def holds(self) -> None:
+        self.runtime.check()
+        answer = Counter(self.shown(("", one))[1:] for one in self.oracle.answer)
+        assert +self.sum == answer
+
+
+def pairs_of(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return rows with both members of a pair as one."""
+    found, k = [], 0
+    while k < len(rows):
+        paired = rows[k][0] == "-U"
+        found.append((rows[k], rows[k + 1]) if paired else (rows[k],))
+        k += 1 + paired
+    return found
+
+
+TestJoined = Joined.TestCase
+TestJoined.settings = settings(stateful_step_count=12)
+
+
+ROW = pa.schema([("id", pa.int64()), ("k", pa.int64())])
+TIMED = pa.schema([("k", pa.int64()), ("at", pa.int64())])
+
+
+def table(name: str = "T", **more: Any) -> eddy.Table:
+    return eddy.Table(name, ROW, **{"key": "id", **more})
+
+
+def joined(**more: Any) -> eddy.Query:
+    return eddy.Query([eddy.Stream("S", ROW, window=eddy.Rows(5)), table()], ["S.k = T.k"], **more)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key": ()}, "name the columns that identify a row"),
+        ({"key": "x"}, "no column"),
+        ({"key": ["id", "id"]}, "occurs twice"),
+        ({"key": 7}, "key is a column or a list of columns"),
+        ({"window": eddy.Rows(3)}, "leave the window out"),
+        ({"time": "id"}, "leave time out"),
+        ({"late": "count"}, "leave late out"),
+        ({"ops": "avro"}, "ops is None or one of 'column'"),
+        ({"schema": ROW.append(pa.field("op", pa.string())), "ops": "column"}, "rename it"),
+        ({"schema": pa.schema([("id", pa.list_(pa.int64())), ("k", pa.int64())])}, "cannot be a key"),
+    ],
+)
+def test_a_table_that_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+    schema = options.pop("schema", ROW)
+    with pytest.raises(eddy.QueryError, match=f"table T.*{message}|T .*{message}"):
+        eddy.Table("T", schema, **{"key": "id", **options})
+
+
+def test_queries_and_hosts_without_tables_say_so() -> None:
+    with pytest.raises(eddy.QueryError, match="table T: branches take no table"):
+        eddy.Query([eddy.Stream("S", ROW)], branches=[eddy.Branch([table()], ["S.k = T.k"], "left")])
+    with pytest.raises(eddy.QueryError, match="table T: groups and aggregates take no table"):
+        joined(aggregates={"n": eddy.agg.count()})
+    with pytest.raises(eddy.InputError, match="output='changelog'"):
+        eddy.Runtime(joined())
+    with pytest.raises(eddy.InputError, match="ordered is for streams"):
+        eddy.Runtime(joined(), output="changelog", ordered=True)
+    with pytest.raises(eddy.QueryError, match="table T: the text of a query"):
+        eddy.to_sql(joined())
+    with pytest.raises(eddy.QueryError, match="table 'T': the engine takes streams"):
+        eddy.Engine([table()])
+    engine = eddy.Engine([eddy.Stream("S", ROW), eddy.Stream("T", ROW)])
+    with pytest.raises(eddy.QueryError, match="table T: the engine takes streams"):
+        engine.start("q", joined(), output="changelog")
+
+
+def test_a_table_is_joined_by_sql() -> None:
+    query = eddy.sql(
+        "SELECT s.id, t.id AS other FROM S AS s JOIN T AS t ON s.k = t.k", [eddy.Stream("S", ROW), table()]
+    )
+    assert isinstance(query, eddy.Query)
+    runtime = eddy.Runtime(query, output="changelog")
+    found = runtime.push({"S": [{"id": 1, "k": 5}], "T": [{"id": 9, "k": 5}]}, [0, 1])
+    assert found.to_pylist() == [{"op": "+I", "id": 1, "other": 9}]
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_small_table_that_changes_for_long_keeps_its_memory(strategy: Any) -> None:
+    runtime = eddy.Runtime(joined(), strategy=strategy, output="changelog", count_only=True)
+    rows = [{"id": k, "k": k % 3} for k in range(40)]
+    sizes = []
+    for k in range(60):
+        runtime.push({"T": rows, "S": [{"id": k, "k": k % 3}]}, [1] * 40 + [0])
+        sizes.append(runtime.nbytes)
+    runtime.check()
+    assert max(sizes[20:]) <= max(sizes[:20])
+
+
+def test_columns_of_all_types_follow_a_compaction() -> None:
+    nested = pa.list_(pa.string())
+    schema = pa.schema([("id", pa.int64()), ("s", pa.string()), ("l", nested), ("b", pa.bool_()), ("d", pa.float64())])
+    query = eddy.Query(
+        [eddy.Stream("S", ROW, window=eddy.Rows(1)), eddy.Table("T", schema, key="id")],
+        ["S.id = T.id"],
+        select=["T.s", "T.l", "T.b", "T.d"],
+    )
+    runtime = eddy.Runtime(query, output="changelog")
+
+    def row(k: int, n: int) -> dict[str, Any]:
+        return {"id": k, "s": f"{k} {n}", "l": [str(n)] * k, "b": None if n % 3 == 0 else n % 2 == 0, "d": n / 2}
+
+    for n in range(200):
+        runtime.push({"T": [row(k, n) for k in range(n % 7)]})
+    newest = {k: max(n for n in range(200) if n % 7 > k) for k in range(6)}
+    runtime.check()
+    for k, n in newest.items():
+        (found,) = runtime.push({"S": [{"id": k, "k": 0}]}).slice(0 if k == 0 else 1).to_pylist()
+        assert found == {"op": "+I", **{f"T.{c}": v for c, v in row(k, n).items() if c != "id"}}
+
+
+def test_equal_nested_values_make_no_pair() -> None:
+    schema = pa.schema([("id", pa.int64()), ("l", pa.list_(pa.int64())), ("x", pa.int64())])
+    query = eddy.Query(
+        [eddy.Stream("S", ROW, window=eddy.Rows(1)), eddy.Table("T", schema, key="id")], ["S.id = T.id"], select=["T.l"]
+    )
+    runtime = eddy.Runtime(query, output="changelog")
+    runtime.push({"S": [{"id": 1, "k": 1}]})
+    assert runtime.push({"T": [{"id": 1, "l": [1, None], "x": 1}]}).num_rows == 1
+    assert runtime.push({"T": [{"id": 1, "l": [1, None], "x": 2}]}).num_rows == 0
+    assert runtime.push({"T": [{"id": 1, "l": [2], "x": 2}]}).column("op").to_pylist() == ["-U", "+U"]
+
+
+def test_where_may_accept_one_row_of_a_pair() -> None:
+    runtime = eddy.Runtime(joined(where=pa.compute.field("T.id") * pa.compute.field("S.id") < 10), output="changelog")
+    runtime.push({"S": [{"id": 1, "k": 5}], "T": [{"id": 3, "k": 5}]})
+    query = eddy.Query(
+        [eddy.Stream("S", ROW, window=eddy.Rows(5)), eddy.Table("T", TIMED, key="k")],
+        ["S.k = T.k"],
+        where=pa.compute.field("T.at") < 10,
+        select=["T.at"],
+    )
+    runtime = eddy.Runtime(query, output="changelog")
+    runtime.push({"S": [{"id": 1, "k": 5}]})
+    changes = [runtime.push({"T": [{"k": 5, "at": at}]}).to_pylist() for at in (3, 12, 14, 4, 4, 5)]
+    assert [[tuple(row.values()) for row in one] for one in changes] == [
+        [("+I", 3)],
+        [("-D", 3)],
+        [],
+        [("+I", 4)],
+        [],
+        [("-U", 4), ("+U", 5)],
+    ]
+
+
+def test_intervals_bound_streams_beside_a_table() -> None:
+    streams = [eddy.Stream(name, TIMED, time="at") for name in "RS"]
+    on = ["R.k = S.k", "S.at between R.at and R.at + 10", "R.k = T.k"]
+    query = eddy.Query([*streams, table()], on, select=["R.at", "S.at", "T.id"], watermark="fastest")
+    assert [query.graph.windows[i].size for i in (0, 1)] == [10, 0]
+    runtime = eddy.Runtime(query, output="changelog")
+    runtime.push({"R": [{"k": 1, "at": 5}], "S": [{"k": 1, "at": 7}], "T": [{"id": 3, "k": 1}]})
+    assert runtime.watermark == 7
+    # The window of S is that of its own time: the result left with the watermark only.
+    assert runtime.push({"T": [{"id": 4, "k": 1}]}).to_pylist() == [{"op": "+I", "R.at": 5, "S.at": 7, "T.id": 4}]
+    assert runtime.push({}, watermark=8).column("op").to_pylist() == ["-D", "-D"]
+    assert runtime.push({"T": [{"id": 4, "k": 2}]}).num_rows == 0
