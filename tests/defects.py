@@ -324,7 +324,7 @@ DEFECTS = (
     ),
     Defect(
         "an eddy takes entries of a STAIR of which a component has left its window",
-        (Edit("stairs/kernels/cacq.py", "if component < entries.lows[u64(lows + j)]:", "if component < 0:"),),
+        (Edit("stairs/kernels/cacq.py", "component < entries.lows[u64(lows + j)] or has_died(", "has_died("),),
         "eddy-jisc",
         seed=2,
     ),

@@ -99,7 +99,80 @@ _MARK_DEFECTS = {
     ),
 }
 
+_VERSIONS, _CHUNK, _COMPACT = "stairs/kernels/versions.py", "stairs/kernels/chunk.py", "stairs/versions.py"
+_TABLE_DEFECTS = {
+    "the death of a version in a stored entry is ignored": Edit(
+        "stairs/kernels/hop.py", "    return life > 0 and arena", "    return life < 0 and arena"
+    ),
+    "a replaced version takes no result back": Edit(
+        _CHUNK, "if ended >= 0 and life_of(arena, i, ended) != DEAD:", "if False:"
+    ),
+    "tuple at a time, a replaced version takes no result back": Edit(
+        "stairs/kernels/one_by_one.py", "if ended >= 0 and life_of(arena, i, ended) != DEAD:", "if False:"
+    ),
+    "a version that ends in a chunk is seen until the chunk ends": Edit(
+        _CHUNK, "return life_of(arena, j, s) < place", "return False"
+    ),
+    "a version that ends in a chunk is not seen before its end": Edit(
+        _CHUNK, "return life_of(arena, j, s) < place", "return life_of(arena, j, s) < (1 << 31) - 1"
+    ),
+    "the older neighbour of a buried version keeps it": Edit(
+        _VERSIONS, "            recs[u64(newer_at(arena, i, x, older))] = newer", "            pass"
+    ),
+    "a buried version stays the head of its chain": Edit(
+        _VERSIONS, "arena.heads[p] = MARKED - older if marked and older >= 0 else older", "pass"
+    ),
+    "an undo leaves buried versions dead": Edit(_VERSIONS, "if life_of(arena, i, ended) == DEAD:", "if False:"),
+    "an undo unlinks later versions after it has linked earlier ones": Edit(
+        _VERSIONS, "                unlink_from(arena, i, buried, end)\n                end = min(end, buried)\n", ""
+    ),
+    "links keep the numbers of before a compaction": Edit(
+        _COMPACT, "    moved[:, links] = move.moved(moved[:, links].astype(np.int64))\n", ""
+    ),
+    "heads keep the numbers of before a compaction": Edit(
+        _COMPACT, "column[column >= 0] = move.moved(column[column >= 0].astype(np.int64))", "pass"
+    ),
+    "values stay where they are in a compaction": Edit(
+        _COMPACT, "        ring[after & (room - 1)] = ring[alive & (room - 1)]\n", "        pass\n"
+    ),
+    "caches keep the numbers of before a compaction": Edit(_COMPACT, "        cache.moved(move)\n", "        pass\n"),
+    "the payload stays where it is in a compaction": Edit(
+        "eddy/join/payload_room.py", "if modules.moves != payload.moves:", "if False:"
+    ),
+    "versions of a snapshot are dead": Edit(
+        "stairs/kernels/snapshot.py", "            set_life(arena, i, s, ALIVE)\n", ""
+    ),
+    "a -U is a change": Edit("eddy/ingest/changes.py", "np.flatnonzero(known) if implied.any() else None", "None"),
+}
+
+_TABLE_MARK_DEFECTS = {
+    "a walk of a chain ends at an ended version": Edit(
+        "stairs/kernels/levels.py",
+        "if streams[j, S_LIFE] == 0:\n                    break\n                seen = False\n            if seen and",
+        "if True:\n                    break\n                seen = False\n            if seen and",
+    ),
+    "a marked list loses its mark with its newest version": Edit(
+        _VERSIONS, "MARKED - older if marked and older >= 0 else older", "older"
+    ),
+    "the mark of a list that becomes empty is counted on": Edit(_VERSIONS, "if marked and older < 0:", "if False:"),
+    "a combination is dropped because the newest version of its key has ended": Edit(
+        _CHUNK, "        if row[S_LIFE] == 0:\n            return np.int64(-1)", "        return np.int64(-1)"
+    ),
+}
+
 MODELS = {
+    "no-good marks of tables": Model(
+        ("tests/eddy/test_tables.py", "tests/eddy/live_engines.py"),
+        "test_no_good_marks_follow_the_changes_of_tables",
+        1,
+        _TABLE_MARK_DEFECTS,
+    ),
+    "tables": Model(
+        ("tests/eddy/test_tables.py", "tests/eddy/live_engines.py"),
+        "test_any_changes_in_any_order",
+        300,
+        _TABLE_DEFECTS,
+    ),
     "joins on one key": Model(
         ("tests/stairs/test_one_key.py", "tests/stairs/driver.py", "tests/stairs/steps.py"),
         "test_event_times_decide_as_in_the_model",

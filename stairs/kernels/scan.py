@@ -130,7 +130,7 @@ def scan(
         # The event sees the tuples first .. beyond - 1. Both rise with its place.
         if place < before:
             first, beyond = oldest, newer
-        while not table and first < stay and has_left(arena, chunk, np.int64(j), first, place):
+        while first < stay and has_left(arena, chunk, np.int64(j), first, place):
             first += 1
         while beyond < following and has_arrived(chunk, np.int64(j), beyond, place):
             beyond += 1

@@ -48,6 +48,7 @@ VALUES = frozenset(
         "StreamingOptions",
         "StreamStatistics",
         "StreamingJoin",
+        "Table",
         "Tumbling",
         "Unbounded",
         "UnionAll",

@@ -1,0 +1,140 @@
+"""An exception at any line of a push that changes tables: the push did not happen, or it did, in whole."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import Counter
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+from eddy.fuzz.oracle import OracleClock
+from eddy.fuzz.table_oracle import TableInput, TableOracle
+from jisc.strategies import STRATEGIES
+from tests.eddy.test_interrupts import TRIED, WITHOUT_STRATEGY, Seen, traced
+
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("t", pa.int64())])
+PLANS = ("(R T) S", "(S T) R", "(R T) S", "R T S")
+COLUMNS = ("R.b", "S.a", "T.b")
+PREDICATES = [(("R", "a"), "=", ("T", "a")), (("T", "b"), "=", ("S", "b"))]
+
+
+def broken(batch: pa.RecordBatch) -> pa.Array:
+    """Reject no result, and raise if one has a row of R with the text "bad"."""
+    if pc.any(pc.equal(batch["R.b"], "bad")).as_py():
+        raise ValueError("a bad row")
+    return pc.is_valid(batch["R.b"])
+
+
+class Play:
+    """A runtime over two tables and a stream, its oracle, and random pushes.
+
+    bad   share of the changes of R that make a push fail, once they are in a result
+    """
+
+    def __init__(self, strategy: str, bad: float) -> None:
+        tables = [eddy.Table(name, SCHEMA, key="t", ops="column") for name in "RT"]
+        stream = eddy.Stream("S", SCHEMA, window=eddy.Range(4), time="t")
+        query = eddy.Query(
+            [*tables, stream],
+            ["R.a = T.a", "T.b = S.b"],
+            select=COLUMNS,
+            where=eddy.Predicate(broken, ["R.b"]),
+            watermark="fastest",
+        )
+        self.runtime = eddy.Runtime(query, PLANS[0], strategy=strategy, output="changelog", renumber_at=60)
+        inputs = [TableInput("R", ("t",)), TableInput("T", ("t",)), TableInput("S", span=4, time="t")]
+        self.oracle, self.clock = TableOracle(inputs, PREDICATES), OracleClock({"S": 0}, "fastest")
+        self.sum = Counter[tuple[Any, ...]]()
+        self.random, self.plans, self.now = random.Random(3), cycle(PLANS), 0
+        self.bad = bad
+
+    def arrivals(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return changes of a few keys, and rows."""
+        found = []
+        for _ in range(self.random.randrange(1, 9)):
+            name = self.random.choice("RRTTTS")
+            self.now += name == "S" and self.random.random() < 0.5
+            row = {"a": self.random.choice([1, 2, None]), "b": self.random.choice(["x", "a text of many bytes"])}
+            row["t"] = self.now if name == "S" else self.random.randrange(4)
+            if name == "R" and self.random.random() < self.bad:
+                row["b"] = "bad"
+            found.append((name, row if name == "S" else {**row, "op": self.random.choice("uuud")}))
+        return found
+
+    def follow(self, arrivals: list[tuple[str, dict[str, Any]]]) -> bool:
+        """Take rows in the oracle; return whether a bad one is in a result."""
+        bad = False
+        for name, row in arrivals:
+            if name != "S" or not self.clock.tick(name, row["t"]):
+                changes = self.oracle.arrive(name, row, row.get("op") == "d", self.clock.now)
+                bad = bad or any(self.oracle.row("R", result[0])["b"] == "bad" for _, result in changes)
+        return bad
+
+    def push(self, attempt: Callable[[Callable[[], pa.Table]], pa.Table | None]) -> int:
+        """Push rows until the push happens; return the number of tries, 0 if it fails.
+
+        attempt   makes the push; an interrupted push is repeated
+        """
+        rows, runtime, tries = self.arrivals(), self.runtime, 0
+        batches: dict[str, list[dict[str, Any]]] = {}
+        for name, row in rows:
+            batches.setdefault(name, []).append(row)
+        order = ["RTS".index(name) for name, _ in rows]
+        before = copy.deepcopy((self.oracle, self.clock))
+        fails, at = self.follow(rows), (runtime.position, runtime.pushes)
+        while runtime.pushes == at[1]:
+            tries += 1
+            try:
+                attempt(lambda: runtime.push(batches, order))
+            except eddy.InputError:
+                assert fails
+                assert (runtime.position, runtime.pushes) == at
+                self.oracle, self.clock = before
+                runtime.check()
+                return 0
+            runtime.check()
+            assert runtime.position == at[0] or runtime.pushes > at[1]
+        assert not fails
+        last = runtime.last_push()
+        assert last is not None
+        for row in last.results.to_pylist():
+            self.sum[tuple(row[column] for column in COLUMNS)] += 1 if row["op"] in ("+I", "+U") else -1
+        wanted = Counter[tuple[Any, ...]]()
+        for r, t, s in self.oracle.answer:
+            rows_of = {"R": self.oracle.row("R", r), "T": self.oracle.row("T", t), "S": self.oracle.row("S", s)}
+            wanted[tuple(rows_of[column[0]][column[2:]] for column in COLUMNS)] += 1
+        assert +self.sum == wanted
+        return tries
+
+
+@pytest.mark.parametrize("strategy", TRIED)
+def test_an_exception_at_each_line(strategy: str) -> None:
+    play, quiet = Play(strategy, 0.03), 0
+    seen = Seen() if strategy == "jisc" else Seen(WITHOUT_STRATEGY)
+    while quiet < 10:
+        runtime = play.runtime
+        if STRATEGIES[strategy].changes and not runtime.scheduled() and play.random.random() < 0.3:
+            runtime.transition(next(play.plans), at=runtime.position + play.random.randrange(1, 4))
+        quiet = quiet + 1 if play.push(lambda push: traced(push, seen)) == 1 else 0
+    assert len(seen) > (200 if seen.past else 300)
+
+
+@pytest.mark.parametrize("strategy", TRIED)
+def test_a_failed_push_leaves_tables_as_they_were(strategy: str) -> None:
+    play, failed = Play(strategy, 0.2), 0
+    for _ in range(150):
+        before = play.random.getstate()
+        if play.push(lambda push: push()) == 0:
+            failed += 1
+            kept = play.runtime.snapshot()
+            play.random.setstate(before)
+            assert play.push(lambda push: push()) == 0
+            assert play.runtime.snapshot() == kept
+    assert failed > 10
