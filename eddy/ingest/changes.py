@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from eddy.ingest.arrivals import Deletes, Rows
+from eddy.ingest.arrivals import Deletes, Order, Rows
 from eddy.ingest.soundness import Loose, loose_columns
-from eddy.ingest.tables import checked_rows
+from eddy.ingest.tables import arrow_table, checked_rows
 from eddy.streams.table import OP_COLUMN, Table
 from stairs.errors import InputError
+from stairs.plain_types import from_plain, merged, plain, taken
 
 UPSERTS, DELETES, IMPLIED = ("+I", "+U", "c", "r", "u"), ("-D", "d"), ("-U",)
 """Operations: those of the changelogs of Flink and of this library, and those of Debezium."""
+MESSAGE, TRUNCATION = "m", "t"
+"""Operations of Debezium that name no row: a message of the application, and the removal of all rows."""
+BEFORE, AFTER, KEY = "before", "after", "key"
+"""Columns of an envelope of Debezium: the row before, the row after, and the key of the message."""
+Mask = npt.NDArray[np.bool_]
 
 
 class Changed(NamedTuple):
     """The changes of one table in a push.
 
-    batch    their rows, in order
-    deletes  bool[rows], which of them are deletes; None = none is
-    kept     the numbers of those rows of the push that are changes, ascending; None = all are
+    batch    their rows, in order; of a delete only the key has a meaning
+    deletes  bool[changes], which of them are deletes; None = none is
+    pushed   the number of rows that were pushed
+    sources  the row of the push from which each change comes, ascending; None = each row is one change
     """
 
     batch: pa.RecordBatch
     deletes: Deletes | None
-    kept: Rows | None
+    pushed: int
+    sources: Rows | None
+
+
+def spread(order: Order, changed: Mapping[int, Changed]) -> Order:
+    """Return the order of changes and rows; that of the rows that were pushed is given."""
+    if all(one.sources is None for one in changed.values()):
+        return order
+    repeats = np.ones(len(order), np.int64)
+    for i, one in changed.items():
+        if one.sources is not None:
+            repeats[order == i] = np.bincount(one.sources, minlength=one.pushed)
+    return np.repeat(order, repeats)
 
 
 class ChangeReader:
@@ -36,32 +58,188 @@ class ChangeReader:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        schema = table.schema
-        self._schema = schema if table.ops is None else schema.append(pa.field(OP_COLUMN, pa.string()))
-        self._loose: Loose = loose_columns(self._schema)
+        schema, op = table.schema, pa.field(OP_COLUMN, pa.string())
+        key = pa.schema([schema.field(column) for column in table.keys])
+        self._parts = {AFTER: schema, BEFORE: key, KEY: key}
+        self._schema = {None: schema, "column": schema.append(op), "debezium": pa.schema([op])}[table.ops]
+        self._loose: Loose = loose_columns(schema)
 
     def read(self, rows: object) -> Changed:
-        """Return the changes. Raises InputError for rows that cannot be read, and for an unknown operation."""
-        name = self.table.name
-        batch = checked_rows(rows, self._schema, name, self._loose)
+        """Return the changes.
+
+        Raises InputError for rows that cannot be read, for an unknown operation, and for a change without a key.
+        """
+        changed = self._from_envelopes(rows) if self.table.ops == "debezium" else self._from_rows(rows)
+        for column in self.table.keys:
+            absent = changed.batch.column(column).is_null(nan_is_null=True)
+            if absent.true_count:
+                row = int(np.flatnonzero(_is_true(absent))[0])
+                raise InputError(
+                    f"table {self.table.name}: row {row if changed.sources is None else changed.sources[row]} of the"
+                    f" push has no key: {column}={changed.batch.column(column)[row].as_py()!r}; a change needs a value"
+                    " in each column of the key"
+                )
+        return changed
+
+    def _from_rows(self, rows: object) -> Changed:
+        """Return the changes of rows, which say what they do in a column if the table has one."""
+        batch = checked_rows(rows, self._schema, self.table.name, self._loose)
         if self.table.ops is None:
-            return Changed(batch, None, None)
+            return Changed(batch, None, batch.num_rows, None)
         ops = batch.column(len(batch.schema) - 1)
         batch = batch.select(self.table.schema.names)
-        deletes = _one_of(ops, DELETES)
-        known = deletes | _one_of(ops, UPSERTS)
-        implied = _one_of(ops, IMPLIED)
-        strange = np.flatnonzero(~(known | implied))
-        if len(strange):
-            row = int(strange[0])
-            raise InputError(
-                f"table {name}: column {OP_COLUMN!r} of row {row} of the push is {ops[row].as_py()!r}; an upsert is one"
-                f" of {', '.join(UPSERTS)}, a delete one of {', '.join(DELETES)}"
+        deletes = _is_one_of(ops, DELETES)
+        known = deletes | _is_one_of(ops, UPSERTS)
+        implied = _is_one_of(ops, IMPLIED)
+        self._require_known(
+            ops, known | implied, f"an upsert is one of {', '.join(UPSERTS)}, a delete one of {', '.join(DELETES)}"
+        )
+        pushed, sources = batch.num_rows, None
+        if implied.any():
+            sources = np.flatnonzero(known)
+            batch, deletes = taken(batch, sources), deletes[sources]
+        return Changed(batch, deletes if deletes.any() else None, pushed, sources)
+
+    def _from_envelopes(self, rows: object) -> Changed:
+        """Return the changes that envelopes of Debezium say.
+
+        An upsert whose envelope has another key before than after is a delete and an upsert. An envelope without an
+        operation and a row after it is that of a message without a value, which deletes its key.
+        """
+        ops, parts = self._envelopes(rows)
+        after, before = parts[AFTER], parts[BEFORE]
+        deletes = _is_one_of(ops, DELETES) | (_is_true(ops.is_null()) & ~after.known)
+        upserts, truncates = _is_one_of(ops, UPSERTS), _is_one_of(ops, (TRUNCATION,))
+        if truncates.any():
+            self._refuse(
+                truncates,
+                "is 't', the truncation of the table, whose rows the change does not name; push a delete for each row,"
+                " or let Debezium leave truncations out (skipped.operations=t)",
             )
-        kept = np.flatnonzero(known) if implied.any() else None
-        return Changed(batch, deletes if deletes.any() else None, kept)
+        known = deletes | upserts | _is_one_of(ops, (MESSAGE,))
+        self._require_known(ops, known, "an envelope of Debezium has c, r, u, d, t or m")
+        if (upserts & ~after.known).any():
+            self._refuse(upserts & ~after.known, "is an upsert, and its row 'after' is null; push the envelopes whole")
+        moved = upserts & before.known
+        moved[moved] = self._differs(before.of(moved), after.of(moved))
+        old, new = self._keys(parts, deletes | moved), after.of(upserts)
+        of_old, of_new = np.flatnonzero(deletes | moved), np.flatnonzero(upserts)
+        places = np.argsort(np.concatenate([2 * of_old, 2 * of_new + 1]))
+        both = [merged([left, right]) for left, right in zip(old.columns, new.columns, strict=True)]
+        batch = taken(pa.RecordBatch.from_arrays(both, schema=self.table.schema), places)
+        ends = places < len(of_old)
+        return Changed(batch, ends if ends.any() else None, len(ops), np.concatenate([of_old, of_new])[places])
+
+    def _envelopes(self, rows: object) -> tuple[pa.Array, dict[str, _Part]]:
+        """Return the operations of envelopes and their rows; what is missing is null, and the rest is left out."""
+        name, found = self.table.name, arrow_table(rows, self.table.name)
+        columns: dict[str, Any]
+        if found is not None:
+            columns, n = dict(zip(found.schema.names, found.columns, strict=True)), found.num_rows
+        elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
+            given: Any = rows
+            columns = {column: given[column] for column in (*self._parts, OP_COLUMN) if column in given}
+            n = max(map(len, columns.values()), default=0)
+        elif isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
+            columns = {column: [row.get(column) for row in rows] for column in (*self._parts, OP_COLUMN)}
+            n = len(rows)
+        else:
+            raise InputError(
+                f"table {name}: cannot read envelopes of Debezium from {type(rows).__name__}; push dicts, "
+                "a DataFrame or an Arrow table"
+            )
+        nulls = pa.nulls(n)
+        ops = checked_rows({OP_COLUMN: columns.get(OP_COLUMN, nulls)}, self._schema, name).column(0)
+        parts = {column: self._part(columns.get(column, nulls), column) for column in self._parts}
+        lengths = {OP_COLUMN: len(ops)} | {column: len(part.known) for column, part in parts.items()}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"table {name}: the columns have different lengths: {lengths}")
+        return ops, parts
+
+    def _part(self, values: Any, column: str) -> _Part:
+        """Return the rows that a column of envelopes has."""
+        name, schema = self.table.name, self._parts[column]
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            found = checked_rows({column: values}, pa.schema([(column, values.type)]), name).column(0)
+            known = _is_true(found.is_valid())
+            if not known.any():
+                return _Part(known, checked_rows([], schema, name))
+            if not pt.is_struct(found.type):
+                raise InputError(
+                    f"table {name}: column {column!r} is {found.type}; in an envelope of Debezium it is a struct of the"
+                    " columns of the table"
+                )
+            fields = taken(found, np.flatnonzero(known)).flatten()
+            return _Part(known, checked_rows(dict(zip(found.type.names, fields, strict=True)), schema, name))
+        # A null of pandas is a float.
+        rows = [None if value is None or value != value else value for value in values]
+        for k, row in enumerate(rows):
+            if row is not None and not isinstance(row, Mapping):
+                raise InputError(f"table {name}: {column!r} of row {k} of the push is {row!r}; give a dict or None")
+            missing = [] if row is None else [one for one in schema.names if one not in row]
+            if missing:
+                raise InputError(f"table {name}: column {missing[0]!r} is missing in {column!r} of row {k}, {row}")
+        known = np.array([row is not None for row in rows], bool)
+        return _Part(known, checked_rows([row for row in rows if row is not None], schema, name))
+
+    def _differs(self, before: pa.RecordBatch, after: pa.RecordBatch) -> Mask:
+        """Return for which rows the key before has a value in each column, and is another than that after."""
+        known, differs = np.ones(len(after), bool), np.zeros(len(after), bool)
+        for column in self.table.keys:
+            old, new = before.column(column), after.column(column)
+            known &= _is_true(old.is_valid())
+            differs |= _is_true(pc.not_equal(old, new).fill_null(True))
+        return known & differs
+
+    def _keys(self, parts: Mapping[str, _Part], wanted: Mask) -> pa.RecordBatch:
+        """Return rows with nothing but the keys before the wanted changes: those of the row before, or the message."""
+        before, key = parts[BEFORE], parts[KEY]
+        if (absent := wanted & ~before.known & ~key.known).any():
+            self._refuse(
+                absent,
+                f"is a delete, and neither {BEFORE!r} nor {KEY!r} has the key; push the key of the message as a column"
+                f" {KEY!r}",
+            )
+        first, then = wanted & before.known, wanted & ~before.known
+        places = np.argsort(np.concatenate([np.flatnonzero(first), np.flatnonzero(then)]))
+        rows = before.of(first), key.of(then)
+        columns = [
+            taken(merged([part.column(field.name) for part in rows]), places)
+            if field.name in self.table.keys
+            else from_plain(pa.nulls(len(places), plain(field.type)), field.type)
+            for field in self.table.schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.table.schema)
+
+    def _require_known(self, ops: pa.Array, known: Mask, operations: str) -> None:
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            self._refuse(~known, f"is {ops[row].as_py()!r}; {operations}")
+
+    def _refuse(self, rows: Mask, problem: str) -> None:
+        row = int(np.flatnonzero(rows)[0])
+        raise InputError(f"table {self.table.name}: column {OP_COLUMN!r} of row {row} of the push {problem}")
 
 
-def _one_of(ops: pa.Array, values: tuple[str, ...]) -> Deletes:
-    found: Deletes = np.asarray(pc.is_in(ops, pa.array(values)).cast(pa.uint8())).astype(bool)
+class _Part(NamedTuple):
+    """The rows within a column of envelopes.
+
+    known   bool[envelopes], which have a row there
+    rows    these rows, in order
+    """
+
+    known: Mask
+    rows: pa.RecordBatch
+
+    def of(self, chosen: Mask) -> pa.RecordBatch:
+        """Return the rows of the chosen envelopes, which have one."""
+        return taken(self.rows, np.cumsum(self.known)[chosen] - 1)
+
+
+def _is_true(column: pa.Array) -> Mask:
+    found: Mask = np.asarray(column.cast(pa.uint8())).astype(bool)
     return found
+
+
+def _is_one_of(ops: pa.Array, values: tuple[str, ...]) -> Mask:
+    return _is_true(pc.is_in(ops, pa.array(values)))

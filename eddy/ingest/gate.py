@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals, Deletes, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
-from eddy.ingest.changes import Changed, ChangeReader
+from eddy.ingest.changes import Changed, ChangeReader, spread
 from eddy.ingest.clock import Clock, Ticked
 from eddy.ingest.kernels import merge_by_time
 from eddy.ingest.soundness import loose_columns
@@ -119,19 +119,12 @@ class Gate:
         """
         assert not isinstance(clock, ClockReading), "a query with tables has a clock of its own"
         batches, rows, changed = self._changed(pushed)
-        sequence = None if order is None else checked_order(order, rows, self.names, self._seen)
-        keep = {i: one.kept for i, one in changed.items() if one.kept is not None}
-        keep |= self._accepted([None if i in self.changes else batch for i, batch in enumerate(batches)])
+        sequence = None if order is None else spread(checked_order(order, rows, self.names, self._seen), changed)
+        keep = self._accepted([None if i in self.changes else batch for i, batch in enumerate(batches)])
         if keep and sequence is not None:
             sequence = sequence[np.flatnonzero(kept_places(sequence, batches, keep))]
         batches = keep_rows(batches, keep)
-        deletes = {}
-        for i, one in changed.items():
-            if (batch := batches[i]) is not None:
-                ends = one.deletes if one.kept is None or one.deletes is None else one.deletes[one.kept]
-                ends = self._rejected(i, batch, ends)
-                if ends is not None:
-                    deletes[i] = ends
+        deletes = self._deletes(batches, changed)
         if sequence is None:
             tables = [i for i in self.changes if batches[i] is not None]
             first = np.repeat(np.array(tables, np.uint8), [len(batches[i] or ()) for i in tables])
@@ -163,6 +156,11 @@ class Gate:
             batches, counts(batches), sequence, times, late, reading, ticked.state, given is not None, deletes=deletes
         )
 
+    def _deletes(self, batches: list[pa.RecordBatch | None], changed: Mapping[int, Changed]) -> dict[int, Deletes]:
+        """Return by table which of its changes are deletes, for tables that have some."""
+        own = {i: self._rejected(i, batch, one.deletes) for i, one in changed.items() if (batch := batches[i])}
+        return {i: deletes for i, deletes in own.items() if deletes is not None}
+
     def _rejected(self, i: int, batch: pa.RecordBatch, deletes: Deletes | None) -> Deletes | None:
         """Return which changes of table i are deletes, those among them whose row the filter rejects."""
         accepts = self.filters.get(i)
@@ -179,13 +177,13 @@ class Gate:
     def _changed(
         self, pushed: Mapping[str, object]
     ) -> tuple[list[pa.RecordBatch | None], list[int], dict[int, Changed]]:
-        """Return the rows by stream, their numbers, and the changes by table."""
+        """Return the rows by stream, the numbers of rows that were pushed, and the changes by table."""
         _check_mapping(pushed)
         read = {i: self.changes[i].read(pushed[self.names[i]]) for i in self.changes if self.names[i] in pushed}
         batches, rows = self._batches({name: own for name, own in pushed.items() if self._index.get(name) not in read})
-        changed = {i: one for i, one in read.items() if one.batch.num_rows}
+        changed = {i: one for i, one in read.items() if one.pushed}
         for i, one in changed.items():
-            batches[i], rows[i] = one.batch, one.batch.num_rows
+            batches[i], rows[i] = one.batch if one.batch.num_rows else None, one.pushed
         return batches, rows, changed
 
     def _batches(self, pushed: Mapping[str, object]) -> tuple[list[pa.RecordBatch | None], list[int]]:
@@ -214,10 +212,13 @@ class Gate:
         given      the watermark after these rows; None = the watermark follows from them
 
         Each stream is in order of event time if all streams with rows have event times, and in row order if not. The
-        streams follow each other, because rows that probe nothing need no common order. No row is late. Raises
-        InputError as `admit` does.
+        streams follow each other, because rows that probe nothing need no common order. The changes of a table keep
+        their order, and none is skipped. No row is late. Raises InputError as `admit` does.
         """
-        (batches, _), times = self._batches(pushed), self._untimed
+        (batches, _, changed), times = self._changed(pushed), self._untimed
+        deletes = self._deletes(batches, changed)
+        tables = {i: batches[i] for i in changed}
+        batches = [None if i in tables else batch for i, batch in enumerate(batches)]
         if self.filters:
             batches = keep_rows(batches, self._accepted(batches))
         streams, graph = self.query.streams, self.query.graph
@@ -244,11 +245,15 @@ class Gate:
         on_time = self._untimed
         if self.ranged:
             on_time = [None if ticks is None else ticks[n:] for ticks, n in zip(times, skipped, strict=True)]
+        for i, batch in tables.items():
+            kept[i] = batch
+            if clock is not None and batch is not None:
+                on_time[i] = np.full(len(batch), -FOREVER)
         rows = counts(kept)
         order = np.repeat(np.arange(len(kept), dtype=np.uint8), rows)
         if reading is not None:
             reading = reading._replace(marks=np.full(len(order), reading.after))
-        return Arrivals(kept, rows, order, on_time, {}, reading, state), skipped
+        return Arrivals(kept, rows, order, on_time, {}, reading, state, deletes=deletes), skipped
 
     def _sorted(self, batches: list[pa.RecordBatch | None]) -> tuple[list[pa.RecordBatch | None], list[Times | None]]:
         """Return each stream's rows and event times, ordered by (event time, row)."""

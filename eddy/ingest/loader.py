@@ -35,8 +35,6 @@ class _Key:
     by: int
     encoder: KeyEncoder
     plain: int
-    primary: bool = False
-    """Whether it is the primary key of a table, which no change may lack."""
 
 
 class Source:
@@ -48,7 +46,6 @@ class Source:
     bools     per payload column whether it is boolean
     scans     the scan classes of the stream, each with its position in the class
     compared  rings of values that comparisons read, other than event times: (ring, column, type)
-    primary   the class of its primary key, if it is a table
     """
 
     def __init__(
@@ -59,7 +56,6 @@ class Source:
         keys: Iterable[tuple[int, int, KeyEncoder]],
         scans: Sequence[tuple[int, int]] = (),
         compared: Sequence[tuple[int, str, pa.DataType]] = (),
-        primary: int | None = None,
     ) -> None:
         self.name, self.scans, self.compared = name, scans, compared
         self.keys = []
@@ -67,7 +63,7 @@ class Source:
             plain = -1
             if encoder.plain is not None and schema.field(encoder.plain).type == encoder.types[0]:
                 plain = schema.get_field_index(encoder.plain)
-            self.keys.append(_Key(attribute, by, encoder, plain, by == primary))
+            self.keys.append(_Key(attribute, by, encoder, plain))
         self.payload = [schema.get_field_index(column) for column in payload]
         self.widths = [fixed_width(schema.field(k).type) for k in self.payload]
         self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.payload]
@@ -95,8 +91,7 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[Source]:
             for (name, column, kind), value in query.values.items()
             if name == stream.name and not (graph.timed and value.ring == 0)
         ]
-        key = graph.primary[i] if graph.primary else None
-        found.append(Source(stream.name, stream.schema, columns[i], keys, scans, compared, key))
+        found.append(Source(stream.name, stream.schema, columns[i], keys, scans, compared))
     return found
 
 
@@ -201,14 +196,6 @@ class Loader:
         """Write the words of a key."""
         words, dead = self._modules.words_of(key.attribute), self._modules.dead_of(key.attribute)
         key.encoder.encode(batch, words, dead, self._modules.texts_of[key.by])
-        if key.primary and dead.any():
-            name, row = key.encoder.stream, int(np.flatnonzero(dead)[0])
-            columns = [column for component in key.encoder.components for column in component]
-            values = ", ".join(f"{column}={batch.column(column)[row].as_py()!r}" for column in columns)
-            raise InputError(
-                f"table {name}: row {row} of the push has no key: {values}; a change needs a value in each column of"
-                " the key"
-            )
 
     def _store(self, i: int, k: int, batch: pa.RecordBatch) -> None:
         """Store payload column k of stream i."""

@@ -33,21 +33,31 @@ def checked_rows(rows: object, schema: pa.Schema, name: str, loose: Loose | None
     if isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema):
         require_sound(rows, loose_columns(schema) if loose is None else loose, name)
         return rows
-    if isinstance(rows, pa.RecordBatch | pa.Table):
-        table = rows
-    elif type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns"):
-        return _from_pandas(rows, schema, name)
-    elif hasattr(rows, "__arrow_c_stream__"):
-        table = _read(pa.table, rows, name)
-    elif hasattr(rows, "__arrow_c_array__"):
-        table = _read(pa.record_batch, rows, name)
-    else:
+    table = arrow_table(rows, name)
+    if table is None:
+        if _is_pandas(rows):
+            return _from_pandas(rows, schema, name)
         return _from_values(rows, schema, name)
     columns = []
     for field in schema:
         found = _single(table.schema.get_all_field_indices(field.name), field, table.schema.names, name)
         columns.append(_fitted(_merged_column(table.column(found), field, name), field, name))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def arrow_table(rows: object, name: str) -> pa.RecordBatch | pa.Table | None:
+    """Return rows that have Arrow columns as these columns, which are not checked; None for other rows."""
+    if isinstance(rows, pa.RecordBatch | pa.Table):
+        return rows
+    if _is_pandas(rows):
+        return None
+    if hasattr(rows, "__arrow_c_stream__"):
+        return _read(pa.table, rows, name)
+    return _read(pa.record_batch, rows, name) if hasattr(rows, "__arrow_c_array__") else None
+
+
+def _is_pandas(rows: object) -> bool:
+    return type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns")
 
 
 def _single(found: Sequence[int], field: pa.Field, names: Sequence[str], name: str) -> int:

@@ -11,7 +11,7 @@ from eddy.streams.stream import Stream
 from eddy.streams.windows import Unbounded
 from stairs.errors import QueryError
 
-Ops = Literal["column"]
+Ops = Literal["column", "debezium"]
 """How the changes of a table say what they do."""
 OP_COLUMN = "op"
 """The column that says it."""
@@ -27,7 +27,8 @@ class Table(Stream):
     key   the column, or the columns, that identify a row; their values are never null
     ops   None = each row that is pushed replaces the row with its key. "column" = rows that are pushed have one more
           column, "op": "+I", "+U", "c", "r" and "u" replace the row; "-D" and "d" delete it, by its key alone; "-U" is
-          left out, because the row after it says the same
+          left out, because the row after it says the same. "debezium" = rows that are pushed are envelopes of
+          Debezium: "op", "after" and, as far as there are some, "before" and the "key" of the message
     filter  a change whose row the filter rejects deletes the row with its key
 
     The other parameters are those of a stream; a table has no window, no time and no late rows.
@@ -67,7 +68,7 @@ class Table(Stream):
             raise QueryError(f"{what}: a column occurs twice in the key {list(self.keys)}")
         if self.ops not in (None, *get_args(Ops)):
             raise QueryError(f"{what}: ops is None or one of {', '.join(map(repr, get_args(Ops)))}, not {self.ops!r}")
-        if self.ops is not None and OP_COLUMN in self.schema.names:
+        if self.ops == "column" and OP_COLUMN in self.schema.names:
             raise QueryError(f"{what}: with ops={self.ops!r}, column {OP_COLUMN!r} says what a change does; rename it")
 
     @property

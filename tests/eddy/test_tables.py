@@ -179,6 +179,17 @@ class Joined(RuleBasedStateMachine):
         self.sum = Counter[tuple[Any, ...]]()
         self.moved = False
 
+    @precondition(lambda self: not (self.shape.timed or self.runtime.position or self.runtime.scheduled()))
+    @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), min_size=6, max_size=30))
+    def load(self, arrivals: list[tuple[int, Row, str]]) -> None:
+        """Load changes and rows, stream by stream."""
+        pushed, order = self.batches(arrivals)
+        self.runtime.load(pushed)
+        for k, (_, row, op) in sorted(enumerate(arrivals), key=lambda one: order[one[0]]):
+            if not (self.shape.tables[order[k]] and op == "-U"):
+                self.oracle.arrive(self.shape.names[order[k]], row, op in DELETES)
+        self.sum.update(self.shown(("", one))[1:] for one in self.oracle.answer)
+
     def batches(self, arrivals: Sequence[tuple[int, Row, str]]) -> tuple[dict[str, list[Row]], list[int]]:
         """Return what is pushed for arrivals, and their order."""
         pushed: dict[str, list[Row]] = {}

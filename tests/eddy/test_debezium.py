@@ -1,0 +1,173 @@
+"""Tables that read envelopes of Debezium: the changes of an envelope, in each form of input, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eddy
+
+SCHEMA = pa.schema([("id", pa.int32()), ("city", pa.string())])
+STREAM = pa.schema([("id", pa.int64())])
+Envelope = dict[str, Any]
+
+
+def make_runtime(schema: pa.Schema = SCHEMA, key: str | list[str] = "id") -> eddy.Runtime:
+    table = eddy.Table("T", schema, key=key, ops="debezium")
+    query = eddy.Query([table, eddy.Stream("S", STREAM)], ["T.id = S.id"], select=["T.id", "T.city"])
+    runtime = eddy.Runtime(query, output="changelog")
+    runtime.push({"S": [{"id": k} for k in range(10)]})
+    return runtime
+
+
+def row(k: int, city: str | None = "Oslo") -> Envelope:
+    return {"id": k, "city": city}
+
+
+def changes(runtime: eddy.Runtime, rows: Any, order: list[int] | None = None) -> list[tuple[Any, ...]]:
+    found = [tuple(one.values()) for one in runtime.push({"T": rows}, order).to_pylist()]
+    runtime.check()
+    return found
+
+
+def test_each_operation() -> None:
+    runtime = make_runtime()
+    assert changes(runtime, [{"op": "c", "after": row(1)}]) == [("+I", 1, "Oslo")]
+    assert changes(runtime, [{"op": "r", "before": None, "after": row(2)}]) == [("+I", 2, "Oslo")]
+    # Without the row before: `before` is never needed.
+    assert changes(runtime, [{"op": "u", "after": row(1, "Bodø")}]) == [("-U", 1, "Oslo"), ("+U", 1, "Bodø")]
+    moved = {"op": "u", "before": row(1), "after": row(3, "Rome")}
+    assert sorted(changes(runtime, [moved])) == [("+I", 3, "Rome"), ("-D", 1, "Bodø")]
+    assert changes(runtime, [{"op": "m"}, {"op": "d", "before": row(3, None), "after": None}]) == [("-D", 3, "Rome")]
+    # The message without a value that follows a delete, and one that comes alone.
+    assert changes(runtime, [{"key": {"id": 3}}, {"key": {"id": 2}}]) == [("-D", 2, "Oslo")]
+    assert changes(runtime, [{"op": "m"}]) == []
+    assert changes(runtime, []) == []
+
+
+ENVELOPES: list[Envelope] = [
+    {"op": "c", "before": None, "after": row(1), "key": {"id": 1}, "ts_ms": 5},
+    {"op": "u", "before": row(1), "after": row(2, "Rome"), "key": {"id": 2}, "ts_ms": 6},
+    {"op": "m", "before": None, "after": None, "key": None, "ts_ms": 7},
+    {"op": "d", "before": None, "after": None, "key": {"id": 5}, "ts_ms": 8},
+    {"op": "c", "before": None, "after": row(4, None), "key": {"id": 4}, "ts_ms": 9},
+]
+WIDE = pa.struct([("city", pa.large_string()), ("more", pa.int8()), ("id", pa.int64())])
+ARROW = pa.schema([("ts_ms", pa.int64()), ("op", pa.large_string()), ("before", WIDE), ("after", WIDE), ("key", WIDE)])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ENVELOPES,
+        {name: [one[name] for one in ENVELOPES] for name in ENVELOPES[0]},
+        pd.DataFrame(ENVELOPES),
+        pa.Table.from_pylist(ENVELOPES, schema=ARROW),
+        pa.RecordBatch.from_pylist(ENVELOPES, schema=ARROW).slice(0),
+        pa.Table.from_batches([pa.RecordBatch.from_pylist([one], schema=ARROW) for one in ENVELOPES]),
+    ],
+    ids=["dicts", "columns", "pandas", "table", "batch", "chunks"],
+)
+def test_each_form_of_input(rows: Any) -> None:
+    runtime = make_runtime()
+    found = changes(runtime, rows, [0] * 5)
+    assert found == [("+I", 1, "Oslo"), ("-D", 1, "Oslo"), ("+I", 2, "Rome"), ("+I", 4, None)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"op": "x", "after": row(1)}], r"row 0 .* is 'x'; an envelope of Debezium has c, r, u, d, t or m"),
+        ([{"op": "m"}, {"after": row(1)}], r"row 1 .* is None; an envelope"),
+        ([{"op": "c"}], r"row 0 .* is an upsert, and its row 'after' is null"),
+        ([{"op": "c", "after": row(1)}, {"op": "t"}], r"row 1 .*truncation.*push a delete for each row"),
+        ([{"op": "d"}], r"row 0 .* is a delete, and neither 'before' nor 'key' has the key"),
+        ([{"op": "m"}, {"op": "d", "key": {"id": None}}], r"row 1 of the push has no key: id=None"),
+        ([{"op": "c", "after": {"id": 1}}], r"column 'city' is missing in 'after' of row 0, {'id': 1}"),
+        ([{"op": "c", "after": row(1), "before": {"city": ""}}], r"column 'id' is missing in 'before' of row 0"),
+        ([{"op": "c", "after": 7}], r"'after' of row 0 of the push is 7; give a dict or None"),
+        ({"op": ["c"], "after": []}, r"different lengths: {'op': 1, 'after': 0,"),
+        (pa.table({"op": ["c"], "after": [1]}), r"'after' is int64; in an envelope of Debezium it is a struct"),
+        (pa.table({"op": ["c"], "after": [{"id": 1}]}), r"column 'city' is missing in the columns \['id'\]"),
+        (pa.table({"op": ["c"], "after": [{"id": "1", "city": ""}]}), r"'id' is string, the query declares int32"),
+        (pa.table({"op": ["c"], "after": [{"id": 1 << 40, "city": ""}]}), r"'id' is int64, .* a value does not fit"),
+        ([{"op": "c", "after": row(1 << 40)}], r"column 'id' of type int32"),
+        (7, r"cannot read envelopes of Debezium from int"),
+    ],
+)
+def test_what_is_no_change_is_refused(rows: Any, message: str) -> None:
+    runtime = make_runtime()
+    runtime.push({"T": [{"op": "c", "after": row(1)}]})
+    before = runtime.snapshot()
+    with pytest.raises(eddy.InputError, match=r"(table|stream) T: .*" + message):
+        runtime.push({"T": rows})
+    assert runtime.snapshot() == before
+
+
+KEYS = st.tuples(st.integers(0, 3), st.sampled_from("xy"))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from("cru"), st.none() | KEYS, KEYS, st.integers(0, 9)),
+            st.tuples(st.just("d"), KEYS, st.none(), st.none()),
+            st.tuples(st.sampled_from(["m", None]), KEYS, st.none(), st.none()),
+        ),
+        max_size=20,
+    ),
+    st.booleans(),
+    st.lists(st.integers(0, 20), max_size=3),
+)
+def test_envelopes_do_what_the_deletes_and_upserts_do_that_they_stand_for(
+    drawn: list[tuple[str | None, tuple[int, str] | None, tuple[int, str] | None, int | None]],
+    arrow: bool,
+    cuts: list[int],
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("part", pa.string()), ("city", pa.int64())])
+    pair = pa.struct([("id", pa.int64()), ("part", pa.string())])
+    envelopes, plain = list[Envelope](), list[list[Envelope]]()
+    for op, before, after, city in drawn:
+        old = None if before is None else {"id": before[0], "part": before[1]}
+        new = None if after is None else {"id": after[0], "part": after[1], "city": city}
+        envelopes.append({"op": op, "before": None if op is None else old, "after": new, "key": old})
+        own: list[Envelope] = []
+        if op in ("d", None) or (after is not None and before not in (None, after)):
+            assert before is not None
+            own.append({"id": before[0], "part": before[1], "city": None, "op": "d"})
+        if new is not None:
+            own.append({**new, "op": "c"})
+        plain.append(own)
+    runtimes = []
+    for ops in ("debezium", "column"):
+        table = eddy.Table("T", schema, key=["id", "part"], ops=ops)  # type: ignore[arg-type]
+        query = eddy.Query([table, eddy.Stream("S", STREAM)], ["T.id = S.id"])
+        runtimes.append(eddy.Runtime(query, output="changelog"))
+        runtimes[-1].push({"S": [{"id": k} for k in range(4)]})
+    bounds = sorted({0, len(drawn), *(min(cut, len(drawn)) for cut in cuts)})
+    for first, end in pairwise(bounds):
+        rows: Any = envelopes[first:end]
+        if arrow:
+            kinds = {"op": pa.string(), "before": pair, "after": pa.struct([*schema]), "key": pair}
+            rows = pa.Table.from_pylist(rows, schema=pa.schema([*kinds.items()]))
+        others = [one for own in plain[first:end] for one in own]
+        tables = [
+            runtime.push({"T": pushed}, [0] * len(pushed))
+            for runtime, pushed in zip(runtimes, (rows, others), strict=True)
+        ]
+        assert tables[0].to_pylist() == tables[1].to_pylist()
+        runtimes[0].check()
+
+
+def test_the_remedies_name_settings_that_debezium_has() -> None:
+    """The setting in the message is that of Debezium's connectors: a typing error would mislead."""
+    with pytest.raises(eddy.InputError) as caught:
+        make_runtime().push({"T": [{"op": "t"}]})
+    assert re.search(r"\(skipped\.operations=t\)", str(caught.value))
