@@ -22,6 +22,8 @@ def served(query: Query) -> Served:
         return Served((), "the query has branches")
     if aggregation is None or graph.n_streams < 2:
         return Served((), "the query has one stream")
+    if graph.tables:
+        return Served((), "the rows of a table change")
     if graph.comparisons or graph.scans:
         return Served((), "the join has comparisons")
     attributes = {(i, c) for i, own in enumerate(graph.attributes) for c in own}

@@ -23,7 +23,7 @@ def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResu
     """
     changes = walk(join, arrivals, only_kept)
     join.modules.allowance.ask(0, "what was pushed")
-    if join.modules.graph.tables and not join.output.counted:
+    if join.output.changing and not join.output.counted:
         join.modules.pair_results()
     if join.options.ordered:
         put_in_order(join.modules, arrivals.order)

@@ -232,11 +232,15 @@ class Query:
         if not names:
             return
         for has, what in (
-            (self.branches, "branches take no table: left, semi, anti and full joins are for streams"),
-            (self._grouped, "groups and aggregates take no table: their input is never taken back"),
+            (self.branches, "left, semi, anti and full joins take no table; use an inner join"),
+            (
+                self._watermarked,
+                "windows of event time take no table: their rows are final, and a change takes results back; leave"
+                " group_window out, for groups that follow the changes",
+            ),
         ):
             if has:
-                raise QueryError(f"table {names[0]}: {what}; use an inner join")
+                raise QueryError(f"table {names[0]}: {what}")
 
     def _join_branches(self) -> None:
         """Make the inner joins of the core and of each branch, and set the attributes that follow from them.

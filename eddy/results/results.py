@@ -98,8 +98,8 @@ class Results:
         ids_only: bool,
     ) -> None:
         self.changelog, self.count_only, self.ids_only = changelog, count_only, ids_only
-        self.changing = changelog and bool(query.tables_changing)
-        """Whether results are replaced by others, in pairs."""
+        self.changing = changelog and bool(query.tables_changing) and query.aggregation is None
+        """Whether results are replaced by others, in pairs; groups need none."""
         self.accepts = None
         if query.conditions:
             self.accepts = AdaptiveFilter(query.conditions, place=query.where_place, rows="results")

@@ -24,6 +24,8 @@ class Joined(Protocol):
     @property
     def classes(self) -> Sequence[Any]: ...
     @property
+    def primary(self) -> Sequence[Any]: ...
+    @property
     def comparisons(self) -> Sequence[Any]: ...
     @property
     def scans(self) -> Sequence[tuple[str, str]]: ...
@@ -97,11 +99,17 @@ NEVER = Probed(0, 0, None)
 def keys_of(query: Joined, figures: Iterable[Mapping[str, int]] | None) -> tuple[Key, ...]:
     """Return the keys of a query, with the figures of a running join if there are any."""
     known = [{}] * query.graph.n_classes if figures is None else list(figures)
+    scans: list[tuple[str, tuple[str, ...]]]
     scans = [(f"{a} × {b}, scanned: every tuple has its own key", (a, b)) for a, b in query.scans]
+    if len(query.streams) == 1:
+        name = query.streams[0].name
+        scans = [(f"{name}, the only stream: every tuple has its own key", (name,))]
     equal = [(str(one), tuple(one.columns)) for one in query.classes]
+    primary = [(f"{one}, the primary key", tuple(one.columns)) for one in query.primary if one is not None]
+    scanned = range(len(equal), len(equal) + len(scans))
     return tuple(
-        Key(c + 1, text, streams, c >= len(equal), **own)
-        for c, ((text, streams), own) in enumerate(zip([*equal, *scans], known, strict=True))
+        Key(c + 1, text, streams, c in scanned, **own)
+        for c, ((text, streams), own) in enumerate(zip([*equal, *scans, *primary], known, strict=True))
     )
 
 
