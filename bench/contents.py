@@ -42,6 +42,7 @@ CHAPTERS = (
     Chapter("Strategies", "bench.strategies", {"strategies": "All strategies: throughput, longest pushes, memory"}),
     Chapter("Joins", "bench.joins", {"joins": "Comparisons, theta joins and intervals"}),
     Chapter("Aggregates", "bench.aggregates", {"aggregates": "Groups by ring values and by enumeration"}),
+    Chapter("Changes", "bench.changes", {"changes": "Inputs whose rows are replaced, and other ways to follow them"}),
     Chapter("Sharing", "bench.sharing", {"sharing": "Many queries in one engine, and each in a Runtime of its own"}),
     Chapter("Filters", "bench.filters", {"filters": "Adaptive filters and all fixed orders of their conditions"}),
     Chapter(

@@ -71,7 +71,7 @@ from stairs.kernels.keys import sweep
 from stairs.kernels.one_by_one import push_singly
 from stairs.kernels.one_key import push_one_key
 from stairs.kernels.opening import begin_push
-from stairs.kernels.pairs import pair_results
+from stairs.kernels.pairs import NO_SLOTS, pair_results
 from stairs.key_room import power_of_two
 from stairs.memory.arena import Bytes, Entries, Int64s, Opening, Routes, Walk
 from stairs.memory.scratch import Room, Scratch
@@ -356,10 +356,13 @@ class Modules(Stems):
         n, m, walk = self.figures[M_OUT], self.graph.n_streams, self.scratch.walk
         if not 0 < self.figures[M_DELETED] < n:
             return
-        slots = np.full(power_of_two(2 * n), -1, np.int32)
         partners, order = np.empty(n, np.int32), np.empty(n, np.int32)
         ids, signs = walk.ids[: n * m], walk.signs[:n]
-        if pair_results(self.arena, ids, signs, slots, partners, order):
+        pairs = pair_results(self.arena, ids, signs, np.zeros(0, np.int32), partners, order)
+        if pairs == NO_SLOTS:
+            slots = np.full(power_of_two(2 * n), -1, np.int32)
+            pairs = pair_results(self.arena, ids, signs, slots, partners, order)
+        if pairs:
             ids[:] = ids.reshape(n, m)[order].reshape(-1)
             signs[:] = signs[order]
 

@@ -100,6 +100,7 @@ class Results:
         self.changelog, self.count_only, self.ids_only = changelog, count_only, ids_only
         self.changing = changelog and bool(query.tables_changing) and query.aggregation is None
         """Whether results are replaced by others, in pairs; groups need none."""
+        self._tables = frozenset(query.graph.tables) if self.changing else frozenset[int]()
         self.accepts = None
         if query.conditions:
             self.accepts = AdaptiveFilter(query.conditions, place=query.where_place, rows="results")
@@ -198,10 +199,13 @@ class Results:
         if not len(before):
             return None
         same = np.ones(len(before), bool)
-        for column in arrays:
+        for k, column in enumerate(arrays):
+            if not self._computed and self._chosen[k][0] not in self._tables:
+                # Both rows of a pair have the same row of a stream.
+                continue
             same[same] = equal_values(taken(column, before[same]), taken(column, before[same] + 1))
-        if not same.any():
-            return None
+            if not same.any():
+                return None
         keep = np.ones(len(signs), bool)
         keep[before[same]] = keep[before[same] + 1] = False
         return np.flatnonzero(keep)
