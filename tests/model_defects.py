@@ -100,6 +100,8 @@ _MARK_DEFECTS = {
 }
 
 _VERSIONS, _CHUNK, _COMPACT = "stairs/kernels/versions.py", "stairs/kernels/chunk.py", "stairs/versions.py"
+_TABLE_FILES = "tests/eddy/test_tables.py", "tests/eddy/live_engines.py", "tests/eddy/drawn_aggregates.py"
+_CHANGES = "eddy/ingest/changes.py"
 _TABLE_DEFECTS = {
     "the death of a version in a stored entry is ignored": Edit(
         "stairs/kernels/hop.py", "    return life > 0 and arena", "    return life < 0 and arena"
@@ -142,7 +144,29 @@ _TABLE_DEFECTS = {
     "versions of a snapshot are dead": Edit(
         "stairs/kernels/snapshot.py", "            set_life(arena, i, s, ALIVE)\n", ""
     ),
-    "a -U is a change": Edit("eddy/ingest/changes.py", "np.flatnonzero(known) if implied.any() else None", "None"),
+    "a -U is a change": Edit(_CHANGES, "        if implied.any():", "        if False:"),
+    "what is loaded is never deleted": Edit(
+        "eddy/ingest/gate.py", "{}, reading, state, deletes=deletes), skipped", "{}, reading, state), skipped"
+    ),
+    "a result that a change takes back has no sign in its group": Edit(
+        "eddy/aggregates/groups.py", "signs[np.asarray(deleted.cast", "signs[:0 * np.asarray(deleted.cast"
+    ),
+}
+
+_DEBEZIUM_DEFECTS = {
+    "a row whose key moves keeps its old key as well": Edit(
+        _CHANGES, "moved = upserts & before.known", "moved = upserts & before.known & False"
+    ),
+    "each upsert with a row before deletes its key first": Edit(
+        _CHANGES, "moved[moved] = self._differs(before.of(moved), after.of(moved))", "pass"
+    ),
+    "the delete of a key that moves follows its upsert": Edit(
+        _CHANGES, "[2 * of_old, 2 * of_new + 1]", "[2 * of_old + 1, 2 * of_new]"
+    ),
+    "a message without a value is none": Edit(_CHANGES, " | (_is_true(ops.is_null()) & ~after.known)", ""),
+    "the order of a push counts changes, not envelopes": Edit(
+        _CHANGES, "repeats[order == i] = np.bincount(one.sources, minlength=one.pushed)", "pass"
+    ),
 }
 
 _TABLE_MARK_DEFECTS = {
@@ -161,8 +185,14 @@ _TABLE_MARK_DEFECTS = {
 }
 
 MODELS = {
+    "envelopes of Debezium": Model(
+        ("tests/eddy/test_debezium.py",),
+        "test_envelopes_do_what_the_deletes_and_upserts_do_that_they_stand_for",
+        60,
+        _DEBEZIUM_DEFECTS,
+    ),
     "no-good marks of tables": Model(
-        ("tests/eddy/test_tables.py", "tests/eddy/live_engines.py"),
+        _TABLE_FILES,
         "test_no_good_marks_follow_the_changes_of_tables",
         1,
         _TABLE_MARK_DEFECTS,
