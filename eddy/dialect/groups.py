@@ -51,6 +51,8 @@ def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) 
         for call in tree.find_all(exp.Anonymous):
             if called(call) in _OTHERS:
                 raise source.error(call, f"{called(call)} is not supported; write {_OTHERS[called(call)]}")
+    if select.args.get("distinct") is not None:
+        return _distinct(given or having or next(iter(calls), None), block, source)
     if given is None and having is None and not calls:
         return None
     if inside and (calls or having is not None or not _is_distinct(given, block, source)):
@@ -77,6 +79,16 @@ def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) 
     if having is not None:
         groups.having = _having(having.this, block, groups, source)
     return groups
+
+
+def _distinct(other: exp.Expression | None, block: Block, source: Source) -> Groups:
+    """Return the groups of SELECT DISTINCT, which are its rows. Raises SqlError beside other groups."""
+    if other is not None:
+        raise source.error(
+            other,
+            "DISTINCT has no meaning beside groups and aggregates yet; leave it out if the groups are output columns",
+        )
+    return Groups([bare(tree) for tree in block.outputs.values()])
 
 
 def _key(node: exp.Expression, block: Block, source: Source) -> exp.Expression:

@@ -18,7 +18,7 @@ PARTS: dict[type[exp.Expression], frozenset[str]] = {
     kind: frozenset(parts.split())
     for kind, parts in {
         # Statements
-        exp.Select: "expressions from_ joins where group having with_",
+        exp.Select: "expressions from_ joins where group having with_ distinct",
         exp.Union: "this expression distinct with_",
         exp.Except: "this expression distinct with_",
         exp.Intersect: "this expression distinct with_",
@@ -86,7 +86,6 @@ _INTERVAL = "write a join with an interval between event times"
 
 REFUSED: dict[str, tuple[str, str]] = {
     # Clauses of SELECT
-    "distinct": ("DISTINCT", "write GROUP BY with the columns, or EXISTS for rows with a partner"),
     "kind": ("a kind of SELECT", "name the columns"),
     "hint": ("a hint", _PLAN),
     "operation_modifiers": ("a modifier of SELECT", _LEAVE),
@@ -112,6 +111,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "format": ("FORMAT", _LEAVE),
     "options": ("OPTION", _LEAVE),
     "for_": ("FOR", _LEAVE),
+    "distinct_on": ("DISTINCT ON", "write GROUP BY with FIRST_VALUE(x ORDER BY y) for each column"),
     # Set operations and common table expressions
     "by_name": ("BY NAME", "list the columns of both SELECTs in the same order"),
     "on": ("ON", "list the columns of both SELECTs in the same order"),
@@ -177,6 +177,8 @@ def check(tree: exp.Expression, source: Source) -> None:
             word, remedy = REFUSED.get(name, (name.strip("_").replace("_", " ").upper(), _LEAVE))
             if isinstance(value, exp.Fetch):
                 word, remedy = REFUSED["fetch"]
+            if isinstance(node, exp.Distinct):
+                word, remedy = REFUSED["distinct_on"]
             part = next(_nodes(value), None)
             raise source.error(source.keyword(node, part, word), f"{word} is not supported; {remedy}")
 

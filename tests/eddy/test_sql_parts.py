@@ -39,6 +39,7 @@ STATEMENTS = [
     f"SELECT CAST(a.at AS TIMESTAMP(3)) AS c, a.s || 'x' AS d, a.v / 2 AS e, a.s RLIKE 'x' AS g {JOINED}",
     f"SELECT a.s, COUNT(*) AS n, SUM(b.v) FILTER (WHERE b.f) AS t {JOINED} GROUP BY a.s HAVING COUNT(*) > 1",
     f"SELECT a.k, MAX_BY(b.v, b.at) AS m, LAST_VALUE(b.s ORDER BY b.at DESC) AS n {JOINED} GROUP BY a.k HAVING n < 'x'",
+    f"SELECT DISTINCT a.k, b.v + 1 AS w {JOINED}",
     f"SELECT COUNT(DISTINCT a.v) AS n, MAX(b.d) AS m, AVG(a.x) AS o {JOINED}",
     f"SELECT a.k {JOINED} UNION ALL (SELECT c.k FROM c JOIN d ON c.k = d.k WHERE c.v = 1)",
     "WITH t AS (SELECT k FROM b) SELECT a.k FROM a JOIN t ON a.k = t.k UNION ALL SELECT c.k FROM c JOIN t ON c.k = t.k",
@@ -181,7 +182,6 @@ PLACES = {
     "parentheses": "SELECT c.k FROM c JOIN ((SELECT {0} a.k FROM a {1} WHERE a.v > 1) {2}) AS x ON c.k = x.k",
 }
 CLAUSES = {
-    "DISTINCT": 0,
     "DISTINCT ON (a.v)": 0,
     "/*+ BROADCAST(a) */": 0,
     "TABLESAMPLE (10 PERCENT)": 1,

@@ -17,7 +17,9 @@ REFUSED = [
     ("SELECT a.k FROM a JOIN a ON a.k = a.k", 1, 24, "two relations are named 'a'"),
     ("SELECT a.k FROM a JOIN b ON a.k = b.k ORDER BY a.k", 1, 39, "ORDER is not supported; results come in the order"),
     ("SELECT a.k FROM a JOIN b ON a.k = b.k LIMIT 5", 1, 39, "LIMIT is not supported"),
-    ("SELECT DISTINCT a.k FROM a JOIN b ON a.k = b.k", 1, 8, "DISTINCT is not supported; write GROUP BY"),
+    ("SELECT DISTINCT ON (a.k) a.v FROM a JOIN b ON a.k = b.k", 1, 8, "DISTINCT ON is not supported; write GROUP BY"),
+    ("SELECT DISTINCT a.k FROM a JOIN b ON a.k = b.k GROUP BY a.k", 1, 48, "DISTINCT has no meaning beside groups"),
+    ("SELECT DISTINCT COUNT(*) FROM a JOIN b ON a.k = b.k", 1, 17, "DISTINCT has no meaning beside groups"),
     ("SELECT a.k FROM a NATURAL JOIN b", 1, 19, "NATURAL JOIN is not supported"),
     ("SELECT a.k FROM a", 1, 17, "a SELECT over a alone is no join"),
     (

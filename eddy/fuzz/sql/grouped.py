@@ -19,6 +19,8 @@ def grouped(source: Random, rows: tuple[str, str], made: Expressions, before: st
     ]
     keys = [keys[0], made.column("key", "text")][: source.choice((0, 1, 1, 2))]
     items = [f"{key} AS g{i}" for i, key in enumerate(keys)]
+    if items and source.random() < 0.1:
+        return (f"{before}SELECT DISTINCT {', '.join(items)} {text}",) * 2
     calls = [_aggregate(source, made) for _ in range(source.randint(1, 3))]
     items += [f"{_CALL}{i} AS n{i}" for i in range(len(calls))]
     if source.random() < 0.4:
