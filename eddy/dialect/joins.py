@@ -94,6 +94,15 @@ class Joins(Occurrences):
         apart = self._apart(part)
         if apart is not None:
             name = self.streams[apart].name
+            beyond = part.shown() - set(part.own)
+            for condition in (*part.conditions, *part.after):
+                if apart in reads(condition) and reads(condition) & beyond:
+                    raise self.source.error(
+                        condition,
+                        f"nothing else connects {name}, and this condition reads columns that may be missing because of"
+                        " an outer join before it; write the joins that it depends on as inner joins, or put them"
+                        " first",
+                    )
             raise self.source.error(
                 node, f"nothing connects {name} with the other streams: {unconnected(name, found.where)}"
             )

@@ -32,6 +32,12 @@ REFUSED = [
     ("SELECT a.k FROM a JOIN b ON a.k IS NOT DISTINCT FROM b.k", 1, 24, "true of two NULLs, and a NULL is no key"),
     ("SELECT a.k FROM a JOIN b ON a.k = b.k OR a.v = b.v", 1, 24, "OR has no key"),
     ("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.v > 1e999", 1, 51, "'1e999' is no number"),
+    (
+        "SELECT a.k FROM b RIGHT JOIN a ON a.k = b.k JOIN c ON COALESCE(b.k, 1) = c.k",
+        1,
+        55,
+        "nothing else connects c, and this condition reads columns that may be missing because of an outer join",
+    ),
     ("SELECT a.k FROM a LEFT JOIN b ON a.v > 3", 1, 29, "nothing in ON connects the two sides"),
     ("SELECT a.k FROM a FULL JOIN b ON a.k = b.k LEFT JOIN c ON c.k = a.v", 1, 54, "a FULL OUTER JOIN has two streams"),
     (
