@@ -119,8 +119,8 @@ def _warm_tables(schema: pa.Schema, batch: pa.RecordBatch) -> None:
     """Compile or load the kernels of queries with tables."""
     inputs = [Stream("R", schema, window=Rows(9)), Table("T", schema, key="t")]
     runtime = Runtime(Query(inputs, ["R.k = T.k"]), output="changelog")
-    for _ in range(2):
-        runtime.push({"R": batch.slice(0, 2), "T": batch.slice(0, 2)}, order=[0, 0, 1, 1])
+    for atomic in (False, False, True):
+        runtime.push({"R": batch.slice(0, 2), "T": batch.slice(0, 2)}, order=[0, 0, 1, 1], atomic=atomic)
 
 
 def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:

@@ -283,7 +283,14 @@ class Runtime(Uncopied):
     # Pushing
 
     @in_logged_turn
-    def push(self, batches: Mapping[str, object], order: Any = None, *, watermark: int | None = None) -> pa.Table:
+    def push(
+        self,
+        batches: Mapping[str, object],
+        order: Any = None,
+        *,
+        watermark: int | None = None,
+        atomic: bool = False,
+    ) -> pa.Table:
         """Process arrivals and return their results, those of earlier arrivals first.
 
         The order of the results of one arrival depends on plan, strategy and stored states, unless `ordered` is set.
@@ -296,6 +303,8 @@ class Runtime(Uncopied):
         watermark  a promise, in ticks of the common time type: no row of a later push is older. Rows of this push are
                    late if they are older than the watermark before it, and `Query.lateness` has no effect on them;
                    None = the watermark follows the rows
+        atomic     for queries with tables: the changelog is the difference between the answers before and after the
+                   push, and of several changes of one key only the last one arrives. Changes arrive before rows
 
         Returns a table of `output_schema` (see `output`, `count_only`, `ids_only`). A table of few results is a slice
         of a block that about eight pushes share: it keeps the block in memory, and pickle writes the whole block, while
@@ -304,7 +313,7 @@ class Runtime(Uncopied):
         point, the push either is complete or had no effect: `pushes` and `last_push` report which. Cost: O(arrivals +
         chains walked + results).
         """
-        return push(self._pipeline, batches, order, watermark)
+        return push(self._pipeline, batches, order, watermark, atomic)
 
     @in_logged_turn
     def finish(self) -> pa.Table:

@@ -68,6 +68,7 @@ from stairs.kernels.arena import transpose, undo
 from stairs.kernels.batched import push_batched
 from stairs.kernels.by_address import Descriptions
 from stairs.kernels.keys import sweep
+from stairs.kernels.net_results import net_results
 from stairs.kernels.one_by_one import push_singly
 from stairs.kernels.one_key import push_one_key
 from stairs.kernels.opening import begin_push
@@ -365,6 +366,21 @@ class Modules(Stems):
         if pairs:
             ids[:] = ids.reshape(n, m)[order].reshape(-1)
             signs[:] = signs[order]
+
+    def net_results(self, firsts: Int64s) -> None:
+        """Leave the difference between the answers before and after the open push as its results. O(results * tables).
+
+        firsts   int64[streams], the number of the first arrival of the push
+        """
+        n, m, walk = self.figures[M_OUT], self.graph.n_streams, self.scratch.walk
+        if n == 0:
+            return
+        slots, partners = np.full(power_of_two(2 * n), -1, np.int32), np.empty(n, np.int32)
+        order, ids, signs = np.empty(n, np.int32), walk.ids[: n * m], walk.signs[:n]
+        left = net_results(self.arena, ids, signs, firsts, slots, partners, np.empty(m, np.int32), order)
+        ids[: left * m] = ids.reshape(n, m)[order[:left]].reshape(-1)
+        signs[:left] = signs[order[:left]]
+        self.figures[M_OUT], self.figures[M_DELETED] = left, int(np.count_nonzero(signs[:left] & 1))
 
     def commit(self) -> None:
         """Close the push, which can no longer be undone. Does nothing if no push is open."""

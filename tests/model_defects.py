@@ -145,6 +145,15 @@ _TABLE_DEFECTS = {
         "stairs/kernels/snapshot.py", "            set_life(arena, i, s, ALIVE)\n", ""
     ),
     "a -U is a change": Edit(_CHANGES, "        if implied.any():", "        if False:"),
+    "what comes and goes within an atomic push has rows": Edit(
+        "stairs/kernels/net_results.py", "if before >= 0 and signs[u64(before)] != GONE:", "if False:"
+    ),
+    "a version that ended one before an atomic push makes a pair in it": Edit(
+        "stairs/kernels/net_results.py", " and own >= firsts[u64(k)]:", ":"
+    ),
+    "the first change of a key arrives in an atomic push": Edit(
+        _CHANGES, 'aggregate([("n", "max")])', 'aggregate([("n", "min")]).rename_columns([*names, "n_max"])'
+    ),
     "what is loaded is never deleted": Edit(
         "eddy/ingest/gate.py", "{}, reading, state, deletes=deletes), skipped", "{}, reading, state), skipped"
     ),

@@ -33,7 +33,7 @@ from eddy.filters.faults import FAILURES, Fault, Faults, others, reasons
 from eddy.query.query import Query
 from eddy.results.failed_rows import failed_batch
 from eddy.results.results import OP, SIGNS, accepted_rows
-from stairs.descriptors import DELETED, INSERTED
+from stairs.descriptors import DELETED, INSERTED, UPDATED_FROM
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 from stairs.memory.allowance import Allowance
@@ -275,7 +275,7 @@ class Groups:
         """Return the inputs of joined rows, and failed rows: those that come and on which an argument fails."""
         signs = np.ones(len(table), np.int64)
         if OP in table.schema.names and table.schema.names[0] == OP:
-            deleted = pc.equal(table.column(0), SIGNS[DELETED])
+            deleted = pc.is_in(table.column(0), SIGNS.take(pa.array([DELETED, UPDATED_FROM])))
             signs[np.asarray(deleted.cast(pa.uint8()).combine_chunks()).view(np.bool_)] = -1
             table = table.remove_column(0)
         failed: list[pa.RecordBatch] = []

@@ -95,6 +95,25 @@ class TableOracle:
         changes += [change for left, right in pairs for change in (("-U", left), ("+U", right))]
         return changes + [("+I", one) for one in begun if one not in new]
 
+    def since(self, before: set[Result]) -> list[Change]:
+        """Return the difference of the answer from an earlier one: ended results, then replaced ones, then new ones.
+
+        One result replaces another if their rows of streams, and the keys of their versions, are the same.
+        """
+        ended = {self._identity(one): one for one in sorted(before - self.answer)}
+        begun = {self._identity(one): one for one in sorted(self.answer - before)}
+        changes = [("-D", one) for key, one in ended.items() if key not in begun]
+        for key, one in begun.items():
+            changes += [("-U", ended[key]), ("+U", one)] if key in ended else []
+        return changes + [("+I", one) for key, one in begun.items() if key not in ended]
+
+    def _identity(self, result: Result) -> tuple[Any, ...]:
+        """Return the keys of the versions, and the numbers of the rows, of a result."""
+        return tuple(
+            tuple(self.row(one.name, n)[column] for column in one.key) if one.key else n
+            for one, n in zip(self.inputs, result, strict=True)
+        )
+
     def row(self, name: str, number: int) -> Row:
         """Return a row by its number."""
         return self.arrived[name][number]

@@ -47,6 +47,7 @@ class Arrivals:
     deletes    by table, bool[rows], which of its changes are deletes; tables without deletes are left out
     given      whether the caller gave a watermark with the push
     ends       whether the input ends with this push
+    atomic     whether the results are the difference between the answers before and after the push
     """
 
     batches: list[pa.RecordBatch | None]
@@ -58,6 +59,7 @@ class Arrivals:
     clock: Rows | None = None
     given: bool = False
     ends: bool = False
+    atomic: bool = False
     deletes: Mapping[int, Deletes] = field(default_factory=dict)
 
     @property

@@ -16,7 +16,7 @@ from eddy.ingest.soundness import Loose, loose_columns
 from eddy.ingest.tables import arrow_table, checked_rows
 from eddy.streams.table import OP_COLUMN, Table
 from stairs.errors import InputError
-from stairs.plain_types import from_plain, merged, plain, taken
+from stairs.plain_types import from_plain, merged, plain, taken, to_plain
 
 UPSERTS, DELETES, IMPLIED = ("+I", "+U", "c", "r", "u"), ("-D", "d"), ("-U",)
 """Operations: those of the changelogs of Flink and of this library, and those of Debezium."""
@@ -40,6 +40,25 @@ class Changed(NamedTuple):
     deletes: Deletes | None
     pushed: int
     sources: Rows | None
+
+
+def newest(changed: Changed, keys: Sequence[str]) -> Changed:
+    """Return the last change of each key, in order."""
+    n = changed.batch.num_rows
+    columns = [to_plain(changed.batch.column(key)) for key in keys]
+    names = [str(k) for k in range(len(keys))]
+    # Arrow tells 0.0 and -0.0 apart.
+    columns = [pc.add(one, pa.scalar(0, one.type)) if pt.is_floating(one.type) else one for one in columns]
+    last = pa.table([*columns, pa.array(np.arange(n))], [*names, "n"]).group_by(names).aggregate([("n", "max")])
+    if len(last) == n:
+        return changed
+    kept = np.sort(last["n_max"].to_numpy())
+    return Changed(
+        taken(changed.batch, kept),
+        None if changed.deletes is None else changed.deletes[kept],
+        changed.pushed,
+        kept if changed.sources is None else changed.sources[kept],
+    )
 
 
 def spread(order: Order, changed: Mapping[int, Changed]) -> Order:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals, Deletes, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
-from eddy.ingest.changes import Changed, ChangeReader, spread
+from eddy.ingest.changes import Changed, ChangeReader, newest, spread
 from eddy.ingest.clock import Clock, Ticked
 from eddy.ingest.kernels import merge_by_time
 from eddy.ingest.soundness import loose_columns
@@ -61,6 +61,7 @@ class Gate:
         clock: Clock | ClockReading | None,
         given: int | None = None,
         past: bool = False,
+        atomic: bool = False,
     ) -> Arrivals:
         """Return the arrivals of a push. Raises InputError for rows, an order or a watermark that do not fit the query.
 
@@ -69,9 +70,12 @@ class Gate:
         given      the watermark that the caller gives with the push, None = none
         past       the rows arrived earlier: none is late, and without event times, the rows of one stream may follow
                    those of another
+        atomic     of several changes of one key the last one arrives, and changes arrive before rows
         """
         if self.changes:
-            return self._admit_changes(pushed, order, clock, given, past)
+            return self._admit_changes(pushed, order, clock, given, past, atomic)
+        if atomic:
+            raise InputError("atomic is for changes of tables, and this query has none; leave it out")
         batches, rows = self._batches(pushed)
         sequence = None if order is None else checked_order(order, rows, self.names, self._seen)
         if self.filters:
@@ -111,6 +115,7 @@ class Gate:
         clock: Clock | ClockReading | None,
         given: int | None,
         past: bool,
+        atomic: bool,
     ) -> Arrivals:
         """Return the arrivals of a push of a query with tables, as `admit` does.
 
@@ -119,6 +124,9 @@ class Gate:
         """
         assert not isinstance(clock, ClockReading), "a query with tables has a clock of its own"
         batches, rows, changed = self._changed(pushed)
+        if atomic:
+            changed = {i: newest(one, self.changes[i].table.keys) for i, one in changed.items()}
+            batches = [changed[i].batch if i in changed and batch else batch for i, batch in enumerate(batches)]
         sequence = None if order is None else spread(checked_order(order, rows, self.names, self._seen), changed)
         keep = self._accepted([None if i in self.changes else batch for i, batch in enumerate(batches)])
         if keep and sequence is not None:
@@ -131,8 +139,11 @@ class Gate:
             others, then, _ = self._in_order([None if i in tables else one for i, one in enumerate(batches)], past)
             batches = [batches[i] if i in tables else one for i, one in enumerate(others)]
             sequence = np.concatenate([first, then])
+        elif atomic:
+            of_streams = np.isin(sequence, list(self.changes), invert=True)
+            sequence = np.concatenate([sequence[~of_streams], sequence[of_streams]])
         if clock is None:
-            return Arrivals(batches, counts(batches), sequence, self._untimed, {}, deletes=deletes)
+            return Arrivals(batches, counts(batches), sequence, self._untimed, {}, deletes=deletes, atomic=atomic)
         times = [None if i in self.changes else self._times(i, batch) for i, batch in enumerate(batches)]
         streams = [i for i in range(len(batches)) if i not in self.changes]
         place = np.full(256, len(batches), np.uint8)
@@ -153,7 +164,16 @@ class Gate:
             if (batch := batches[i]) is not None:
                 times[i] = np.full(len(batch), -FOREVER)
         return Arrivals(
-            batches, counts(batches), sequence, times, late, reading, ticked.state, given is not None, deletes=deletes
+            batches,
+            counts(batches),
+            sequence,
+            times,
+            late,
+            reading,
+            ticked.state,
+            given is not None,
+            deletes=deletes,
+            atomic=atomic,
         )
 
     def _deletes(self, batches: list[pa.RecordBatch | None], changed: Mapping[int, Changed]) -> dict[int, Deletes]:

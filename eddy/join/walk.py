@@ -11,7 +11,7 @@ from eddy.join.payload_room import fit_payload
 from eddy.results.ordered import put_in_order
 from eddy.results.results import PushResults
 from eddy.routing.plan_change import ASKED_FOR, change_plan, follow_router
-from stairs.descriptors import LOADING, M_MODE
+from stairs.descriptors import LOADING, M_MODE, S_NEXT
 
 
 def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResults]:
@@ -21,9 +21,12 @@ def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResu
 
     Raises CapacityError if memory is short; then the join must be rolled back.
     """
+    firsts = join.modules.streams[:, S_NEXT].copy()
     changes = walk(join, arrivals, only_kept)
     join.modules.allowance.ask(0, "what was pushed")
-    if join.output.changing and not join.output.counted:
+    if arrivals.atomic:
+        join.modules.net_results(firsts)
+    elif join.output.changing and not join.output.counted:
         join.modules.pair_results()
     if join.options.ordered:
         put_in_order(join.modules, arrivals.order)
@@ -54,7 +57,8 @@ def walk(join: Join, arrivals: Arrivals, only_kept: bool, probing: bool = True) 
     """
     modules, strategy, router = join.modules, join.strategy, join.router
     open_push(join, arrivals)
-    counted, order, end = join.output.counted, arrivals.order, len(arrivals.order)
+    # What an atomic push takes back again is found by the tuples of its results.
+    counted, order, end = join.output.counted and not arrivals.atomic, arrivals.order, len(arrivals.order)
     if not end:
         reading = arrivals.reading
         if reading is not None and reading.after > reading.before:

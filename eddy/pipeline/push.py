@@ -44,9 +44,9 @@ class _NoRoom(CapacityError):
     """The other parts of a pipeline leave no bytes for a join, so dropping states of this join would not help."""
 
 
-def push(pipeline: Pipeline, batches: Batches, order: Any, watermark: int | None) -> pa.Table:
+def push(pipeline: Pipeline, batches: Batches, order: Any, watermark: int | None, atomic: bool = False) -> pa.Table:
     """Process arrivals and return their results; see `Runtime.push`."""
-    prepared = prepare(pipeline, batches, order, watermark)
+    prepared = prepare(pipeline, batches, order, watermark, atomic=atomic)
     pipeline.settle(prepared)
     return prepared.results
 
@@ -74,6 +74,7 @@ def prepare(
     watermark: int | None,
     ends: bool = False,
     reading: ClockReading | None = None,
+    atomic: bool = False,
 ) -> Prepared:
     """Compute a push, the last one if `ends`. Until the push is settled, `roll_back` undoes it after an exception.
 
@@ -84,7 +85,9 @@ def prepare(
     pipeline.last = None
     watermark = as_ticks(watermark)
     check_timed(watermark, pipeline.clock is not None)
-    arrivals = pipeline.gate.admit(batches, order, pipeline.clock if reading is None else reading, watermark)
+    arrivals = pipeline.gate.admit(
+        batches, order, pipeline.clock if reading is None else reading, watermark, atomic=atomic
+    )
     arrivals.ends = ends
     choose_way(pipeline.join, arrivals)
     pipeline.begin()

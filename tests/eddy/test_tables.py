@@ -257,9 +257,50 @@ class Joined(RuleBasedStateMachine):
         rows = [self.oracle.row(name, n) for name, n in zip(self.shape.names, result, strict=True)]
         return op, *(row[column] for row in rows for column in self.shape.shown)
 
-    @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), min_size=6, max_size=30))
-    def push(self, arrivals: list[tuple[int, Row, str]]) -> None:
-        self.follow(arrivals, self.runtime.push(*self.batches(arrivals)))
+    @rule(
+        arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), min_size=6, max_size=30),
+        atomic=st.sampled_from([False, False, True]),
+    )
+    def push(self, arrivals: list[tuple[int, Row, str]], atomic: bool) -> None:
+        table = self.runtime.push(*self.batches(arrivals), atomic=atomic)
+        if atomic:
+            self.follow_at_once(arrivals, table)
+        else:
+            self.follow(arrivals, table)
+
+    def follow_at_once(self, arrivals: list[tuple[int, Row, str]], table: pa.Table) -> None:
+        """Take the last change of each key in the oracle, then the rows, and compare the answers."""
+        before, results = self.answer(), set(self.oracle.answer)
+        last, rows = dict[Any, tuple[int, Row, str]](), list[tuple[int, Row, str]]()
+        for i, row, op in arrivals:
+            i %= len(self.shape.names)
+            if not self.shape.tables[i]:
+                rows.append((i, row, op))
+            elif op != "-U":
+                key = i, *(row[column] for column in self.shape.key)
+                last.pop(key, None)
+                last[key] = i, row, op
+        for i, row, op in [*last.values(), *rows]:
+            self.arrive(i, row, op)
+        self.begun = True
+        found = [tuple(row.values()) for row in table.to_pylist()]
+        if self.shape.grouped is None:
+            wanted = self.without_equal([self.shown(one) for one in self.oracle.since(results)])
+            assert [one[0] for one in found] == [one[0] for one in wanted]
+            assert Counter(pairs_of(found)) == Counter(pairs_of(wanted))
+        self.count(found, before)
+
+    def arrive(self, i: int, row: Row, op: str) -> list[Change]:
+        """Take a row or a change in the oracle, and return the changes of the answer. A late row does not arrive."""
+        name, kept = self.shape.names[i], not self.shape.filtered or row["w"] <= WHERE
+        if self.shape.timed and not self.shape.tables[i] and kept and self.clock.tick(name, row["t"]):
+            return []
+        return self.oracle.arrive(name, row, op in DELETES, self.clock.now)
+
+    def without_equal(self, changes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return changes without the pairs whose rows are equal."""
+        equal = {k for k in range(len(changes) - 1) if changes[k][0] == "-U" and changes[k][1:] == changes[k + 1][1:]}
+        return [one for k, one in enumerate(changes) if k not in equal and k - 1 not in equal]
 
     def follow(self, arrivals: list[tuple[int, Row, str]], table: pa.Table) -> None:
         """Take arrivals in the oracle, and compare the changes of the answer with those of the runtime."""
@@ -270,27 +311,21 @@ class Joined(RuleBasedStateMachine):
             i %= len(self.shape.names)
             if self.shape.tables[i] and op == "-U":
                 continue
-            name, kept = self.shape.names[i], not self.shape.filtered or row["w"] <= WHERE
-            # A row that is late does not arrive.
-            if self.shape.timed and not self.shape.tables[i] and kept and self.clock.tick(name, row["t"]):
-                continue
-            changes = [self.shown(one) for one in self.oracle.arrive(name, row, op in DELETES, self.clock.now)]
-            equal = {
-                k for k in range(len(changes) - 1) if changes[k][0] == "-U" and changes[k][1:] == changes[k + 1][1:]
-            }
-            changes = [one for k, one in enumerate(changes) if k not in equal and k - 1 not in equal]
+            changes = self.without_equal([self.shown(one) for one in self.arrive(i, row, op)])
             if self.shape.grouped is not None:
                 continue
             part, at = found[at : at + len(changes)], at + len(changes)
             # The order within one operation of one arrival is not defined, but pairs are adjacent.
             assert [row[0] for row in part] == [row[0] for row in changes]
             assert Counter(pairs_of(part)) == Counter(pairs_of(changes))
-        if self.shape.grouped is None:
-            assert at == len(found)
-        else:
-            # The changelog of a push is the difference between two answers; the one group is there from the first on.
+        assert self.shape.grouped is not None or at == len(found)
+        self.begun = True
+        self.count(found, before)
+
+    def count(self, found: list[tuple[Any, ...]], before: Counter[tuple[Any, ...]]) -> None:
+        """Count the changes of the answer, which was `before`; compare those of groups, which are a difference."""
+        if self.shape.grouped is not None:
             found = [(op, *one) for op, *row in found for one in row_texts([row])]
-            self.begun = True
             after = self.answer()
             assert Counter(found) == Counter(
                 (op, *row) for op, rows in (("-D", before - after), ("+I", after - before)) for row in rows.elements()
@@ -432,6 +467,8 @@ def test_queries_and_hosts_without_tables_say_so() -> None:
         eddy.Runtime(joined())
     with pytest.raises(eddy.InputError, match="ordered is for streams"):
         eddy.Runtime(joined(), output="changelog", ordered=True)
+    with pytest.raises(eddy.InputError, match="atomic is for changes of tables"):
+        eddy.Runtime(eddy.Query([eddy.Stream("S", ROW), eddy.Stream("T", ROW)], ["S.k = T.k"])).push({}, atomic=True)
     with pytest.raises(eddy.QueryError, match="table T: the text of a query"):
         eddy.to_sql(joined())
     with pytest.raises(eddy.QueryError, match="table 'T': the engine takes streams"):
