@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.caches import Cache, Move
-from stairs.descriptors import S_BASE, S_LO, S_NEXT
+from stairs.descriptors import S_BASE, S_LIFE, S_LO, S_MASK, S_NEXT, S_RECS, S_WIDTH
 from stairs.kernels.sample import W_FIELDS, count_partners, sample, trace
+from stairs.kernels.versions import ALIVE
 from stairs.memory.arena import Int64s, Routes
 from stairs.modules import Modules
 from stairs.storage.parts import Parts, Plain
@@ -102,10 +103,10 @@ class Samples(Cache):
         The tuples are drawn uniformly from the whole window, without repetition; all tuples if there are at most
         `most`. The samples of `take` do not change. O(most * attributes squared).
         """
-        low, live = int(self.modules.streams[i, S_LO]), self.modules.rows(i)
-        drawn = rng.choice(live, most, replace=False) if live > most else np.arange(live)
+        live = self.modules.live_tuples(i)
+        drawn = live[rng.choice(len(live), most, replace=False)] if len(live) > most else live
         counts: Floats = np.zeros((len(drawn), len(self.neighbours[i])))
-        count_partners(self.modules.arena, i, low + drawn.astype(np.int64), counts)
+        count_partners(self.modules.arena, i, drawn, counts)
         return counts
 
     def newest(self, shares: Floats, most: int = PICKS) -> Int64s:
@@ -121,7 +122,8 @@ class Samples(Cache):
             low, following = (int(self.modules.streams[i, column]) for column in (S_LO, S_NEXT))
             if following > low:
                 drawn = rng.integers(max(low, following - NEWEST), following, n)
-                parts.append(np.column_stack([np.full(n, i), drawn]))
+                drawn = drawn[self._lives(np.full(n, i), drawn)]
+                parts.append(np.column_stack([np.full(len(drawn), i), drawn]))
         found: Int64s = rng.permutation(np.concatenate(parts))
         return found
 
@@ -129,10 +131,19 @@ class Samples(Cache):
         """Return the last picks that are still live: int64[n, 2], stream and sequence number, in random order."""
         ever = int(self.progress[-1, 2])
         found = self.picked[np.arange(max(ever - most, ever - PICKS, 0), ever) % PICKS]
-        streams = self.modules.streams
-        alive: Int64s = found[found[:, 1] >= streams[found[:, 0], S_LO]]
+        alive: Int64s = found[self._lives(found[:, 0], found[:, 1])]
         # A fixed shuffle: a budget that ends early has covered all streams in proportion.
         return alive[SHUFFLED[len(alive) > SHUFFLED]]
+
+    def _lives(self, streams: Int64s, tuples: Int64s) -> npt.NDArray[np.bool_]:
+        """Return which tuples are live."""
+        rows, recs = self.modules.streams[streams], self.modules.arena.recs
+        live: npt.NDArray[np.bool_] = tuples >= rows[:, S_LO]
+        tables = np.flatnonzero(live & (rows[:, S_LIFE] > 0))
+        own = rows[tables]
+        at = own[:, S_RECS] + (tuples[tables] & own[:, S_MASK]) * own[:, S_WIDTH] + own[:, S_LIFE]
+        live[tables] = recs[at] == ALIVE
+        return live
 
     def trace(self, routes: Routes, picks: Int64s, budget: int, pruned: bool = True) -> Trace:
         """Walk the routes of picks for at most `budget` steps. The counters of `routes` do not change.

@@ -89,7 +89,7 @@ from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.kernels.arena import rehash
 from stairs.kernels.hashes import MIXED, SPACED
 from stairs.kernels.marks import clear_all
-from stairs.kernels.versions import LIFE_FIELDS
+from stairs.kernels.versions import ALIVE, LIFE_FIELDS
 from stairs.key_room import is_room, next_room, power_of_two, shift_of, slots_of
 from stairs.links import links_of
 from stairs.memory.allowance import Allowance
@@ -459,8 +459,24 @@ class Stems:
         return self.values.view(i)[k * room : (k + 1) * room]
 
     def rows(self, i: int) -> int:
-        """Return the number of tuples in the window of stream i."""
+        """Return the number of tuples from the low mark of stream i on; of a table, some of them have ended."""
         return int(self.streams[i, S_NEXT] - self.streams[i, S_LO])
+
+    def live_tuples(self, i: int) -> Int64s:
+        """Return the numbers of the live tuples of stream i, ascending; those of a table are its living versions.
+
+        O(rows).
+        """
+        low, following = self.streams[i, [S_LO, S_NEXT]].tolist()
+        numbers = np.arange(low, following)
+        if not self.streams[i, S_LIFE]:
+            return numbers
+        records = self.recs.view(i).reshape(self.capacity[i], -1)
+        return numbers[records[numbers & (self.capacity[i] - 1), self.streams[i, S_LIFE]] == ALIVE]
+
+    def live(self, i: int) -> int:
+        """Return the number of live tuples of stream i. O(1), of a table O(rows)."""
+        return len(self.live_tuples(i)) if self.streams[i, S_LIFE] else self.rows(i)
 
     def keys(self, c: int) -> int:
         """Return the number of keys of class c with an id: live keys, and dead keys not yet swept."""

@@ -11,22 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.caches import Move
-from stairs.descriptors import C_CAPACITY, S_LIFE, S_LO, S_NEXT
-from stairs.kernels.versions import ALIVE
-from stairs.memory.arena import Int64s
+from stairs.descriptors import C_CAPACITY, S_LO, S_NEXT
 from stairs.stems import Stems
 
 
 def dead_versions(stems: Stems, i: int) -> int:
     """Return the number of dead versions in the ring of table i. O(versions)."""
-    return int((_lives(stems, i) != ALIVE).sum())
-
-
-def _lives(stems: Stems, i: int) -> Int64s:
-    low, following = stems.streams[i, [S_LO, S_NEXT]].tolist()
-    records = stems.recs.view(i).reshape(stems.capacity[i], -1)
-    lives: Int64s = records[np.arange(low, following) & (stems.capacity[i] - 1), stems.streams[i, S_LIFE]]
-    return lives
+    return stems.rows(i) - stems.live(i)
 
 
 def compact(stems: Stems, i: int) -> Move:
@@ -38,10 +29,9 @@ def compact(stems: Stems, i: int) -> Move:
     stems.clear_marks()
     stems.bands.reset()
     low, following = stems.streams[i, [S_LO, S_NEXT]].tolist()
-    before = np.arange(low, following)
-    alive = before[_lives(stems, i) == ALIVE]
+    alive = stems.live_tuples(i)
     after = np.arange(following - len(alive), following)
-    to = np.full(len(before), -1, np.int64)
+    to = np.full(following - low, -1, np.int64)
     to[alive - low] = after
     move = Move(i, low, to, following - len(alive))
     recs, heads, values, streams = stems.recs.copy(), stems.heads.copy(), stems.values.copy(), stems.streams.copy()

@@ -14,7 +14,6 @@ from stairs.descriptors import (
     S_ATTR0,
     S_ATTR1,
     S_BASE,
-    S_LO,
     S_NEXT,
     S_WALKED,
 )
@@ -121,14 +120,14 @@ def _rings(join: Join) -> Counts | None:
 def _state(join: Join, i: int, hops: list[Counts]) -> Counts:
     """Return the counts of the SteM of stream i; `hops` are those that probe it."""
     modules, past = join.modules, join.strategy.past
-    arrived = int(modules.streams[i, S_NEXT] + modules.streams[i, S_BASE])
+    arrived, live = int(modules.streams[i, S_NEXT] + modules.streams[i, S_BASE]), modules.live(i)
     return {
         "arrivals": arrived,
         "inserts": arrived,
         "walked": int(modules.streams[i, S_WALKED]),
-        "rows": modules.rows(i),
+        "rows": live,
         "marks": int(modules.attrs[modules.streams[i, S_ATTR0] : modules.streams[i, S_ATTR1], A_MARKS].sum()),
-        "expired": int(modules.streams[i, S_LO] + modules.streams[i, S_BASE]),
+        "expired": arrived - live,
         "probes": sum(hop["probes"] for hop in hops) + int(past[i, 0]),
         "matches": sum(hop["matches"] for hop in hops) + int(past[i, 1]),
         "bytes": modules.stem_bytes(i) + join.payload.bytes_of(i),

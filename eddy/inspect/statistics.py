@@ -117,7 +117,7 @@ def _streams(modules: Modules, router: Router) -> Iterator[Row]:
             "arrivals": int(arrived[i]),
             "fresh": int(fresh[i]) if router.sampling else None,
             "share": float(shares[i]) if known else None,
-            "rows": modules.rows(i),
+            "rows": modules.live(i),
         }
 
 
@@ -141,7 +141,7 @@ def _estimates(modules: Modules, router: Router) -> Iterator[Row]:
                 "classes": [near.by + 1],
                 "hit": float((partners > 0).mean()) if len(partners) else None,
                 "recent": float(recent[:, k].mean()) if len(recent) and router.sampling else None,
-                **_size(partners, modules.rows(i)),
+                **_size(partners, modules.live(i)),
             }
     left = CHAINS
     for j, own in enumerate(neighbours):
@@ -153,7 +153,7 @@ def _estimates(modules: Modules, router: Router) -> Iterator[Row]:
         ]
         for pair in pairs[:left]:
             a, b = sorted(pair, key=lambda k: own[k].stream)
-            found = _size(drawn[j][:, a] * drawn[j][:, b], modules.rows(j))
+            found = _size(drawn[j][:, a] * drawn[j][:, b], modules.live(j))
             yield {
                 "kind": "chain",
                 "from": graph.names[own[a].stream],

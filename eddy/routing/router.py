@@ -171,7 +171,7 @@ class Router:
             # This includes the arrivals of the running push.
             position=int(modules.meta[M_ARRIVALS] + modules.meta[M_ARRIVAL]),
             shares=self.shares,
-            rows=np.array([modules.rows(i) for i in range(modules.graph.n_streams)], np.float64),
+            rows=np.array([modules.live(i) for i in range(modules.graph.n_streams)], np.float64),
             probed=np.zeros((modules.graph.n_streams, 2)) if probed is None else probed,
             measured=measured,
             settled=self._settled and not self.pace.drifting,

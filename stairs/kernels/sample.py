@@ -51,6 +51,7 @@ from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.bands import has_band
 from stairs.kernels.compare import BLOCK, all_hold, any_within, bounds
 from stairs.kernels.marks import newest_of
+from stairs.kernels.versions import BURIED
 from stairs.memory.arena import Arena, Routes, Walk
 
 GOLDEN = 2654435769
@@ -98,6 +99,9 @@ def profile(arena: Arena, i: int, s: int, counts: np.ndarray) -> None:
     for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
         c = attrs[x, A_CLASS]
         kid = int(arena.recs[u64(record + attrs[x, A_OFFSET] + 1)])
+        if kid <= BURIED:
+            # A version that has ended since it arrived.
+            kid = BURIED - kid
         row = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
         for y in range(attrs.shape[0]):
             if attrs[y, A_CLASS] == c and attrs[y, A_STREAM] != i:
