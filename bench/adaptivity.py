@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from bench.fixed_plans import Times, best_fixed, best_per_phase, fixed_plans, in_the_running, texts
-from bench.harness.figure import Figure, Point, Row, Say, Table, spread
+from bench.harness.figure import Figure, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree, without_gc
 from bench.workloads.families import SHAPES
-from bench.workloads.shapes import FAST_OSCILLATION, STATIONARY, Shape
+from bench.workloads.shapes import FAST_OSCILLATION, STATIONARY, WorkloadShape
 from eddy import Query, Runtime
 
 DEFAULT, CACQ, ALL_STORED = "default", "cacq", "all stored"
@@ -69,7 +69,7 @@ class Race:
     transitions: dict[str, int]
 
 
-def race(shape: Shape, names: list[str], default_order: str, seed: int) -> Race:
+def race(shape: WorkloadShape, names: list[str], default_order: str, seed: int) -> Race:
     """Push the arrivals of a seed to all contenders, push by push, and time each push.
 
     The order of the contenders is drawn again for each push: a contender that always followed a contender with the same
@@ -95,7 +95,7 @@ def race(shape: Shape, names: list[str], default_order: str, seed: int) -> Race:
     return Race(times, results, {n: one.history().num_rows for n, one in zip(names, runtimes, strict=True)})
 
 
-def wanted(shape: Shape) -> dict[str, float]:
+def wanted(shape: WorkloadShape) -> dict[str, float]:
     """Return the least value that the ratios of a shape should reach."""
     least = {} if shape.ordered else {DEFAULT_ORDER: 0.95}
     if "selective" in shape.family:
@@ -139,7 +139,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     return [measure_shape(SHAPES[point["shape"]], point, say)]
 
 
-def measure_shape(shape: Shape, point: Point, say: Say) -> Row:
+def measure_shape(shape: WorkloadShape, point: Point, say: Say) -> Row:
     """Return the ratios of a shape and the times of the fixed plans. Raises Mismatch when contenders disagree."""
     fixed = texts(fixed_plans(shape.query.graph, point["plans"]), shape.query.graph)
     say(f"{shape.name}, short version")
@@ -186,12 +186,12 @@ FIGURES = (
         points,
         measure,
         tables=(
-            Table(
+            ReportTable(
                 "Speed of the default in terms of others",
                 {"shape": "shape"},
                 {**RATIOS, "wanted": "wanted", "reached": "reached"},
             ),
-            Table(
+            ReportTable(
                 "Fixed plans, and changes of plan",
                 {"shape": "shape"},
                 {

@@ -39,7 +39,7 @@ FORMS: Mapping[str, dict[str, Any]] = {"live": {"output": "changelog"}, "end": {
 WAYS: Mapping[str, bool | None] = {"enumeration": False, "ring": True, "chosen": None}
 
 
-class Workload:
+class AggregatesWorkload:
     """Pushes of a shape, and a runtime for each way."""
 
     def __init__(self, shape: str, fanout: int, form: str, window: int, push: int) -> None:
@@ -109,7 +109,7 @@ def points(full: bool) -> list[Point]:
 def measure(point: Point, say: Say) -> list[Row]:
     """Return the ratios of a point, its nanoseconds per arrival, and the bytes of ring values."""
     shape, fanout, form = str(point["shape"]), int(point["fanout"]), str(point["form"])
-    workload = Workload(shape, fanout, form, int(point["window"]), int(point["push"]))
+    workload = AggregatesWorkload(shape, fanout, form, int(point["window"]), int(point["push"]))
     name = f"fanout{fanout}.{shape}" + (".end" if form == "end" else "")
     fill = workload.pushes(int(1.3 * point["window"] * len(workload.streams)))
     # The choice between the methods needs some pushes in full windows.

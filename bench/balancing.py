@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table
+from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say
 from bench.harness.turns import agree
 from bench.hot_key import HOT_KEY_TABLE, hot_key_point, hot_key_rows
 from bench.papers.balancing.figures import WAYS_TABLE, accumulated, moves, points_over_time, runs, summary
-from bench.papers.balancing.runs import COST_TITLES, Setting, fitted_rows
-from bench.spark import STREAMS, Feed, bench_session, query
+from bench.papers.balancing.runs import COST_TITLES, BalancingSetting, fitted_rows
+from bench.spark import STREAMS, FileFeed, bench_session, query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 
 def _simulation(point: Point, say: Say) -> list[Row]:
-    found = runs(Setting.of(point), ("No-Adapt", *RIVALS, "LM-JIT"), say)
+    found = runs(BalancingSetting.of(point), ("No-Adapt", *RIVALS, "LM-JIT"), say)
     moved = {name: moves(own) for name, own in found.items() if own.moves}
     jit = moved["LM-JIT"]
     ratios = {
@@ -101,9 +101,9 @@ class Half:
         return partition_map.with_moves({g: 0 if g < half else 1 + g % (n - 1) for g in range(partition_map.groups)})
 
 
-def _fed(folder: Path, point: Point) -> Feed:
+def _fed(folder: Path, point: Point) -> FileFeed:
     """Return files for all micro-batches; half-way through, the rates of S, T and U fall to a twentieth."""
-    rng, feed, position = np.random.default_rng(point["seed"]), Feed(folder), 0
+    rng, feed, position = np.random.default_rng(point["seed"]), FileFeed(folder), 0
     total = point["warm"] + point["batches"]
     for batch in range(total):
         weights = np.array([1.0, 1, 1, 1] if batch < total - point["batches"] // 2 else [1.0, 0.05, 0.05, 0.05])
@@ -136,7 +136,7 @@ def _spark(spark: SparkSession, folder: Path, point: Point, say: Say) -> list[Ro
     return [*rows, *({"figure": name, "value": value} for name, value in ratios.items())]
 
 
-def _job(spark: SparkSession, feed: Feed, checkpoint: Path, way: SparkWay, point: Point) -> dict[str, Any]:
+def _job(spark: SparkSession, feed: FileFeed, checkpoint: Path, way: SparkWay, point: Point) -> dict[str, Any]:
     """Run the job, in which groups of partition 0 move after the micro-batches of warming up."""
     from eddy.spark import join
 
@@ -181,7 +181,7 @@ def _job(spark: SparkSession, feed: Feed, checkpoint: Path, way: SparkWay, point
     }
 
 
-_SPARK_TABLE = Table(
+_SPARK_TABLE = ReportTable(
     "A join on Spark with four worker processes",
     {"way": "way"},
     {

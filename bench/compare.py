@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from bench.harness.store import Measured, StoreError, flat, read_figures
+from bench.harness.store import MeasuredFigure, StoreError, flat, read_figures
 from eddy import EddyError
 
 FLOOR = 0.03
@@ -39,13 +39,13 @@ class Verdict:
     """The change of a figure: SAME, BETTER, WORSE, or CHANGED if neither value is better; `ratio` is after / before."""
 
     name: str
-    before: Measured
-    after: Measured
+    before: MeasuredFigure
+    after: MeasuredFigure
     ratio: float
     verdict: str
 
 
-def read(path: Path) -> dict[str, Measured]:
+def read(path: Path) -> dict[str, MeasuredFigure]:
     """Return the figures of a file by name. Raises CompareError."""
     try:
         records = read_figures(path)
@@ -70,7 +70,7 @@ def better(name: str) -> int:
     return 1 if "_vs_" in name or "vs_" in name or name.startswith("scaling") else 0
 
 
-def verdict(name: str, before: Measured, after: Measured) -> Verdict:
+def verdict(name: str, before: MeasuredFigure, after: MeasuredFigure) -> Verdict:
     """Compare one figure."""
     if before.value == 0:
         return Verdict(name, before, after, float("nan"), SAME if after.value == 0 else CHANGED)
@@ -86,13 +86,13 @@ def verdict(name: str, before: Measured, after: Measured) -> Verdict:
     return Verdict(name, before, after, ratio, {0: CHANGED, 1: BETTER, -1: WORSE}[side] if moved else SAME)
 
 
-def compare(before: Mapping[str, Measured], after: Mapping[str, Measured]) -> list[Verdict]:
+def compare(before: Mapping[str, MeasuredFigure], after: Mapping[str, MeasuredFigure]) -> list[Verdict]:
     """Compare the figures that both runs have; changed figures come first."""
     found = [verdict(name, before[name], after[name]) for name in before if name in after]
     return sorted(found, key=lambda one: [WORSE, CHANGED, BETTER, SAME].index(one.verdict))
 
 
-def _text(figure: Measured) -> str:
+def _text(figure: MeasuredFigure) -> str:
     return f"{figure.value:.4g}" + ("" if figure.low is None else f" ({figure.low:.3g} to {figure.high:.3g})")
 
 

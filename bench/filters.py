@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.harness.figure import Figure, Point, Row, Say, Table
+from bench.harness.figure import Figure, Point, ReportTable, Row, Say
 from bench.harness.turns import Work, speed, take_turns
 from eddy import AdaptiveFilter
 from eddy.filters.conditions import Condition
@@ -33,7 +33,7 @@ PHASE_ROWS = 500_000
 
 
 @dataclass(frozen=True)
-class Workload:
+class FiltersWorkload:
     """Batches, the order in which a user wrote the conditions, and the number of passes over the batches."""
 
     name: str
@@ -88,7 +88,7 @@ def _batch(rng: np.random.Generator, rows: int, shares: Sequence[float]) -> pa.R
     )
 
 
-def workloads(phase_rows: int) -> list[Workload]:
+def workloads(phase_rows: int) -> list[FiltersWorkload]:
     """Return the workloads, drawn with seed 1."""
     rng = np.random.default_rng(1)
 
@@ -99,10 +99,10 @@ def workloads(phase_rows: int) -> list[Workload]:
     turns = [(0.9, 0.9, 0.05), (0.9, 0.05, 0.9), (0.02, 0.9, 0.9), (0.9, 0.9, 0.05)]
     drifting = [part for shares in turns for part in cut(_batch(rng, phase_rows, shares), 50_000)]
     return [
-        Workload("stationary", cut(steady, 50_000), NAMES, 4),
-        Workload("drifting", drifting, NAMES),
-        Workload("small", cut(steady.slice(0, phase_rows // 2), 1_000), NAMES, 2),
-        Workload("as_given", cut(steady, 50_000), ("hash", "distance", "regex"), 4),
+        FiltersWorkload("stationary", cut(steady, 50_000), NAMES, 4),
+        FiltersWorkload("drifting", drifting, NAMES),
+        FiltersWorkload("small", cut(steady.slice(0, phase_rows // 2), 1_000), NAMES, 2),
+        FiltersWorkload("as_given", cut(steady, 50_000), ("hash", "distance", "regex"), 4),
     ]
 
 
@@ -111,7 +111,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     return [_row(workload, point["rounds"], say) for workload in workloads(point["rows"])]
 
 
-def _row(workload: Workload, count: int, say: Say) -> Row:
+def _row(workload: FiltersWorkload, count: int, say: Say) -> Row:
     last: dict[bool, AdaptiveFilter] = {}
 
     def work(order: Sequence[str], adaptive: bool) -> tuple[float, int]:
@@ -143,7 +143,7 @@ FIGURES = (
         lambda full: [{"rows": PHASE_ROWS if full else 20_000, "rounds": 7 if full else 1}],
         measure,
         tables=(
-            Table(
+            ReportTable(
                 "Speed of the adaptive filter in terms of fixed orders",
                 {"conditions": "workload"},
                 {

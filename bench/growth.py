@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import expm1, log1p
 from typing import Any
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Scalar, Table, number, spread
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, Scalar, number, spread
 from bench.ways.runners import FOUR, ONE_KEY, LoopRunner, RuntimeRunner, fill, rounds
-from bench.workloads.sources import WINDOW, Drawn, Permuted, Source, filling, one_key
+from bench.workloads.sources import WINDOW, ArrivalSource, Permuted, RandomSource, filling, one_key
 
 DEFAULT, MJOIN, JISC, LOOP = "default", "mjoin", "jisc", "loop"
 WAYS = (DEFAULT, MJOIN, JISC, LOOP)
@@ -52,11 +52,13 @@ def runners(point: Point) -> dict[str, RuntimeRunner | LoopRunner]:
     return made
 
 
-def source(point: Point) -> Source:
+def source(point: Point) -> ArrivalSource:
     """Return the arrivals of a point: `draw` is "permuted", or "drawn" with a `skew`, of `keys` keys."""
     query = one_key(point["streams"], point["window"])
     keys, seed = point["keys"], point["seed"]
-    return Permuted(query, keys, seed) if point["draw"] == "permuted" else Drawn(query, keys, seed, point["skew"])
+    return (
+        Permuted(query, keys, seed) if point["draw"] == "permuted" else RandomSource(query, keys, seed, point["skew"])
+    )
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -194,9 +196,9 @@ class Curve:
             for y, ends in shown.items()
         ]
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         """Return the table of times."""
-        return Table("Time per arrival", {self.x: self.label}, {"ns": "ns"}, across="way", where=self.where or {})
+        return ReportTable("Time per arrival", {self.x: self.label}, {"ns": "ns"}, across="way", where=self.where or {})
 
 
 def _figure(name: str, about: str, points: Callable[[bool], list[Point]], *curves: Curve) -> Figure:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.harness.figure import Point, Row, Say, Table, spread
+from bench.harness.figure import Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree
-from bench.spark import SCHEMA, Feed, bench_session
+from bench.spark import SCHEMA, FileFeed, bench_session
 from eddy import Query, Range, Stream
 from eddy.demo.workers import driver_jvm, workers
 
@@ -72,7 +72,7 @@ class _Arrivals:
     """Files of micro-batches with rows of two streams: half of them with the hot key, the others spread evenly."""
 
     def __init__(self, folder: Path, keys: int) -> None:
-        self.feed = Feed(folder)
+        self.feed = FileFeed(folder)
         self._keys = keys
         self._chance = np.random.default_rng(1)
         self._position = 0
@@ -149,7 +149,7 @@ def _cpu(spark: SparkSession) -> dict[int, float]:
     return found
 
 
-HOT_KEY_TABLE = Table(
+HOT_KEY_TABLE = ReportTable(
     "A key with half of the rows on Spark, two partitions",
     {"way": "its key group"},
     {

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
+from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree
-from bench.spark import LIVE_ROWS, SCHEMA, STREAMS, Feed, bench_session, finish
+from bench.spark import LIVE_ROWS, SCHEMA, STREAMS, FileFeed, bench_session, finish
 from eddy import Query, Range, Stream
 
 if TYPE_CHECKING:
@@ -78,14 +78,14 @@ def measure(point: Point, say: Say) -> list[Row]:
         return parts[point["part"]](spark, point, Path(folder), say)
 
 
-def _fed(folder: Path, rows: int, files: int, warm: int = 0) -> Feed:
-    feed = Feed(Path(tempfile.mkdtemp(dir=folder)))
+def _fed(folder: Path, rows: int, files: int, warm: int = 0) -> FileFeed:
+    feed = FileFeed(Path(tempfile.mkdtemp(dir=folder)))
     for size in [min(rows, WARM_ROWS)] * warm + [rows] * files:
         feed.add(size)
     return feed
 
 
-def _hub(spark: SparkSession, feed: Feed, checkpoint: Path) -> Hub:
+def _hub(spark: SparkSession, feed: FileFeed, checkpoint: Path) -> Hub:
     from eddy.spark import Hub, Source
 
     frames = feed.frames(spark)
@@ -93,7 +93,9 @@ def _hub(spark: SparkSession, feed: Feed, checkpoint: Path) -> Hub:
     return Hub(spark, sources, checkpoint)
 
 
-def _of_hub(spark: SparkSession, feed: Feed, queries: dict[str, Query], place: Path, out: Path | None) -> list[float]:
+def _of_hub(
+    spark: SparkSession, feed: FileFeed, queries: dict[str, Query], place: Path, out: Path | None
+) -> list[float]:
     """Run queries on a hub; return the seconds of each micro-batch."""
     from eddy.spark.streaming.sinks import NullSink
 
@@ -103,7 +105,7 @@ def _of_hub(spark: SparkSession, feed: Feed, queries: dict[str, Query], place: P
     return finish(hub.run(availableNow=True))
 
 
-def _of_job(spark: SparkSession, feed: Feed, query: Query, place: Path, out: Path | None) -> list[float]:
+def _of_job(spark: SparkSession, feed: FileFeed, query: Query, place: Path, out: Path | None) -> list[float]:
     """Run a query as a separate job; return the seconds of each micro-batch."""
     from eddy.spark import join
 
@@ -146,7 +148,7 @@ def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[
 def _pair(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
     """Measure two queries on a hub and as two jobs, in turns: each way resumes its checkpoint with new files."""
     rows, batches, warm, queries = point["rows"], point["batches"], point.get("warm", WARM), pair(point["queries"])
-    ways: dict[str, Callable[[Feed, Path], list[float]]] = {
+    ways: dict[str, Callable[[FileFeed, Path], list[float]]] = {
         name: lambda feed, place, query=query: _of_job(spark, feed, query, place, None)  # type: ignore[misc]
         for name, query in queries.items()
     }
@@ -217,7 +219,7 @@ FIGURES = (
         measure,
         tables=(
             NAMED,
-            Table(
+            ReportTable(
                 "A micro-batch",
                 {"queries": "queries", "rows": "rows"},
                 {"hub_s": "hub, s", "jobs_s": "two jobs, s", "job1_s": "first job, s", "job2_s": "second job, s"},

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import eddy
 from bench.harness.figure import NAMED, Figure, Point, Row, Say
 from bench.harness.turns import Work, speed, take_turns
-from bench.ways.difference_loop import Windows, difference_loop
+from bench.ways.difference_loop import DifferenceWindows, difference_loop
 from bench.ways.theta_loop import theta_loop
 from bench.workloads.sources import Order
 from eddy import Query, Range, Rows, Stream
@@ -40,7 +40,7 @@ TIMED = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
 Push = tuple[Order, dict[str, pa.RecordBatch]]
 
 
-class Way(Protocol):
+class JoinWay(Protocol):
     """One way to join."""
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
@@ -54,7 +54,7 @@ class RuntimeWay:
         self.runtime = eddy.Runtime(query, **options)
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
-        """As of a Way."""
+        """As of a JoinWay."""
         start, found = thread_time(), 0
         for order, batches in pushes:
             found += self.runtime.push(batches, order).num_rows
@@ -70,7 +70,7 @@ class CountWay(RuntimeWay):
             self.runtime._pipeline.join.modules.bands.sizes = Sizes(least=1 << 60)
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
-        """As of a Way."""
+        """As of a JoinWay."""
         before = self.runtime.metrics()["results"]
         seconds, _ = super().take(pushes)
         return seconds, self.runtime.metrics()["results"] - before
@@ -87,7 +87,7 @@ class HandLoop:
         raise NotImplementedError
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
-        """As of a Way. The columns are arrays before the time begins."""
+        """As of a JoinWay. The columns are arrays before the time begins."""
         arrays, found = [], 0
         for order, batches in pushes:
             values = np.empty(len(order), np.int64)
@@ -119,7 +119,7 @@ class PartnersWay(RuntimeWay):
     """A runtime whose results count only if they have a partner."""
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
-        """As of a Way."""
+        """As of a JoinWay."""
         start, found = thread_time(), 0
         for order, batches in pushes:
             table = self.runtime.push(batches, order)
@@ -141,7 +141,7 @@ class Theta:
         query = Query([Stream(name, schema, Rows(window)) for name in "RS"], [self.on], select=["R.n", "S.n"])
         self.ways = self.ways_of(query, window)
 
-    def ways_of(self, query: Query, window: int) -> dict[str, Way]:
+    def ways_of(self, query: Query, window: int) -> dict[str, JoinWay]:
         """Return the two ways to join."""
         return {"eddy": RuntimeWay(query), self.other: ThetaLoop(window)}
 
@@ -164,7 +164,7 @@ class Band(Theta):
     name, figure, other = "band", "band.vs_block_scan", "block_scan"
     on, least = "R.x between S.x - 500 and S.x + 499", 0
 
-    def ways_of(self, query: Query, window: int) -> dict[str, Way]:
+    def ways_of(self, query: Query, window: int) -> dict[str, JoinWay]:
         """Return the two ways to join."""
         return {"eddy": CountWay(query, bands=True), self.other: CountWay(query, bands=False)}
 
@@ -204,7 +204,7 @@ class Left(Timed):
         on = ["R.k = S.k", f"S.at between R.at and R.at + {window}"]
         r, s = (Stream(name, TIMED, time="at") for name in self.streams)
         left = Query([r], branches=[eddy.Branch([s], on, "left")], select=["R.n", "S.n"])
-        self.ways: dict[str, Way] = {
+        self.ways: dict[str, JoinWay] = {
             "eddy": PartnersWay(left),
             self.other: PartnersWay(Query([r, s], on, select=["R.n", "S.n"])),
         }
@@ -225,7 +225,7 @@ class Interval(Timed):
         ranged = [Stream(name, TIMED, own, "at") for name, own in zip(names, windows, strict=True)]
         between = [f"S.at between R.at and R.at + {span}", f"T.at between S.at and S.at + {span}"]
         streams = [Stream(name, TIMED, time="at") for name in names]
-        self.ways: dict[str, Way] = {
+        self.ways: dict[str, JoinWay] = {
             "eddy": RuntimeWay(Query(streams, equal + between, select=select)),
             self.other: RuntimeWay(Query(ranged, equal, select=select, where=where)),
         }
@@ -238,7 +238,7 @@ class DifferenceLoop(HandLoop):
 
     def __init__(self, window: int, keys: int) -> None:
         self.window, ring = window, 1 << (window + PUSHED).bit_length()
-        self.windows = Windows(
+        self.windows = DifferenceWindows(
             keys=np.zeros((3, ring), np.int64),
             counts=np.zeros((3, keys), np.int64),
             lists=np.full((2, ring), -1, np.int64),
@@ -253,7 +253,7 @@ class DifferenceLoop(HandLoop):
         return difference_loop(order, values, self.window, self.windows, self.rows, self.signs)
 
 
-class Difference:
+class DifferenceQuery:
     """A - B - C, of which about a third of A remains."""
 
     name, figure, other = "difference", "difference.vs_loop", "loop"
@@ -264,7 +264,7 @@ class Difference:
         self.schema = pa.schema([("k", pa.int64())])
         a, b, c = (Stream(name, self.schema, Rows(window)) for name in "ABC")
         branches = [eddy.Branch([one], [f"A.k = {one.name}.k"], "anti") for one in (b, c)]
-        self.ways: dict[str, Way] = {
+        self.ways: dict[str, JoinWay] = {
             "eddy": RuntimeWay(Query([a], branches=branches), output="changelog"),
             self.other: DifferenceLoop(window, self.keys),
         }
@@ -282,8 +282,8 @@ class Difference:
         return found
 
 
-WORKLOADS: dict[str, type[Theta] | type[Interval] | type[Left] | type[Difference]] = {
-    one.name: one for one in (Theta, Band, Interval, Left, Difference)
+WORKLOADS: dict[str, type[Theta] | type[Interval] | type[Left] | type[DifferenceQuery]] = {
+    one.name: one for one in (Theta, Band, Interval, Left, DifferenceQuery)
 }
 
 
@@ -311,7 +311,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     rounds = [workload.pushes(rows) for _ in range(point["rounds"] + 1)]
     found: list[int] = []
 
-    def work(way: Way) -> Iterator[tuple[float, int]]:
+    def work(way: JoinWay) -> Iterator[tuple[float, int]]:
         for pushes in rounds:
             seconds, results = way.take(pushes)
             found.append(results)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import without_gc
 from eddy import Engine, Query, Rows, Stream
 from eddy.fuzz.changing.measures import (
@@ -26,7 +26,7 @@ from eddy.fuzz.changing.measures import (
     measured,
     papers_reference,
 )
-from eddy.fuzz.changing.oracle import Arrived, Given
+from eddy.fuzz.changing.oracle import Arrived, OracleResult
 from eddy.fuzz.oracle import OracleQuery, OracleStream
 from eddy.queries.changes import CHANGES
 
@@ -54,7 +54,7 @@ def _engine() -> Engine:
     return Engine([Stream(name, SCHEMA) for name in STREAMS])
 
 
-def _all(version: int, window: int, arrived: Sequence[Arrived]) -> list[Given]:
+def _all(version: int, window: int, arrived: Sequence[Arrived]) -> list[OracleResult]:
     sizes = [OracleStream(name, "rows", window) for name in STREAMS]
     return all_results(OracleQuery(sizes, [(("R", "k"), ("S", "k"))]), version, arrived)
 
@@ -73,7 +73,7 @@ class Subject(NamedTuple):
     query: Callable[[int, int], Query]
     engine: Callable[[], Engine]
     streams: Sequence[str]
-    all: Callable[[int, int, Sequence[Arrived]], list[Given]]
+    all: Callable[[int, int, Sequence[Arrived]], list[OracleResult]]
     components: Sequence[str]
     handover: bool
 
@@ -81,7 +81,7 @@ class Subject(NamedTuple):
 JOIN = Subject(_query, _engine, STREAMS, _all, STREAMS, True)
 
 
-class Run(NamedTuple):
+class ChangeRun(NamedTuple):
     """The results and times of a change.
 
     tables         the results of the push before the change, and of each push after it
@@ -96,7 +96,7 @@ class Run(NamedTuple):
     complete_from: int
 
 
-def _run(how: str, window: int, seed: int, subject: Subject) -> Run:
+def _run(how: str, window: int, seed: int, subject: Subject) -> ChangeRun:
     """Change the query; all rows before the change come in one push, and the other rows one by one."""
     arrived, streams = _arrived(seed, subject.streams), subject.streams
     engine = subject.engine()
@@ -112,10 +112,10 @@ def _run(how: str, window: int, seed: int, subject: Subject) -> Run:
             tables.append(engine.push(batch)["q"])
             returned.append(perf_counter())
         cpu_s = process_time() - begin
-    return Run(tables, returned, cpu_s, query.complete_from)
+    return ChangeRun(tables, returned, cpu_s, query.complete_from)
 
 
-def _given(run: Run, subject: Subject) -> list[tuple[Given, int]]:
+def _given(run: ChangeRun, subject: Subject) -> list[tuple[OracleResult, int]]:
     """Return the results in order, and the push of each, without results that begin before the first arrival."""
     found, n = [], len(subject.components)
     for push, table in enumerate(run.tables):
@@ -123,11 +123,11 @@ def _given(run: Run, subject: Subject) -> list[tuple[Given, int]]:
             own = {name: n for name, n in row.items() if n is not None}
             places = tuple(own.values())[:n]
             if min(places) >= 0:
-                found.append((Given(int(next(iter(own))[0]), places), push))
+                found.append((OracleResult(int(next(iter(own))[0]), places), push))
     return found
 
 
-def _response_ms(run: Run, subject: Subject) -> float:
+def _response_ms(run: ChangeRun, subject: Subject) -> float:
     """Return the time from the old version's last result, or the change, to the new version's first result."""
     pushes: dict[int, list[int]] = {OLD: [], NEW: []}
     for one, push in _given(run, subject):
@@ -156,9 +156,9 @@ def correctness_points(full: bool) -> list[Point]:
     return [{name: value for name, value in one.items() if name != "rounds"} for one in points(full)]
 
 
-def _raced(point: Point, say: Say, subject: Subject) -> dict[str, list[Run]]:
+def _raced(point: Point, say: Say, subject: Subject) -> dict[str, list[ChangeRun]]:
     """Run all kinds of change in turn, each round; the first round, which may compile, does not count."""
-    runs: dict[str, list[Run]] = {how: [] for how in CHANGES}
+    runs: dict[str, list[ChangeRun]] = {how: [] for how in CHANGES}
     for turn in range(point["rounds"] + 1):
         for how, own in runs.items():
             say(f"windows of {point['window']}, round {turn}: {how}")
@@ -204,8 +204,8 @@ def plot(title: str, column: str, label: str, name: str = "") -> Plot:
     return Plot(title, "window", column, "how", name=name, x_label="rows of the new windows", y_label=label)
 
 
-def table(title: str, column: str, label: str) -> Table:
-    return Table(title, {"window": "rows of the new windows"}, {column: label}, across="how")
+def table(title: str, column: str, label: str) -> ReportTable:
+    return ReportTable(title, {"window": "rows of the new windows"}, {column: label}, across="how")
 
 
 def printed(column: str, values: dict[str, Sequence[tuple[int, float]]]) -> list[Row]:

@@ -27,7 +27,7 @@ from bench.lifecycle import (
     table,
 )
 from eddy import Engine, Hopping, Query, Stream, agg
-from eddy.fuzz.changing.oracle import Arrived, Given
+from eddy.fuzz.changing.oracle import Arrived, OracleResult
 
 STREAM = "R"
 
@@ -46,9 +46,9 @@ def _engine() -> Engine:
     return Engine([Stream(STREAM, SCHEMA, time="n")])
 
 
-def _all(version: int, window: int, arrived: Sequence[Arrived]) -> list[Given]:
+def _all(version: int, window: int, arrived: Sequence[Arrived]) -> list[OracleResult]:
     """Return the windows that end before the last arrival."""
-    return [Given(version, (first, first + window - 1)) for first in range(len(arrived) - window)]
+    return [OracleResult(version, (first, first + window - 1)) for first in range(len(arrived) - window)]
 
 
 SUM = Subject(_query, _engine, (STREAM,), _all, ("first", "last"), False)

@@ -11,7 +11,7 @@ from functools import partial
 from importlib.util import find_spec
 
 from bench.first_use import first_uses
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
+from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import Taken, Work, speed, take_turns
 from bench.ways.runners import JOINS, EngineRunner, LoopRunner, Runner, RuntimeRunner, SmallPushes, fill, rounds
 from bench.ways.strategies import PUSH, StrategyEngine
@@ -151,7 +151,7 @@ FIGURES = (
         "its identity is a `mapInArrow` that returns the same rows unchanged.",
         points,
         measure,
-        tables=(NAMED, Table("Tuples/s", {"workload": "workload"}, {"tuples_per_s": "CPU time"}, across="way")),
+        tables=(NAMED, ReportTable("Tuples/s", {"workload": "workload"}, {"tuples_per_s": "CPU time"}, across="way")),
         titles={
             **TITLES,
             "spark.rows_vs_identity": "Spark, rows transport: join / identity on the same rows",

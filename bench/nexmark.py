@@ -24,7 +24,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 import eddy
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree, without_gc
 from bench.peers.environment import Unavailable, answers, python_of
 from bench.spark import bench_session, finish
@@ -236,7 +236,7 @@ FIGURES = (
         measure,
         plots=[Plot("Events a second", "query", "events_per_s", "peer", y_label="events/s", log="y", kind="bars")],
         tables=[
-            Table(
+            ReportTable(
                 "Events a second of each query",
                 {"query": "query", "peer": "system"},
                 {

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from bench.chains import SHAPES, WAYS, auto_bars, auto_ratios, auto_titles, chain
-from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table, number
+from bench.harness.figure import NAMED, Figure, Plot, Point, ReportTable, Row, Say, number
 from bench.harness.turns import Mismatch
-from bench.simulated.placement.simulation import Simulation
+from bench.simulated.placement.simulation import PlacementSimulation
 from eddy import Query, Runtime, Stream
 from eddy.placement.costs import UnitCosts
 
@@ -93,7 +93,7 @@ def chains(point: Point, say: Say) -> list[Row]:
         say(f"{point['streams']} streams, {point['nodes']} nodes, {point['shape']}: {way}")
         rng = np.random.default_rng(point["seed"])
         costs = UnitCosts(**LINK, **fitted(), nested=False)
-        cluster = Simulation(query, point["nodes"], placement=way, costs=costs, count_only=True)
+        cluster = PlacementSimulation(query, point["nodes"], placement=way, costs=costs, count_only=True)
         counts = [
             cluster.push(_epoch(query, rng, epoch, point))["count"][0].as_py() for epoch in range(point["epochs"])
         ]
@@ -162,8 +162,8 @@ FIGURES = (
             for m in (4, 6, 8)
         ],
         tables=(
-            Table("Simulated seconds", _OF_POINT, {"seconds": "s"}, across="way"),
-            Table("Megabytes shipped", _OF_POINT, {"mbytes": "MB"}, across="way"),
+            ReportTable("Simulated seconds", _OF_POINT, {"seconds": "s"}, across="way"),
+            ReportTable("Megabytes shipped", _OF_POINT, {"mbytes": "MB"}, across="way"),
             NAMED,
         ),
         titles=auto_titles(_BARS) | COST_TITLES,

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.chains import SHAPES, chain
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Scalar, Table, spread
+from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say, Scalar, spread
 from bench.harness.turns import agree
 from bench.placement_spark import WORKERS, cpu_s, frames_of
 from bench.spark import bench_session
@@ -57,7 +57,7 @@ WARM_TURNS = 5
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredJoin:
     """A join in one way.
 
     way       "grid" or "hops"
@@ -90,7 +90,7 @@ def drawn(point: Point) -> list[Point]:
     return found
 
 
-def terms(one: Measured) -> np.ndarray:
+def terms(one: MeasuredJoin) -> np.ndarray:
     """Return the work by cost: the costs of both ways, of the grid, and of hops."""
     shared = [work for work, both in zip(one.work, SHARED.values(), strict=True) if both]
     own = [work for work, both in zip(one.work, SHARED.values(), strict=True) if not both]
@@ -98,7 +98,7 @@ def terms(one: Measured) -> np.ndarray:
     return np.array([*shared, *(own if one.way == "grid" else none), *(own if one.way == "hops" else none)])
 
 
-def fitted(joins: Sequence[Measured]) -> dict[str, TaskCosts]:
+def fitted(joins: Sequence[MeasuredJoin]) -> dict[str, TaskCosts]:
     """Return the costs of each way with the least sum of squared relative errors.
 
     A part with a negative cost gets the cost 0, and the other parts are fitted without it.
@@ -123,7 +123,7 @@ def fitted(joins: Sequence[Measured]) -> dict[str, TaskCosts]:
     return found
 
 
-def _both(spark: SparkSession, join: Point, turns: int) -> dict[str, Measured]:
+def _both(spark: SparkSession, join: Point, turns: int) -> dict[str, MeasuredJoin]:
     """Run a join in both ways, in turns."""
     m, values = join["streams"], {f"v{k}": pa.int64() for k in range(join["columns"])}
     query = chain(m, values, [f"S{i}.{name}" for i in range(m) for name in values])
@@ -148,10 +148,10 @@ def _both(spark: SparkSession, join: Point, turns: int) -> dict[str, Measured]:
                 own.append(cpu_s() - begin)
             agree(str(dict(join)), results)
     works = {"grid": found.in_grid, "hops": found.in_hops}
-    return {way: Measured(way, works[way], median(own)) for way, own in taken.items()}
+    return {way: MeasuredJoin(way, works[way], median(own)) for way, own in taken.items()}
 
 
-def rows_of(joins: Sequence[Point], seen: Sequence[Mapping[str, Measured]]) -> list[Row]:
+def rows_of(joins: Sequence[Point], seen: Sequence[Mapping[str, MeasuredJoin]]) -> list[Row]:
     """Return the fitted costs and those in the code, the errors of predictions, and the seconds of each join."""
     whole = fitted([one for own in seen for one in own.values()])
     others = [fitted([one for own in (*seen[:k], *seen[k + 1 :]) for one in own.values()]) for k in range(len(seen))]
@@ -174,7 +174,7 @@ def rows_of(joins: Sequence[Point], seen: Sequence[Mapping[str, Measured]]) -> l
     return [*rows, *({"figure": f"placement_costs.{name}", **spread(own, "value")} for name, own in named.items())]
 
 
-def _vs_better(own: Mapping[str, Measured], costs: Mapping[str, TaskCosts]) -> float:
+def _vs_better(own: Mapping[str, MeasuredJoin], costs: Mapping[str, TaskCosts]) -> float:
     """Return the ratio of the seconds of the way that the costs choose to those of the better way."""
     chosen = min(own.values(), key=lambda one: costs[one.way].seconds(one.work))
     return chosen.seconds / min(one.seconds for one in own.values())
@@ -184,7 +184,7 @@ def costs(point: Point, say: Say) -> list[Row]:
     """Return the rows of `rows_of` for drawn joins, measured in one session."""
     if not find_spec("pyspark"):
         return [{"skipped": "joins on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
-    joins, seen = drawn(point), list[dict[str, Measured]]()
+    joins, seen = drawn(point), list[dict[str, MeasuredJoin]]()
     with (
         tempfile.TemporaryDirectory(prefix="eddy-placement-") as scratch,
         bench_session(f"local[{WORKERS}]", **{"spark.local.dir": scratch}) as spark,
@@ -224,12 +224,12 @@ FIGURES = (
         points,
         costs,
         tables=(
-            Table(
+            ReportTable(
                 "Costs of the parts",
                 {"way": "way", "part": "part"},
                 {"fitted_ns": "fitted, ns", "code_ns": "in the code, ns"},
             ),
-            Table(
+            ReportTable(
                 "CPU seconds of the joins",
                 _OF_JOIN,
                 {

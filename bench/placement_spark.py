@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.chains import SHAPES, WAYS, auto_bars, auto_titles, chain, in_turns
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table
+from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say
 from bench.spark import bench_session
 from eddy import Query
 
@@ -113,8 +113,8 @@ FIGURES = (
         points,
         chains,
         tables=(
-            Table("CPU seconds", _ROWS, {"seconds": "s"}, across="way"),
-            Table("Wall seconds", _ROWS, {"wall_s": "s"}, across="way"),
+            ReportTable("CPU seconds", _ROWS, {"seconds": "s"}, across="way"),
+            ReportTable("Wall seconds", _ROWS, {"wall_s": "s"}, across="way"),
             NAMED,
         ),
         titles=auto_titles(_BARS),

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.chains import SHAPES, auto_bars, auto_titles, chain, in_turns
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table
+from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say
 from bench.placement_spark import WORKERS, cpu_s
 from bench.spark import bench_session
 from eddy import Query
@@ -127,10 +127,10 @@ FIGURES = (
         points,
         chains,
         tables=(
-            Table("CPU seconds per micro-batch", _ROWS, {"seconds": "s"}, across="way"),
-            Table("Wall seconds per micro-batch", _ROWS, {"wall_s": "s"}, across="way"),
-            Table("Bytes between tasks per micro-batch", _ROWS, {"shipped_bytes": "bytes"}, across="way"),
-            Table("Part of all micro-batches in hops", _ROWS, {"in_hops": "part"}, across="way"),
+            ReportTable("CPU seconds per micro-batch", _ROWS, {"seconds": "s"}, across="way"),
+            ReportTable("Wall seconds per micro-batch", _ROWS, {"wall_s": "s"}, across="way"),
+            ReportTable("Bytes between tasks per micro-batch", _ROWS, {"shipped_bytes": "bytes"}, across="way"),
+            ReportTable("Part of all micro-batches in hops", _ROWS, {"in_hops": "part"}, across="way"),
             NAMED,
         ),
         titles=auto_titles(_BARS),

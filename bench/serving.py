@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pyarrow as pa
 
 from eddy import Query, Rows, Runtime, Stream, serve
-from eddy.show.pages import Record, as_bytes, document
+from eddy.show.pages import RecentFigures, as_bytes, document
 from eddy.watch.embedded import observe, sheet_of
 
 PUSHES, ROUNDS = 8000, 3
@@ -87,7 +87,7 @@ def main() -> None:
             reader.join()
     seen = observe(served)
     print(f"figures, in the thread of the engine: {timed(lambda: observe(served)):,.0f} us")
-    render = timed(lambda: as_bytes(document(sheet_of(seen, "eddy"), Record(), True)))
+    render = timed(lambda: as_bytes(document(sheet_of(seen, "eddy"), RecentFigures(), True)))
     print(f"the page's data, in a thread of the server: {render:,.0f} us")
 
 

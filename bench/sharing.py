@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench import sharing_graphs
-from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.figure import NAMED, Figure, Plot, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree, without_gc
 from eddy import Engine, Query, Range, Runtime, Stream
 
@@ -157,7 +157,7 @@ FIGURES = (
         ),
         tables=(
             NAMED,
-            Table(
+            ReportTable(
                 "By the number of queries",
                 {"queries": "queries"},
                 {

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.harness.figure import Point, Row, Say, Table, spread
+from bench.harness.figure import Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree, without_gc
 from eddy import Engine, Query, Range, Runtime, Stream
 
@@ -154,7 +154,7 @@ ABOUT = (
     "push by push. State is that of the engine, the rows that it keeps included, over that of the largest Runtime."
 )
 
-TABLE = Table(
+TABLE = ReportTable(
     "Queries over different join graphs, by the number of keys",
     {"graphs": "queries", "keys": "keys"},
     {

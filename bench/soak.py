@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, number
 from bench.harness.turns import agree
-from bench.spark import COLUMNS, SCHEMA, STREAMS, Feed, bench_session, query
+from bench.spark import COLUMNS, SCHEMA, STREAMS, FileFeed, bench_session, query
 from bench.streaming import kill_workers
 from eddy import Runtime
 from eddy.spark.streaming.driver.metrics import STEPS
@@ -62,7 +62,7 @@ class _Rows:
     """Draws the rows of each second, writes them as files, and counts their results in one engine."""
 
     def __init__(self, folder: Path, rows: int, seed: int) -> None:
-        self._feed = Feed(folder, seed=seed)
+        self._feed = FileFeed(folder, seed=seed)
         self._folder = folder
         self._chance = np.random.default_rng(seed)
         self._rows = rows

@@ -65,7 +65,7 @@ def query(live_rows: int = LIVE_ROWS) -> Query:
     return Query(streams, predicates, select={"key": "R.key"} | {name: f"{name}.val" for name in STREAMS})
 
 
-class Feed:
+class FileFeed:
     """Files of arrivals, one for each stream with each call of `add`; a streaming job takes one call a micro-batch."""
 
     def __init__(self, folder: Path, keys: int = KEYS, seed: int = 1) -> None:
@@ -152,7 +152,7 @@ def spark_join(frames: dict[str, DataFrame], live_rows: int = LIVE_ROWS) -> Data
 
 
 def spark_triggers(
-    spark: SparkSession, feed: Feed, checkpoint: Path, settings: str = DEFAULT, out: Path | None = None
+    spark: SparkSession, feed: FileFeed, checkpoint: Path, settings: str = DEFAULT, out: Path | None = None
 ) -> list[float]:
     """Run Spark's own joins over a feed; return the seconds of each micro-batch with input. Without `out`, results are
     dropped."""
@@ -200,7 +200,7 @@ def spark_ratios(arrivals: int, turns: int, seed: int, say: Say) -> list[Row]:
     from eddy.spark import join
 
     with tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder, bench_session("local[2]") as spark:
-        feed = Feed(Path(folder), seed=seed)
+        feed = FileFeed(Path(folder), seed=seed)
         for low in range(0, arrivals, _SLAB_ROWS):
             feed.add(min(_SLAB_ROWS, arrivals - low))
         frames = feed.frames(spark, streaming=False)

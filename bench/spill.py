@@ -22,9 +22,9 @@ import numpy.typing as npt
 import psutil
 import pyarrow as pa
 
-from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table
+from bench.harness.figure import NAMED, Figure, Plot, Point, ReportTable, Row, Say
 from bench.harness.turns import agree
-from bench.spark import SCHEMA, STREAMS, Feed, bench_session, query
+from bench.spark import SCHEMA, STREAMS, FileFeed, bench_session, query
 from eddy import Runtime
 from eddy.demo.workers import driver_jvm, workers
 
@@ -137,10 +137,10 @@ def _keys_of_groups(keys: int) -> list[npt.NDArray[np.int64]]:
     return [np.concatenate(own) for own in found]
 
 
-def _fed(folder: Path, point: Point) -> Feed:
+def _fed(folder: Path, point: Point) -> FileFeed:
     """Return the files of a job."""
     chance, rows, live = np.random.default_rng(point["seed"]), point["rows"], point["live_rows"]
-    feed, groups = Feed(folder / "in"), _keys_of_groups(live)
+    feed, groups = FileFeed(folder / "in"), _keys_of_groups(live)
     chances = 1 / np.arange(1, GROUPS + 1) if point["access"] == "zipf" else np.ones(GROUPS)
     order, position = chance.permutation(GROUPS), 0
     for batch in range(FILL + point["warm"] + point["batches"]):
@@ -200,7 +200,7 @@ def _bounds(spark: SparkSession, folder: Path, point: Point, say: Say) -> list[R
 
 
 def _run(
-    spark: SparkSession, feed: Feed, checkpoint: Path, rows: int, memory: int | None
+    spark: SparkSession, feed: FileFeed, checkpoint: Path, rows: int, memory: int | None
 ) -> tuple[list[dict[str, Any]], list[float], float]:
     """Return the figures of all micro-batches, their seconds, and the bytes that the workers share with no process."""
     from eddy.spark import join
@@ -256,7 +256,7 @@ FIGURES = (
         ),
         tables=(
             NAMED,
-            Table(
+            ReportTable(
                 "Bounds",
                 {"access": "access", "bound": "memory"},
                 {
@@ -273,7 +273,7 @@ FIGURES = (
                 },
                 where={"part": "bounds"},
             ),
-            Table(
+            ReportTable(
                 "Reloading",
                 {"live_rows": "live rows a stream"},
                 {"mb": "engine, MB", "map_ms": "map, ms", "spill_ms": "spill, ms", "load_ms": "load rows, ms"},

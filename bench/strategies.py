@@ -13,7 +13,7 @@ from time import perf_counter, thread_time
 import numpy as np
 
 from bench.fixed_plans import from_the_end
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree, without_gc
 from bench.workloads.families import SHAPES
 from bench.workloads.shapes import Push
@@ -35,7 +35,7 @@ WORKLOADS = {
 
 
 @dataclass(frozen=True)
-class Work:
+class StrategyWork:
     """Pushes of a query, first those that fill the windows, and the plans before and after the change."""
 
     query: Query
@@ -44,24 +44,24 @@ class Work:
     plans: tuple[str, str]
 
 
-def work_of(point: Point) -> Work:
+def work_of(point: Point) -> StrategyWork:
     """Draw the arrivals of a point."""
     push, part, seed = point["push"], point["part"], point["seed"]
     if point["workload"] == PERMUTED:
         turnover = permutations(11, 2_000, seed)
         pushes = turnover.cut(push).arrow
         again = [one for _ in range(max(2, round(40 * part))) for one in pushes]
-        return Work(turnover.query, pushes, again, (turnover.plan, turnover.reversed_plan))
+        return StrategyWork(turnover.query, pushes, again, (turnover.plan, turnover.reversed_plan))
     shape = SHAPES[WORKLOADS[point["workload"]]].scaled(part)
     drawn = shape.draw(seed).pushes(push)
     warm, timed = [one for phase, one in drawn if not phase], [one for phase, one in drawn if phase]
     graph = shape.query.graph
     plans = (default_plan(graph).text(graph.names), left_deep(from_the_end(graph)).text(graph.names))
-    return Work(shape.query, warm, timed, plans)
+    return StrategyWork(shape.query, warm, timed, plans)
 
 
 @dataclass
-class Run:
+class WorkloadRun:
     """One strategy on one workload, push by push."""
 
     wall: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Run:
     matches: int = 0
 
 
-def run_of(work: Work, strategy: str) -> Run:
+def run_of(work: StrategyWork, strategy: str) -> WorkloadRun:
     """Run a strategy over the work, from empty windows."""
     if strategy == "eddy":
         runtime = Runtime(work.query, count_only=True)
@@ -84,7 +84,7 @@ def run_of(work: Work, strategy: str) -> Run:
     for rows, order in work.warm:
         runtime.push(rows, order)
     before = runtime.metrics()
-    found = Run()
+    found = WorkloadRun()
     half = len(work.pushes) // 2
     with without_gc():
         for k, (rows, order) in enumerate(work.pushes):
@@ -105,7 +105,7 @@ def run_of(work: Work, strategy: str) -> Run:
 
 def _measure(point: Point, say: Say) -> list[Row]:
     work = work_of(point)
-    runs: dict[str, list[Run]] = {name: [] for name in STRATEGIES}
+    runs: dict[str, list[WorkloadRun]] = {name: [] for name in STRATEGIES}
     for turn in range(point["rounds"] + 1):
         for name in STRATEGIES:
             say(f"{point['workload']}: {name}")
@@ -117,7 +117,7 @@ def _measure(point: Point, say: Say) -> list[Row]:
     return [{"strategy": name, **_row(own, arrivals)} for name, own in runs.items()]
 
 
-def _row(runs: list[Run], arrivals: int) -> Row:
+def _row(runs: list[WorkloadRun], arrivals: int) -> Row:
     wall, last = np.median([run.wall for run in runs], axis=0), runs[-1]
     return {
         **spread([arrivals / sum(run.cpu) for run in runs], "tuples_per_s"),
@@ -138,8 +138,8 @@ def _points(full: bool) -> list[Point]:
     return [{"workload": name, **sizes} for name in names]
 
 
-def _table(title: str, column: str, unit: str) -> Table:
-    return Table(title, {"workload": "workload"}, {column: unit}, across="strategy")
+def _table(title: str, column: str, unit: str) -> ReportTable:
+    return ReportTable(title, {"workload": "workload"}, {column: unit}, across="strategy")
 
 
 FIGURES = (

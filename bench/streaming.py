@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
+from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree
-from bench.spark import BEST, DEFAULT, STREAMS, Feed, bench_session, finish, query, spark_triggers, summed
+from bench.spark import BEST, DEFAULT, STREAMS, FileFeed, bench_session, finish, query, spark_triggers, summed
 from eddy.demo.workers import driver_jvm, kill, workers
 from eddy.spark.environment.pools import VARIABLE
 
@@ -60,15 +60,17 @@ def _place(folder: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=folder))
 
 
-def _fed(folder: Path, rows: int, files: int, warm: int = 0) -> Feed:
+def _fed(folder: Path, rows: int, files: int, warm: int = 0) -> FileFeed:
     """Return a feed of a number of micro-batches, after `warm` short ones."""
-    feed = Feed(_place(folder))
+    feed = FileFeed(_place(folder))
     for size in [min(rows, WARM_ROWS)] * warm + [rows] * files:
         feed.add(size)
     return feed
 
 
-def _eddy(spark: SparkSession, feed: Feed, checkpoint: Path, transport: str, out: Path | None = None) -> list[float]:
+def _eddy(
+    spark: SparkSession, feed: FileFeed, checkpoint: Path, transport: str, out: Path | None = None
+) -> list[float]:
     from eddy.spark import join
 
     joined = join(query(), feed.frames(spark), checkpoint=checkpoint, transport=transport)
@@ -135,7 +137,7 @@ def _fixed_cost(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
 
     live_rows, rows, repeats = (point[name] for name in ("live_rows", "rows", "batches"))
     warm = point.get("warm", WARM)
-    feed = Feed(_place(folder), keys=live_rows)
+    feed = FileFeed(_place(folder), keys=live_rows)
     # Windows are twice as long as the first file, so no row leaves them.
     live, checkpoint = query(live_rows // len(STREAMS) * 2), _place(folder) / "checkpoint"
     say("small micro-batches")
@@ -203,7 +205,7 @@ FIGURES = (
         measure,
         tables=(
             NAMED,
-            Table(
+            ReportTable(
                 "Rows a second",
                 {"rows": "rows of a micro-batch", "way": "way"},
                 {

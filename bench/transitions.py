@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 import eddy
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, number, spread
+from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say, number, spread
 from bench.harness.turns import Taken, agree, speed, take_turns, time, without_gc
 from bench.ways.strategies import PUSH, Pause, StrategyEngine, pauses, timed_pushes
 from bench.workloads.sources import Turnover, permutations, uniform
@@ -142,8 +142,8 @@ def _call(point: Point, say: Say) -> list[Row]:
     return rows
 
 
-def _by_window(title: str, column: str) -> Table:
-    return Table(title, {"strategy": "strategy"}, {column: "ms, by rows of a window"}, across="window")
+def _by_window(title: str, column: str) -> ReportTable:
+    return ReportTable(title, {"strategy": "strategy"}, {column: "ms, by rows of a window"}, across="window")
 
 
 POWERS = {1_000: "10³", 10_000: "10⁴", 100_000: "10⁵", 1_000_000: "10⁶, four streams"}
@@ -159,7 +159,7 @@ FIGURES = (
         measure,
         tables=(
             NAMED,
-            Table(
+            ReportTable(
                 "No transition: speed in terms of mjoin",
                 {"strategy": "strategy"},
                 {"vs_mjoin": "CPU time"},

@@ -93,7 +93,7 @@ _FAILS = Predicate(_quotient, columns=["R.k"])
 
 
 def _warm_grouped_filters() -> None:
-    filters = GroupedFilters([[ranges.Range("x", 0, 1)], [ranges.Range("x", 1, 2)]])
+    filters = GroupedFilters([[ranges.ColumnRange("x", 0, 1)], [ranges.ColumnRange("x", 1, 2)]])
     for ask in (filters.share, filters.wanted):
         ask(3, lambda _: np.arange(3))
 

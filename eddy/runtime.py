@@ -15,7 +15,7 @@ from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
 from eddy.join.asked_transition import transition
 from eddy.join.join import Join
-from eddy.join.options import Options
+from eddy.join.options import RuntimeOptions
 from eddy.join.trim import spare_bytes, trim
 from eddy.log import log_endless, refusals
 from eddy.pipeline.pipeline import Pipeline
@@ -109,7 +109,7 @@ class Runtime(Uncopied):
         ordered: bool = False,
         purge: Literal["exact", "paper"] = "exact",
     ) -> None:
-        options = Options(
+        options = RuntimeOptions(
             plan=plan,
             policy=policy,
             strategy=strategy,

@@ -12,7 +12,7 @@ import numpy as np
 from stairs.memory.arena import Int64s
 
 
-class Move(NamedTuple):
+class VersionMove(NamedTuple):
     """New sequence numbers of the versions of one table.
 
     stream  the table
@@ -52,7 +52,7 @@ class Cache(ABC):
     def forget(self) -> None:
         """Drop all contents: an undo removed tuples, or tuples that had left a window are live again."""
 
-    def moved(self, move: Move) -> None:
+    def moved(self, move: VersionMove) -> None:
         """Follow the compaction of a table: drop all contents, unless the cache knows better."""
         self.forget()
 

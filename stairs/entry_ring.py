@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stairs.caches import Move
+from stairs.caches import VersionMove
 from stairs.descriptors import (
     C_CAPACITY,
     E_BIRTH,
@@ -233,7 +233,7 @@ class EntryRing:
                 if shifts[j]:
                     np.maximum(slots[:, k] - shifts[j], -1, out=slots[:, k])
 
-    def moved(self, move: Move) -> None:
+    def moved(self, move: VersionMove) -> None:
         """Follow the compaction of a table: entries with dead versions are dead. O(ring)."""
         if move.stream in self.streams:
             k = 1 + self.streams.index(move.stream)

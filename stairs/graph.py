@@ -38,7 +38,7 @@ class Window:
     size: int = 0
 
 
-class Value(NamedTuple):
+class ComparedValue(NamedTuple):
     """A value of the tuples of a stream that comparisons read: the stream, and its ring of these values."""
 
     stream: int
@@ -55,8 +55,8 @@ class Comparison:
     low, high integers within ±2^62, or floats
     """
 
-    left: Value
-    right: Value
+    left: ComparedValue
+    right: ComparedValue
     low: float
     high: float
     floats: bool = False
@@ -127,7 +127,7 @@ class JoinGraph:
         counts = [max([int(self.timed), *(end.ring + 1 for end, _ in ends if end.stream == i)]) for i in range(count)]
         # The last ring of a table has the arrival numbers of its versions.
         counts = [n + (key is not None) for n, key in zip(counts, primary, strict=True)]
-        rings = tuple(tuple(floats.get(Value(i, k), False) for k in range(n)) for i, n in enumerate(counts))
+        rings = tuple(tuple(floats.get(ComparedValue(i, k), False) for k in range(n)) for i, n in enumerate(counts))
         object.__setattr__(self, "float_rings", rings)
         object.__setattr__(self, "rings", tuple(counts))
         object.__setattr__(self, "compared", sum(1 << i for i in {end.stream for end, _ in ends}))

@@ -75,7 +75,7 @@ from stairs.kernels.opening import begin_push
 from stairs.kernels.pairs import NO_SLOTS, pair_results
 from stairs.key_room import power_of_two
 from stairs.memory.arena import Bytes, Entries, Int64s, Opening, Routes, Walk
-from stairs.memory.scratch import Room, Scratch
+from stairs.memory.scratch import Scratch, ScratchSizes
 from stairs.routes import no_entries
 from stairs.stems import RENUMBER_AT, Stems
 from stairs.storage.parts import Parts, Plain
@@ -131,17 +131,17 @@ class Modules(Stems):
 
     def load_parts(self, parts: Parts) -> None:
         """Resume from the parts that modules of the same graph kept. Raises StateError for parts that do not fit."""
-        rooms = Room(*parts.integers("room", len(Room._fields), high=MOST_ROOM))
+        rooms = ScratchSizes(*parts.integers("room", len(ScratchSizes._fields), high=MOST_ROOM))
         super().load_parts(parts)
         self.scratch = self._scratch_of(rooms)
 
     def release_scratch(self) -> None:
         """Give back the room for input and results; the next push makes it again."""
-        room = Room(frames=self.scratch.room.frames)  # only the strategy grows these
+        room = ScratchSizes(frames=self.scratch.room.frames)  # only the strategy grows these
         self.scratch = self._scratch_of(room)
         self._opened = self._called = None
 
-    def _scratch_of(self, room: Room | None) -> Scratch:
+    def _scratch_of(self, room: ScratchSizes | None) -> Scratch:
         graph = self.graph
         return Scratch(graph.n_streams, graph.n_classes, len(graph.comparisons), room, timed=graph.timed)
 

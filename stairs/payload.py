@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stairs.caches import Move
+from stairs.caches import VersionMove
 from stairs.chunk_log import ChunkLog
 from stairs.gathered import ColumnId, Gathered, laid_out
 from stairs.kernels.payload import P_FIELDS, P_MASK, P_RING, P_STREAM, P_WIDTH, gather
@@ -266,7 +266,7 @@ class Payload:
                     widen_ring(ring, old, low, following)
         vars(self).update(laid)
 
-    def follow(self, move: Move, base: int) -> None:
+    def follow(self, move: VersionMove, base: int) -> None:
         """Follow the compaction of a table, in one statement. Between two pushes. O(all rings).
 
         base   arrival number - sequence number of the stream

@@ -20,7 +20,7 @@ OURS = ("stairs.", "jisc.", "eddy.", "bench.")
 OFF = "EDDY_PROGRESS"
 
 
-class Progress(Listener):
+class CompilationProgress(Listener):
     """Listens to numba: says when compilation begins, and on a terminal how far it is.
 
     directory   returns where compiled kernels are kept
@@ -78,4 +78,4 @@ class Progress(Listener):
 
 def show_progress(directory: Callable[[], object]) -> None:
     """Show the progress of all compilations in this process from now on."""
-    register("numba:compile", Progress(directory))
+    register("numba:compile", CompilationProgress(directory))

@@ -29,7 +29,7 @@ SHARED, MOST = 8, 2 * FEW
 """Tables that share a block; rows of a block at most."""
 
 
-class Header(NamedTuple):
+class MessageHeader(NamedTuple):
     """The part of a message before its values: its bytes, their number, and the size of the whole message.
 
     It depends on the number of rows.
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
 
 @dataclass(slots=True)
-class Block:
+class ResultBlock:
     """Room for the rows of several tables.
 
     rows     the table of all rows
@@ -64,9 +64,9 @@ class ResultBlocks:
         self._streams = len(payload.kinds)
         self._known: tuple[int, npt.NDArray[np.int64] | None] = -1, None
         """The layout of the payload, and what describes the columns in it."""
-        self._headers: dict[int, Header] = {}
+        self._headers: dict[int, MessageHeader] = {}
         # Arrow cannot make empty arrays of every type.
-        self._block = Block(pa.Table.from_batches([], schema), 0, 0)
+        self._block = ResultBlock(pa.Table.from_batches([], schema), 0, 0)
 
     def table(self, ids: npt.NDArray[np.int32], n: int) -> pa.Table | None:
         """Return the columns of the components of n results; `ids` as in `Payload.gather`.
@@ -87,14 +87,14 @@ class ResultBlocks:
         block.taken = at + room
         return block.rows.slice(at, n)
 
-    def _new_block(self, room: int) -> Block:
+    def _new_block(self, room: int) -> ResultBlock:
         header = self._headers.get(room) or self._header(room)
         memory = pa.allocate_buffer(header.message_bytes)
         np.frombuffer(memory, np.uint8)[: header.header_bytes] = header.array
         rows = pa.Table.from_batches([pa.ipc.read_record_batch(memory, self._schema)])
-        return Block(rows, memory.address + header.header_bytes, room)
+        return ResultBlock(rows, memory.address + header.header_bytes, room)
 
-    def _header(self, room: int) -> Header:
+    def _header(self, room: int) -> MessageHeader:
         """Return the header of messages of `room` rows, padded so that the values begin at a cache line."""
         sizes = [room * kind.bit_width // 8 for kind in self._schema.types]
         columns = [
@@ -107,6 +107,6 @@ class ResultBlocks:
         padded = np.zeros(aligned(len(header)), np.uint8)
         padded[: len(header)] = header
         padded[4:8].view(np.int32)[:] += len(padded) - len(header)
-        known = Header(padded, len(padded), len(padded) + sum(sizes))
+        known = MessageHeader(padded, len(padded), len(padded) + sum(sizes))
         self._headers[room] = known
         return known

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stairs.caches import Cache, Move
+from stairs.caches import Cache, VersionMove
 from stairs.descriptors import S_BASE, S_LIFE, S_LO, S_MASK, S_NEXT, S_RECS, S_WIDTH
 from stairs.kernels.sample import W_FIELDS, count_partners, sample, trace
 from stairs.kernels.versions import ALIVE
@@ -188,7 +188,7 @@ class Samples(Cache):
         """Follow the tuples: sequence number s of stream i is now s - shifts[i]."""
         self.picked[:, 1] -= np.array(shifts, np.int64)[self.picked[:, 0]]
 
-    def moved(self, move: Move) -> None:
+    def moved(self, move: VersionMove) -> None:
         """Follow the compaction of a table."""
         own = self.picked[:, 0] == move.stream
         self.picked[own, 1] = move.moved(self.picked[own, 1])

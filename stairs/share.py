@@ -43,7 +43,7 @@ LOCATED = [S_RECS, S_VALUES, S_WIDTH, S_MASK]
 
 
 @dataclass(frozen=True)
-class Place:
+class SharedPlace:
     """Where shared SteMs have the streams and classes of a join.
 
     streams      per stream of the join its number in the shared SteMs
@@ -89,7 +89,7 @@ class Share(Modules):
     """
 
     def __init__(
-        self, shared: Modules, columns: Sequence[int], scratch: Scratch, graph: JoinGraph, place: Place
+        self, shared: Modules, columns: Sequence[int], scratch: Scratch, graph: JoinGraph, place: SharedPlace
     ) -> None:
         self.shared, self.place = shared, place
         self._own = list(place.streams)

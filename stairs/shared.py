@@ -49,7 +49,7 @@ from stairs.memory.arena import Bytes, Int64s
 from stairs.memory.scratch import Scratch
 from stairs.modules import Modules
 from stairs.routes import no_routes
-from stairs.share import Place, Share
+from stairs.share import Share, SharedPlace
 from stairs.stems import RENUMBER_AT
 
 CHUNK = 4096
@@ -91,7 +91,7 @@ class SharedStems(Modules):
 
     # Shares
 
-    def share(self, graph: JoinGraph, place: Place) -> Share:
+    def share(self, graph: JoinGraph, place: SharedPlace) -> Share:
         """Return a share for a join, which sees all tuples that are here and in its windows. O(attributes)."""
         own = Share(self, self.columns, self.scratch_of(graph.n_streams, graph.n_classes), graph, place)
         self.shares.append(own)

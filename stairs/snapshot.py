@@ -39,7 +39,7 @@ LONGEST = 1 << 31
 
 
 @dataclass
-class Windows:
+class WindowContents:
     """The contents of the windows of all streams.
 
     firsts         per stream the arrival number of its oldest live tuple
@@ -64,14 +64,14 @@ class Windows:
     values: list[list[Int64s]]
 
 
-def live_windows(modules: Modules) -> Windows:
+def live_windows(modules: Modules) -> WindowContents:
     """Return a copy of the contents of the windows; the modules do not change. O(live tuples + key ids).
 
     Tables must be compact (`stairs.versions`).
     """
     graph = modules.graph
     m = graph.n_streams
-    windows = Windows(
+    windows = WindowContents(
         firsts=(modules.streams[:, S_BASE] + modules.streams[:, S_LO]).tolist(),
         rows=[modules.rows(i) for i in range(m)],
         watermark=int(modules.meta[M_WATERMARK]),
@@ -111,7 +111,7 @@ def _live(modules: Modules, i: int, ring: Int64s, field: int) -> Int64s:
     return np.concatenate([column[first : first + n], column[: max(0, first + n - room)]]).astype(np.int64)
 
 
-def fill(modules: Modules, windows: Windows, require: Require) -> None:
+def fill(modules: Modules, windows: WindowContents, require: Require) -> None:
     """Load the windows into new modules of the same graph. O(live tuples + keys).
 
     Counters of hops and sweeps start at zero.
@@ -143,7 +143,7 @@ def fill(modules: Modules, windows: Windows, require: Require) -> None:
     modules.meta[[M_WATERMARK, M_ARRIVALS, M_RESULTS]] = windows.watermark, windows.arrivals, windows.combinations
 
 
-def _checked(modules: Modules, windows: Windows, require: Require) -> list[int]:
+def _checked(modules: Modules, windows: WindowContents, require: Require) -> list[int]:
     """Return the number of keys of each class. Requires that all numbers are safe for the kernels.
 
     The kernels do not check bounds. Keys and strings must be numbered as `live_windows` does; so each of them is used,

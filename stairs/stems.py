@@ -17,7 +17,7 @@ import numpy as np
 from stairs import key_room
 from stairs.bands import Bands
 from stairs.bytes_directory import BytesDirectory
-from stairs.caches import Caches, Move
+from stairs.caches import Caches, VersionMove
 from stairs.descriptors import (
     A_CLASS,
     A_COLUMN,
@@ -143,7 +143,7 @@ class Stems:
     arena: Arena
     moves: int
     """The number of compactions of tables, the last of which is `last_move`; the payload follows them."""
-    last_move: Move | None
+    last_move: VersionMove | None
     apart: ClassVar[bool] = False
     """Whether a null in one key of a tuple leaves its other keys alive (`stairs.shared`)."""
 
@@ -289,7 +289,7 @@ class Stems:
         streams: Int64s | None = None,
         classes: Int64s | None = None,
         capacity: list[int] | None = None,
-        move: Move | None = None,
+        move: VersionMove | None = None,
         **segments: Segments,
     ) -> None:
         """Replace arrays, and the descriptors that locate them, in one statement (see the module)."""

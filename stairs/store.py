@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from stairs.caches import Cache, Move
+from stairs.caches import Cache, VersionMove
 from stairs.descriptors import (
     C_CAPACITY,
     C_NEXT,
@@ -181,7 +181,7 @@ class StairStore(StairTables, Cache):
             stair.renumbered(shifts)
         self.sync()
 
-    def moved(self, move: Move) -> None:
+    def moved(self, move: VersionMove) -> None:
         """Follow the compaction of a table. O(rings)."""
         own = self.marks[:, move.stream]
         own[:] = [move.mark(mark) for mark in own.tolist()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stairs.caches import Move
+from stairs.caches import VersionMove
 from stairs.descriptors import C_CAPACITY, S_LO, S_NEXT
 from stairs.stems import Stems
 
@@ -20,7 +20,7 @@ def dead_versions(stems: Stems, i: int) -> int:
     return stems.rows(i) - stems.live(i)
 
 
-def compact(stems: Stems, i: int) -> Move:
+def compact(stems: Stems, i: int) -> VersionMove:
     """Move the living versions of table i together, and return where they are. Between two pushes. O(state).
 
     The arrays change in one statement; caches follow after it, and so must the payload.
@@ -33,7 +33,7 @@ def compact(stems: Stems, i: int) -> Move:
     after = np.arange(following - len(alive), following)
     to = np.full(following - low, -1, np.int64)
     to[alive - low] = after
-    move = Move(i, low, to, following - len(alive))
+    move = VersionMove(i, low, to, following - len(alive))
     recs, heads, values, streams = stems.recs.copy(), stems.heads.copy(), stems.values.copy(), stems.streams.copy()
     records = recs.view(i).reshape(room, -1)
     moved = records[alive & (room - 1)]

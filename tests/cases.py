@@ -1,7 +1,8 @@
 """A query under test in two forms, the engine's and the oracle's, and pushes of its arrivals in Arrow.
 
-Both forms are made from a `Case`. A `Push` is a run of consecutive arrivals; `Push.batches` presents the same rows to
-the engine in any of the shapes that Arrow has for them: record batches, tables of chunks, slices with an offset.
+Both forms are made from a `JoinCase`. A `BatchedPush` is a run of consecutive arrivals; `BatchedPush.batches` presents
+the same rows to the engine in any of the shapes that Arrow has for them: record batches, tables of chunks, slices with
+an offset.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import eddy
-from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream, Outcome, Row
+from eddy.fuzz.oracle import ArrivalOutcome, Comparison, Oracle, OracleQuery, OracleStream, Row
 from eddy.query.clock_rule import WatermarkOf
 from eddy.streams.late_options import Late
 from tests.key_types import UNIT_NS, behind, to_arrow, to_plain, to_text
@@ -83,7 +84,7 @@ class StreamCase:
 
 
 @dataclass(frozen=True)
-class Case:
+class JoinCase:
     """A query; `predicates` are lists of column pairs, one pair for each column of the predicate."""
 
     streams: tuple[StreamCase, ...]
@@ -164,13 +165,13 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Push:
+class BatchedPush:
     """Consecutive arrivals and the shape of their batches: `shape` is a number that selects one for each stream."""
 
     arrivals: tuple[Arrival, ...]
     shape: int = 0
 
-    def batches(self, case: Case) -> dict[str, pa.RecordBatch | pa.Table]:
+    def batches(self, case: JoinCase) -> dict[str, pa.RecordBatch | pa.Table]:
         """Return the rows of each stream. Streams without rows are absent or empty; equal rows are one object."""
         shown: dict[str, pa.RecordBatch | pa.Table] = {}
         made: list[tuple[pa.Schema, list[Row], pa.RecordBatch | pa.Table]] = []
@@ -217,23 +218,23 @@ def _sliced(schema: pa.Schema, rows: Sequence[Row], before: int, after: int) -> 
     return pa.RecordBatch.from_arrays(arrays, schema=schema).slice(before, len(rows))
 
 
-def sorted_by_time(case: Case, arrivals: Iterable[Arrival]) -> list[Arrival]:
+def sorted_by_time(case: JoinCase, arrivals: Iterable[Arrival]) -> list[Arrival]:
     """Return the order in which rows pushed without an order arrive."""
     return sorted(arrivals, key=lambda arrival: (arrival[1][case.streams[arrival[0]].time], arrival[0]))
 
 
-def feed(case: Case, oracle: Oracle, arrivals: Iterable[Arrival]) -> list[Outcome]:
+def feed(case: JoinCase, oracle: Oracle, arrivals: Iterable[Arrival]) -> list[ArrivalOutcome]:
     """Feed arrivals to the oracle."""
     return [oracle.arrive(case.streams[i].name, row) for i, row in arrivals]
 
 
-def results(outcomes: Iterable[Outcome]) -> list[tuple[int, ...]]:
+def results(outcomes: Iterable[ArrivalOutcome]) -> list[tuple[int, ...]]:
     """Return all results of some outcomes."""
     return [result for outcome in outcomes for result in outcome.results]
 
 
 def changes(
-    case: Case, outcomes: Iterable[Outcome], oracle: Oracle, output: str, form: str, ordered: bool = False
+    case: JoinCase, outcomes: Iterable[ArrivalOutcome], oracle: Oracle, output: str, form: str, ordered: bool = False
 ) -> list[list[Any]]:
     """Return the expected result of a push as groups of rows: groups in order, the rows of a group in any order.
 
@@ -272,7 +273,9 @@ def assert_changes(table: pa.Table, groups: Sequence[Sequence[Any]], form: str) 
         at += len(group)
 
 
-def late_rows(case: Case, arrivals: Sequence[Arrival], outcomes: Sequence[Outcome]) -> dict[str, list[tuple[str, ...]]]:
+def late_rows(
+    case: JoinCase, arrivals: Sequence[Arrival], outcomes: Sequence[ArrivalOutcome]
+) -> dict[str, list[tuple[str, ...]]]:
     """Return the late rows of each stream that has some, in arrival order and comparable form."""
     late: dict[str, list[tuple[str, ...]]] = {}
     for (i, row), outcome in zip(arrivals, outcomes, strict=True):
@@ -282,7 +285,7 @@ def late_rows(case: Case, arrivals: Sequence[Arrival], outcomes: Sequence[Outcom
     return late
 
 
-def id_rows(case: Case, table: pa.Table) -> list[tuple[int, ...]]:
+def id_rows(case: JoinCase, table: pa.Table) -> list[tuple[int, ...]]:
     """Read the results of an `ids_only` runtime."""
     assert table.column_names == list(case.names)
     assert all(kind == pa.int64() for kind in table.schema.types)
@@ -307,7 +310,7 @@ def assert_same(got: Iterable[Any], expected: Iterable[Any], what: str) -> None:
 
 
 def assert_emission_order(
-    ids: Sequence[tuple[int, ...]], arrivals: Sequence[Arrival], outcomes: Sequence[Outcome]
+    ids: Sequence[tuple[int, ...]], arrivals: Sequence[Arrival], outcomes: Sequence[ArrivalOutcome]
 ) -> None:
     """Check that results come in the order of the arrivals that completed them."""
     positions: dict[int, list[int]] = {}

@@ -13,7 +13,7 @@ _FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """A block: its document, its first line counted from 1, and its code or session."""
 
     document: Path
@@ -36,8 +36,8 @@ class Block:
         return f"{self.document.relative_to(ROOT)}:{self.line}"
 
 
-def blocks(document: Path) -> list[Block]:
+def blocks(document: Path) -> list[CodeBlock]:
     """Return the blocks of a document."""
     text = document.read_text()
     found = _FENCE.finditer(text)
-    return [Block(document, text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
+    return [CodeBlock(document, text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]

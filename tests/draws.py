@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from eddy.fuzz.graphs import SHAPES, edges
 from eddy.fuzz.oracle import Comparison
-from tests.cases import Arrival, Case, Column, Condition, Push, StreamCase, quoted
-from tests.key_types import FAMILIES, UNIT_NS, Family, behind, holds
+from tests.cases import Arrival, BatchedPush, Column, Condition, JoinCase, StreamCase, quoted
+from tests.key_types import FAMILIES, UNIT_NS, KeyTypeFamily, behind, holds
 
 TIME = "t"
 VALUE = "v"
@@ -97,7 +97,7 @@ def key_columns(family: str) -> tuple[str, str]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple(FAMILIES)) -> Case:
+def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple(FAMILIES)) -> JoinCase:
     """Draw a query."""
     n = draw(st.integers(2, max_streams))
     used = draw(st.lists(st.sampled_from(families), min_size=1, max_size=2, unique=True))
@@ -143,7 +143,7 @@ def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple
     ranged = any(s.window in ("range", "derived") for s in streams)
     watermark = draw(st.sampled_from(("slowest", "slowest", "fastest"))) if ranged else "slowest"
     idle_after = draw(st.sampled_from((None, None, 4))) if ranged and watermark == "slowest" else None
-    return Case(
+    return JoinCase(
         tuple(streams),
         equalities,
         draw(selects(streams)),
@@ -295,7 +295,7 @@ def _settled(by: bool, left: bool | None, right: bool | None) -> bool | None:
 
 
 @st.composite
-def arrivals(draw: st.DrawFn, case: Case, max_arrivals: int | None = None) -> list[Arrival]:
+def arrivals(draw: st.DrawFn, case: JoinCase, max_arrivals: int | None = None) -> list[Arrival]:
     """Draw arrivals of a query's streams; a row of a schema that several streams share may arrive in all of them."""
     n = len(case.streams)
     domains = draw(_domains(case))
@@ -335,7 +335,7 @@ def _time(pace: str, k: int, pick: int) -> int:
 
 
 @st.composite
-def _domains(draw: st.DrawFn, case: Case) -> dict[tuple[int, str], list[Any]]:
+def _domains(draw: st.DrawFn, case: JoinCase) -> dict[tuple[int, str], list[Any]]:
     """Choose the values of each column: few for a family, the first more often, some null."""
     chosen: dict[str, list[Any]] = {}
     domains: dict[tuple[int, str], list[Any]] = {}
@@ -358,7 +358,7 @@ def _domains(draw: st.DrawFn, case: Case) -> dict[tuple[int, str], list[Any]]:
     return domains
 
 
-def _family_of(column: str) -> Family | None:
+def _family_of(column: str) -> KeyTypeFamily | None:
     return next((family for name, family in FAMILIES.items() if column in key_columns(name)), None)
 
 
@@ -366,29 +366,29 @@ def _family_of(column: str) -> Family | None:
 
 
 @st.composite
-def splits(draw: st.DrawFn, rows: Sequence[Arrival]) -> list[Push]:
+def splits(draw: st.DrawFn, rows: Sequence[Arrival]) -> list[BatchedPush]:
     """Draw a split of arrivals into pushes: one row each, all at once, or any sizes, empty pushes among them."""
     style = draw(st.sampled_from(("any", "single", "whole")))
     shape = st.integers(0, 7**7 - 1)
     if style == "whole":
-        return [Push(tuple(rows), draw(shape))]
+        return [BatchedPush(tuple(rows), draw(shape))]
     if style == "single":
         shapes = draw(st.lists(shape, min_size=1, max_size=3))
-        return [Push((row,), shapes[k % len(shapes)]) for k, row in enumerate(rows)]
-    pushes: list[Push] = []
+        return [BatchedPush((row,), shapes[k % len(shapes)]) for k, row in enumerate(rows)]
+    pushes: list[BatchedPush] = []
     at = 0
     while at < len(rows):
         size = draw(st.sampled_from((1, 2, 3, 5, 8, 13, 21, 0)))
-        pushes.append(Push(tuple(rows[at : at + size]), draw(shape)))
+        pushes.append(BatchedPush(tuple(rows[at : at + size]), draw(shape)))
         at += size
         if len(pushes) > len(rows):  # many empty ones
-            pushes.append(Push(tuple(rows[at:])))
+            pushes.append(BatchedPush(tuple(rows[at:])))
             break
     return pushes
 
 
 @st.composite
-def plans(draw: st.DrawFn, case: Case, neighbours: Callable[[frozenset[int], frozenset[int]], bool]) -> str:
+def plans(draw: st.DrawFn, case: JoinCase, neighbours: Callable[[frozenset[int], frozenset[int]], bool]) -> str:
     """Draw a plan: join two connected parts until one is left (bushy), or grow one part (left-deep)."""
     left_deep = draw(st.booleans())
     parts = [(frozenset([i]), quoted(name)) for i, name in enumerate(case.names)]
@@ -403,7 +403,7 @@ def plans(draw: st.DrawFn, case: Case, neighbours: Callable[[frozenset[int], fro
     return text[1:-1] if draw(st.booleans()) else text
 
 
-def neighbours_by_predicate(case: Case) -> Callable[[frozenset[int], frozenset[int]], bool]:
+def neighbours_by_predicate(case: JoinCase) -> Callable[[frozenset[int], frozenset[int]], bool]:
     """Return whether a predicate connects two parts, as plans need it."""
     at = {name: i for i, name in enumerate(case.names)}
     linked = {(at[a], at[b]) for predicate in case.predicates for (a, _), (b, _) in predicate}

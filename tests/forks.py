@@ -43,7 +43,7 @@ ENVIRONMENT = {
 }
 
 
-class Done(NamedTuple):
+class ProgramEnd(NamedTuple):
     """The end of a program.
 
     code  its exit code, or -n if signal n killed it
@@ -66,7 +66,7 @@ class Forks:
             [sys.executable, __file__], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
-    def run(self, folder: Path, program: str) -> Done:
+    def run(self, folder: Path, program: str) -> ProgramEnd:
         """Run a program in a folder, from which it imports."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -75,7 +75,7 @@ class Forks:
         self._process.stdin.flush()
         code = self._process.stdout.readline()
         assert code, f"the process that forks has ended with {self._process.wait()}"
-        return Done(int(code), self._said.read_text(errors="replace"))
+        return ProgramEnd(int(code), self._said.read_text(errors="replace"))
 
     def close(self) -> None:
         """End the process."""

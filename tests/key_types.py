@@ -25,7 +25,7 @@ S, MS, US = UNIT_NS["s"], UNIT_NS["ms"], UNIT_NS["us"]
 
 
 @dataclass(frozen=True)
-class Family:
+class KeyTypeFamily:
     """Types that may stand on both sides of an equality, and values to draw from, the plain ones first."""
 
     name: str
@@ -40,7 +40,7 @@ class Family:
 FAMILIES = {
     family.name: family
     for family in (
-        Family(
+        KeyTypeFamily(
             "signed",
             (
                 *(pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.uint8(), pa.uint16(), pa.uint32()),
@@ -48,17 +48,17 @@ FAMILIES = {
             ),
             (0, 1, 2, 3, -1, 127, -128, 255, 256, 2**31 - 1, -(2**31), 2**32 - 1, 2**32, 2**63 - 1, -(2**63)),
         ),
-        Family(
+        KeyTypeFamily(
             "unsigned",
             (pa.uint64(), pa.uint32(), pa.uint16(), pa.uint8()),
             (0, 1, 2, 3, 255, 2**32, 2**63 - 1, 2**63, 2**64 - 1),
         ),
-        Family(
+        KeyTypeFamily(
             "float",
             (pa.float64(), pa.float32(), pa.float16(), pa.run_end_encoded(pa.int64(), pa.float32())),
             (0.0, -0.0, 1.0, math.nan, -1.5, 0.1, math.inf, -math.inf, 2.0**-149, 1e300),
         ),
-        Family(
+        KeyTypeFamily(
             "number",
             (
                 *(pa.int64(), pa.uint64(), pa.decimal128(6, 2), pa.int8(), pa.decimal128(20, 4), pa.decimal256(40, 1)),
@@ -66,8 +66,8 @@ FAMILIES = {
             ),
             (0, 1, 2, -1, Decimal("1.5"), Decimal("0.01"), 2**63 - 1, 2**63, 2**64 - 1, -(2**63), Decimal(10) ** 15),
         ),
-        Family("bool", (pa.bool_(), pa.dictionary(pa.int8(), pa.bool_())), (False, True)),
-        Family(
+        KeyTypeFamily("bool", (pa.bool_(), pa.dictionary(pa.int8(), pa.bool_())), (False, True)),
+        KeyTypeFamily(
             "string",
             (
                 pa.string(),
@@ -81,17 +81,17 @@ FAMILIES = {
             ),
             ("a", "b", "", "a ", "ab", "a\0", "é", "e\u0301", "a long value, past any inline length", "𝄞"),
         ),
-        Family(
+        KeyTypeFamily(
             "binary",
             (pa.binary(), pa.large_binary(), pa.binary(1), pa.binary_view(), pa.dictionary(pa.int8(), pa.binary(1))),
             (b"a", b"b", b"", b"\0", b"\0\0", b"\xff", b"a longer value, past any inline length"),
         ),
-        Family(
+        KeyTypeFamily(
             "date",
             (pa.date32(), pa.date64()),
             (0, 1, -1, 11_323, 2_932_896, -719_162),  # 2001-01-01 and the ends of the calendar among them
         ),
-        Family(
+        KeyTypeFamily(
             "timestamp",
             (
                 *(pa.timestamp("us"), pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ns")),
@@ -99,23 +99,25 @@ FAMILIES = {
             ),
             (0, S, 2 * S, MS, US, 1, -S, -1, S + 1, 2**63 - 1, 253402300799 * S),
         ),
-        Family(
+        KeyTypeFamily(
             "clock time",
             (pa.time64("us"), pa.time32("s"), pa.time32("ms"), pa.time64("ns")),
             (0, S, 2 * S, MS, US, 1, 24 * 3600 * S - 1),
         ),
-        Family(
+        KeyTypeFamily(
             "elapsed",
             (pa.duration("us"), pa.duration("s"), pa.duration("ms"), pa.duration("ns")),
             (0, S, -S, MS, US, 1, 2**63 - 1, 253402300799 * S),
         ),
-        Family(
+        KeyTypeFamily(
             "zoned timestamp",
             (pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC"), pa.timestamp("us", "America/New_York")),
             (0, S, US, 1, -1),
         ),
-        Family("extension", (pa.uuid(), pa.dictionary(pa.int32(), pa.uuid())), (b"a" * 16, b"b" * 16, bytes(16))),
-        Family(
+        KeyTypeFamily(
+            "extension", (pa.uuid(), pa.dictionary(pa.int32(), pa.uuid())), (b"a" * 16, b"b" * 16, bytes(16))
+        ),
+        KeyTypeFamily(
             "decimal",
             (pa.decimal128(6, 2), pa.decimal128(9, 0), pa.decimal128(20, 4)),
             (

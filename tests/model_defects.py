@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tests.defects import Edit
 
 
-class Model(NamedTuple):
+class ModelTest(NamedTuple):
     """A test, and mistakes that it finds.
 
     files     with the test in the first one, and those that it imports
@@ -194,37 +194,37 @@ _TABLE_MARK_DEFECTS = {
 }
 
 MODELS = {
-    "envelopes of Debezium": Model(
+    "envelopes of Debezium": ModelTest(
         ("tests/eddy/test_debezium.py",),
         "test_envelopes_do_what_the_deletes_and_upserts_do_that_they_stand_for",
         60,
         _DEBEZIUM_DEFECTS,
     ),
-    "no-good marks of tables": Model(
+    "no-good marks of tables": ModelTest(
         _TABLE_FILES,
         "test_no_good_marks_follow_the_changes_of_tables",
         1,
         _TABLE_MARK_DEFECTS,
     ),
-    "tables": Model(
+    "tables": ModelTest(
         ("tests/eddy/test_tables.py", "tests/eddy/live_engines.py"),
         "test_any_changes_in_any_order",
         300,
         _TABLE_DEFECTS,
     ),
-    "joins on one key": Model(
+    "joins on one key": ModelTest(
         ("tests/stairs/test_one_key.py", "tests/stairs/driver.py", "tests/stairs/steps.py"),
         "test_event_times_decide_as_in_the_model",
         12,
         _ONE_KEY_DEFECTS,
     ),
-    "ledgers": Model(
+    "ledgers": ModelTest(
         ("tests/stairs/test_ledger.py", "tests/stairs/held.py"),
         "test_rows_are_those_of_the_model",
         30,
         _LEDGER_DEFECTS,
     ),
-    "aggregates": Model(
+    "aggregates": ModelTest(
         (
             "tests/eddy/test_aggregates_rings.py",
             "tests/eddy/test_aggregates_running.py",
@@ -235,19 +235,19 @@ MODELS = {
         100,
         _RING_DEFECTS,
     ),
-    "no-good marks": Model(
+    "no-good marks": ModelTest(
         ("tests/eddy/test_marks.py", "tests/eddy/live_engines.py", "tests/cases.py", "tests/key_types.py"),
         "test_a_list_too_long_to_be_marked_does_not_count_for_what_a_mark_is_worth",
         1,
         _MARK_DEFECTS,
     ),
-    "rests of learning": Model(
+    "rests of learning": ModelTest(
         ("tests/eddy/test_marks.py", "tests/eddy/live_engines.py", "tests/cases.py", "tests/key_types.py"),
         "test_matches_in_vain_shorten_a_rest",
         1,
         {"a rest takes its time however much is in vain": Edit("stairs/kernels/learning.py", "vain > VAIN", "False")},
     ),
-    "marks that carry others": Model(
+    "marks that carry others": ModelTest(
         ("tests/eddy/test_marks.py", "tests/eddy/live_engines.py", "tests/cases.py", "tests/key_types.py"),
         "test_learning_goes_on_where_the_marks_of_other_attributes_rest_on_marks",
         1,
@@ -257,7 +257,7 @@ MODELS = {
             )
         },
     ),
-    "key groups on spark": Model(
+    "key groups on spark": ModelTest(
         ("tests/spark/test_split_tree.py",),
         "test_each_result_meets_in_one_group_whenever_its_rows_were_written",
         40,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tests.key_types import FAMILIES, Family, holds, to_arrow, to_plain, to_text
+from tests.key_types import FAMILIES, KeyTypeFamily, holds, to_arrow, to_plain, to_text
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
-def test_round_trip(family: Family) -> None:
+def test_round_trip(family: KeyTypeFamily) -> None:
     for kind in family.types:
         values = [*family.domain(kind, family.values), None]
         array = to_arrow(values, kind)

@@ -19,8 +19,8 @@ from tests import defects
 from tests.changing_defects import CHANGING_DEFECTS
 from tests.defects import SEED, Defect, Edit
 from tests.documents import ROOT
-from tests.forks import Done, Forks
-from tests.model_defects import MODELS, Model
+from tests.forks import Forks, ProgramEnd
+from tests.model_defects import MODELS, ModelTest
 
 DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS)
 PACKAGES = ("stairs", "jisc", "eddy")
@@ -97,7 +97,7 @@ def fuzz(
     policies: Sequence[str] = (),
     seed: int = SEED,
     queries: str = "inner",
-) -> Done:
+) -> ProgramEnd:
     """Run the fuzzer on a copy of the packages; the script of a failing case is written into the copy."""
     options = {"strategies": [*strategies], "streams": streams, "seed": seed, "policies": [*policies], "cases": cases}
     return forks.run(copy, HUNT.format(**options, queries=queries, script=str(copy / "script.py"), found=FOUND))
@@ -138,7 +138,7 @@ def test_a_defect_is_found(defect: Defect, forks: Forks, sources: Path, tmp_path
     ],
 )
 def test_a_test_beside_a_model_finds_a_defect(
-    model: Model, defect: str | None, forks: Forks, sources: Path, tmp_path: Path
+    model: ModelTest, defect: str | None, forks: Forks, sources: Path, tmp_path: Path
 ) -> None:
     if model.files[0].startswith("tests/spark"):
         pytest.importorskip("pyspark")

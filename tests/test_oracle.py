@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eddy.fuzz.oracle import Oracle, OracleClock, OracleQuery, OracleStream, Outcome
+from eddy.fuzz.oracle import ArrivalOutcome, Oracle, OracleClock, OracleQuery, OracleStream
 
 NAN = math.nan
 
@@ -50,7 +50,7 @@ def test_the_arriving_tuple_is_in_its_own_window_of_one_row() -> None:
 def test_a_tuple_with_a_null_key_takes_its_place_in_the_window() -> None:
     oracle = pair(stream("R", "rows", 1), stream("S"))
     oracle.arrive("R", {"k": 1})
-    assert oracle.arrive("R", {"k": None}) == Outcome("arrived", 1)
+    assert oracle.arrive("R", {"k": None}) == ArrivalOutcome("arrived", 1)
     assert oracle.arrive("S", {"k": 1}).results == ()
     assert oracle.arrive("S", {"k": None}).results == ()
 
@@ -108,8 +108,8 @@ def test_nothing_is_late_without_a_range_window() -> None:
 def test_a_rejected_row_never_arrives() -> None:
     oracle = pair(stream("R", "rows", 1, keep=lambda row: None if row["k"] is None else row["k"] < 5), stream("S"))
     oracle.arrive("R", {"k": 1})
-    assert oracle.arrive("R", {"k": 7}) == Outcome("rejected")
-    assert oracle.arrive("R", {"k": None}) == Outcome("rejected")
+    assert oracle.arrive("R", {"k": 7}) == ArrivalOutcome("rejected")
+    assert oracle.arrive("R", {"k": None}) == ArrivalOutcome("rejected")
     assert oracle.arrive("S", {"k": 1}).results == ((0, 0),)
 
 
@@ -199,7 +199,7 @@ def test_a_row_displaces_the_one_before_it_before_it_joins() -> None:
 def test_rows_that_can_not_join_displace_others_and_rows_that_never_arrive_do_not() -> None:
     oracle = pair(stream("R", "rows", 1, keep=lambda row: row["k"] != 9), stream("S"))
     assert changes(oracle, "R1 S1 R9") == ["", "+00", ""]
-    assert oracle.arrive("R", {"k": None}) == Outcome("arrived", 1, displaced=((0, 0),))
+    assert oracle.arrive("R", {"k": None}) == ArrivalOutcome("arrived", 1, displaced=((0, 0),))
 
 
 def test_a_row_leaves_a_range_when_more_than_its_span_has_passed() -> None:

@@ -70,7 +70,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table of the report: one row for each combination of the columns `rows`.
 
     rows    columns and their headings
@@ -86,7 +86,7 @@ class Table:
     where: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-NAMED = Table(
+NAMED = ReportTable(
     "Ratios and amounts",
     {"what": "what"},
     {"value": "measured", "value_low": "least", "value_high": "most", "wanted": "wanted", "reached": "reached"},
@@ -120,7 +120,7 @@ class Figure:
     title: str = ""
     source: str = ""
     plots: Sequence[Plot] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[ReportTable] = ()
     printed: Sequence[Row] = ()
     titles: Mapping[str, str] = field(default_factory=dict)
     bars: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.harness.figure import Figure, Row
 from bench.harness.plots import draw, plot_file
-from bench.harness.store import FIGURES, Record, Store, best_known, figures_text, read_figures
+from bench.harness.store import FIGURES, MeasuredPoint, Store, best_known, figures_text, read_figures
 from bench.harness.tables import cell, table_text
 
 PLOTS = "plots"
@@ -23,12 +23,12 @@ Values are medians; bands in plots, and the columns least and most, are the extr
 """
 
 
-def all_rows(figure: Figure, records: Sequence[Record]) -> list[Row]:
+def all_rows(figure: Figure, records: Sequence[MeasuredPoint]) -> list[Row]:
     """Return the measured rows, described."""
     return figure.described([row for record in records for row in record.merged()])
 
 
-def body(figure: Figure, records: Sequence[Record], folder: Path, machines: Sequence[str] = ()) -> list[str]:
+def body(figure: Figure, records: Sequence[MeasuredPoint], folder: Path, machines: Sequence[str] = ()) -> list[str]:
     """Return the plots that exist in the folder of the report, the tables, and how the figure was measured."""
     rows = all_rows(figure, records)
     lines: list[str] = []
@@ -42,7 +42,7 @@ def body(figure: Figure, records: Sequence[Record], folder: Path, machines: Sequ
     return [*lines, measured(figure, records, machines)]
 
 
-def measured(figure: Figure, records: Sequence[Record], machines: Sequence[str]) -> str:
+def measured(figure: Figure, records: Sequence[MeasuredPoint], machines: Sequence[str]) -> str:
     """Return a text on the dates and machines of records, the points without records, and the load of the machine."""
     days = sorted({record.day for record in records})
     when = " to ".join(dict.fromkeys((days[0], days[-1])))

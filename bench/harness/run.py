@@ -52,7 +52,7 @@ def _own_s() -> float:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedPoint:
     """A point that could not be measured, and the reason."""
 
     figure: str
@@ -75,7 +75,7 @@ def chosen(figure: Figure, full: bool, where: Sequence[str]) -> list[Point]:
 
 def measure(
     figures: Sequence[Figure], store: Store, *, full: bool, again: bool, console: Console, where: Sequence[str] = ()
-) -> list[Failure]:
+) -> list[FailedPoint]:
     """Measure the points that are missing, or all of them if `again`; return the failures.
 
     A point that fails has no record and does not stop the other points; the next run measures it again.
@@ -106,7 +106,7 @@ def measure(
                 try:
                     rows = figure.measure(point, say)
                 except Exception as error:
-                    failures.append(Failure(figure.name, point, f"{type(error).__name__}: {error}"))
+                    failures.append(FailedPoint(figure.name, point, f"{type(error).__name__}: {error}"))
                     console.print(f"{figure.name} {dict(point)}: {type(error).__name__}: {error}", markup=False)
                 else:
                     store.add(figure.name, record_of(point, rows, perf_counter() - start, others.cores()))

@@ -74,7 +74,7 @@ def sources() -> str:
 
 
 @dataclass(frozen=True)
-class Record:
+class MeasuredPoint:
     """One measured point.
 
     machine  the machine and the versions, as `machine` returns them
@@ -97,10 +97,10 @@ class Record:
         return [{**self.point, **row} for row in self.rows]
 
 
-def record_of(point: Point, rows: Sequence[Row], seconds: float, others: float) -> Record:
+def record_of(point: Point, rows: Sequence[Row], seconds: float, others: float) -> MeasuredPoint:
     """Return the record of a point measured just now."""
     day = datetime.now(UTC).date().isoformat()
-    return Record(dict(point), [dict(row) for row in rows], machine(), day, round(others, 2), sources(), seconds)
+    return MeasuredPoint(dict(point), [dict(row) for row in rows], machine(), day, round(others, 2), sources(), seconds)
 
 
 class Store:
@@ -113,7 +113,7 @@ class Store:
         """Return the file of a figure."""
         return self.folder / f"{figure}.jsonl"
 
-    def records(self, figure: str) -> list[Record]:
+    def records(self, figure: str) -> list[MeasuredPoint]:
         """Return the records of a figure, in the order of measurement. Raises StoreError for a damaged file."""
         path = self.path(figure)
         if not path.exists():
@@ -121,12 +121,12 @@ class Store:
         found = []
         for number, line in enumerate(path.read_text().splitlines(), 1):
             try:
-                found.append(Record(**json.loads(line)))
+                found.append(MeasuredPoint(**json.loads(line)))
             except (ValueError, TypeError) as error:
                 raise StoreError(f"{path}, line {number} is no record of a point ({error}): delete the file") from error
         return found
 
-    def add(self, figure: str, record: Record) -> None:
+    def add(self, figure: str, record: MeasuredPoint) -> None:
         """Keep a record, in place of an earlier one of the same point."""
         kept = [other for other in self.records(figure) if other.point != record.point]
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -135,19 +135,19 @@ class Store:
         scratch.write_text("".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in [*kept, record]))
         scratch.replace(path)
 
-    def of_points(self, figure: str, points: Sequence[Point]) -> list[Record]:
+    def of_points(self, figure: str, points: Sequence[Point]) -> list[MeasuredPoint]:
         """Return the records of these points, in their order; points without a record are left out."""
         kept = self.records(figure)
         return [record for point in points for record in kept if record.point == dict(point)]
 
 
-def best_known(figure: Figure, store: Store, carried: Mapping[str, list[Record]]) -> list[Record]:
+def best_known(figure: Figure, store: Store, carried: Mapping[str, list[MeasuredPoint]]) -> list[MeasuredPoint]:
     """Return the records of the full run, and those of the quick run if no full run exists or the figure shows both.
 
     carried  records read from figures.json, used for points that the store does not have
     """
     kept = [*store.records(figure.name), *carried.get(figure.name, [])]
-    best: list[Record] = []
+    best: list[MeasuredPoint] = []
     for full in (True, False):
         if best and not figure.both:
             break
@@ -161,7 +161,7 @@ def _rounded(value: Scalar) -> Scalar:
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def figures_text(found: Mapping[str, tuple[Figure, Sequence[Record]]]) -> str:
+def figures_text(found: Mapping[str, tuple[Figure, Sequence[MeasuredPoint]]]) -> str:
     """Return the text of figures.json: one line for each row."""
     machines = list(dict.fromkeys(record.machine for _, records in found.values() for record in records))
     tables = []
@@ -183,7 +183,7 @@ def figures_text(found: Mapping[str, tuple[Figure, Sequence[Record]]]) -> str:
     return f'{{"machines": {head}, "figures": {{\n' + ",\n".join(tables) + "\n}}\n"
 
 
-def read_figures(path: Path) -> dict[str, list[Record]]:
+def read_figures(path: Path) -> dict[str, list[MeasuredPoint]]:
     """Return the records of a file of figures by figure, empty if there is no file. Raises StoreError."""
     if not path.exists():
         return {}
@@ -194,20 +194,20 @@ def read_figures(path: Path) -> dict[str, list[Record]]:
         raise StoreError(f"{path} holds no figures of `eddy bench` ({type(error).__name__}: {error})") from error
 
 
-def _records(table: Mapping[str, Any], machines: Sequence[str]) -> list[Record]:
-    found: dict[str, Record] = {}
+def _records(table: Mapping[str, Any], machines: Sequence[str]) -> list[MeasuredPoint]:
+    found: dict[str, MeasuredPoint] = {}
     for values in table["rows"]:
         row = {name: value for name, value in zip(table["columns"], values, strict=True) if value is not None}
         point = {name: row.pop(name) for name in table["point"] if name in row}
         at, day, others = (row.pop(name, None) for name in KEPT)
         key = json.dumps(point)
         if key not in found:
-            found[key] = Record(point, [], machines[at], day, others)
+            found[key] = MeasuredPoint(point, [], machines[at], day, others)
         found[key].rows.append(row)  # type: ignore[attr-defined]
     return list(found.values())
 
 
-class Measured(NamedTuple):
+class MeasuredFigure(NamedTuple):
     """A figure of one run; low and high are None for a figure that was measured once."""
 
     value: float
@@ -215,7 +215,7 @@ class Measured(NamedTuple):
     high: float | None = None
 
 
-def flat(figure: str, records: Sequence[Record]) -> dict[str, Measured]:
+def flat(figure: str, records: Sequence[MeasuredPoint]) -> dict[str, MeasuredFigure]:
     """Return the figures of records by name, for a comparison of two runs.
 
     A row with columns `figure` and `value` names its own figure. Other rows give each column that has a spread, named
@@ -234,5 +234,5 @@ def flat(figure: str, records: Sequence[Record]) -> dict[str, Measured]:
                 value, low, high = (row.get(end) for end in (column, f"{column}_low", f"{column}_high"))
                 if isinstance(value, int | float):
                     ends = [end if isinstance(end, int | float) else None for end in (low, high)]
-                    found[name] = Measured(float(value), ends[0], ends[1])
+                    found[name] = MeasuredFigure(float(value), ends[0], ends[1])
     return found

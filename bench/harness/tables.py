@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench.harness.figure import Row, Scalar, Table
+from bench.harness.figure import ReportTable, Row, Scalar
 
 
 def number_text(value: float) -> str:
@@ -40,7 +40,7 @@ def markdown(heads: Sequence[str], body: Sequence[Sequence[Scalar]]) -> list[str
     return lines + ["| " + " | ".join(map(cell, row)) + " |" for row in body]
 
 
-def table_text(table: Table, rows: Sequence[Row]) -> list[str]:
+def table_text(table: ReportTable, rows: Sequence[Row]) -> list[str]:
     """Return a table as lines of Markdown, its title first; no lines if no row belongs to the table.
 
     Columns without values are left out.

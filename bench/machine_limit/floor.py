@@ -23,7 +23,7 @@ from statistics import median
 
 import numpy as np
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, spread
 from bench.machine_limit.memory import LINE, costs, powers_of_two
 from bench.ways.runners import JOINS, EngineRunner, LoopRunner, Runner, RuntimeRunner, fill, rounds
 from bench.workloads.sources import filling, workload
@@ -232,7 +232,7 @@ FIGURES = (
             )
         ],
         tables=[
-            Table(
+            ReportTable(
                 "Measured and predicted ns per arrival",
                 ROW,
                 {
@@ -246,7 +246,7 @@ FIGURES = (
                     "ratio_worst": "measured / dependent",
                 },
             ),
-            Table(
+            ReportTable(
                 "Random accesses per arrival",
                 ROW,
                 {

@@ -15,10 +15,10 @@ from time import thread_time
 from typing import Any, NamedTuple
 
 import eddy
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, number, spread
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, number, spread
 from bench.harness.turns import agree, without_gc
 from bench.ways.runners import open_push
-from bench.workloads.sources import Chunk, filling
+from bench.workloads.sources import ArrivalChunk, filling
 from bench.workloads.sources import workload as source_of
 from eddy.routing.strategies import make_strategy
 from jisc.plan.tree import default_plan
@@ -84,7 +84,7 @@ class TimedRuntime:
                 owner, _, method = call.rpartition(".")
                 self.watch.around(attrgetter(owner)(self.runtime._pipeline), method, stage)
 
-    def take(self, chunk: Chunk) -> tuple[dict[str, float], int]:
+    def take(self, chunk: ArrivalChunk) -> tuple[dict[str, float], int]:
         """Push the arrivals; return CPU seconds of each stage and `whole`, and the results."""
         pushes, found = chunk.arrow, 0
         self.watch.read()
@@ -109,7 +109,7 @@ class Kernel(NamedTuple):
     results: int
 
 
-class Variant:
+class KernelVariant:
     """The kernel alone over its own SteMs, with some parts left out.
 
     probing   False = the kernel probes nothing: it interns keys and inserts tuples
@@ -122,7 +122,7 @@ class Variant:
         if not probing:
             self.modules.meta[M_MODE] = LOADING
 
-    def take(self, chunk: Chunk) -> Kernel:
+    def take(self, chunk: ArrivalChunk) -> Kernel:
         """Take the arrivals, in three calls of the kernel for each push."""
         modules, strategy = self.modules, self.strategy
         calling = interning = walking = 0.0
@@ -174,8 +174,11 @@ def measure(point: Point, say: Say) -> list[Row]:
     arrivals, count = point["arrivals"], point["rounds"]
     source = source_of(workload, window, point["seed"])
     query = source.query
-    runtime, variants = TimedRuntime(query), {"full": Variant(query), "counting": Variant(query, counting=True)}
-    variants["inserting"] = Variant(query, probing=False)
+    runtime, variants = (
+        TimedRuntime(query),
+        {"full": KernelVariant(query), "counting": KernelVariant(query, counting=True)},
+    )
+    variants["inserting"] = KernelVariant(query, probing=False)
     say(f"{workload}: filling")
     done, most = 0, filling([window] * query.graph.n_streams, push)
     taken: dict[str, list[float]] = {name: [] for name in (*PARTS, "whole")}
@@ -233,8 +236,8 @@ FIGURES = (
             for case in ("W1",)
         ],
         tables=[
-            Table("Time per arrival", {"part": "part"}, {"ns": "ns"}, across="case"),
-            Table("Share of the push", {"part": "part"}, {"share": "share"}, across="case"),
+            ReportTable("Time per arrival", {"part": "part"}, {"ns": "ns"}, across="case"),
+            ReportTable("Share of the push", {"part": "part"}, {"share": "share"}, across="case"),
         ],
     ),
 )

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table
+from bench.harness.figure import NAMED, Figure, Plot, Point, ReportTable, Row, Say
 from bench.harness.turns import Mismatch
 from bench.placement import COST_TITLES, fitted, fitted_rows
-from bench.simulated.placement.simulation import Simulation
+from bench.simulated.placement.simulation import PlacementSimulation
 from eddy import Query, Range, Stream
 from eddy.placement.costs import UnitCosts
 
@@ -59,7 +59,7 @@ def _interval(query: Query, rng: np.random.Generator, at_ms: int, rates: Sequenc
 def _run(m: int, way: str, seed: int) -> tuple[list[AnyRow], list[AnyRow]]:
     """Return the cost of each interval, and the messages and overhead of each round, of one way to adapt."""
     query, rng = _same_key(m), np.random.default_rng(seed)
-    cluster = Simulation(
+    cluster = PlacementSimulation(
         query,
         update={"DNU": "distributed", "CNU, shared copies": "shared"}.get(way, "central"),
         migration="track",
@@ -93,7 +93,7 @@ def _no_overhead() -> dict[str, Any]:
     return dict.fromkeys(names, 0)
 
 
-def _added(row: Mapping[str, Any], cluster: Simulation, told: int) -> dict[str, Any]:
+def _added(row: Mapping[str, Any], cluster: PlacementSimulation, told: int) -> dict[str, Any]:
     """Return a row with the messages of an interval added."""
     found = dict(row)
     costs = cluster.costs
@@ -198,7 +198,7 @@ FIGURES = (
             for m in (4, 8)
         ],
         tables=(
-            Table(
+            ReportTable(
                 "Seconds",
                 {"streams": "streams", "way": "way", "round": "round"},
                 {"modification_s": "modification", "migration_s": "migration"},
@@ -213,7 +213,7 @@ FIGURES = (
         overheads,
         source=f"{PAPER}, table 3",
         tables=(
-            Table(
+            ReportTable(
                 "Messages",
                 {"streams": "streams", "way": "way", "round": "round"},
                 {

@@ -16,8 +16,8 @@ import pyarrow.dataset as ds
 
 from bench.harness.figure import Say
 from bench.peers.environment import Unavailable, answers, python_of
-from bench.peers.works import SPAN, STREAMS, Work
-from bench.spark import BEST, DEFAULT, Feed, bench_session, spark_triggers
+from bench.peers.works import SPAN, STREAMS, PeerWork
+from bench.spark import BEST, DEFAULT, FileFeed, bench_session, spark_triggers
 from eddy import EddyError
 from eddy.spark.environment.java import java_home
 
@@ -25,7 +25,7 @@ TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PeerOutcome:
     """Result of a peer for a work.
 
     seconds  wall time of `arrivals` arrivals at full windows, once for each measurement
@@ -39,13 +39,13 @@ class Outcome:
     version: str
 
 
-Measure = Callable[[Work, int, int, Say], Outcome]
+Measure = Callable[[PeerWork, int, int, Say], PeerOutcome]
 """Does a work `repeats` times with `threads` threads. Raises Unavailable."""
 Runs = Callable[[list[Path]], list[dict[str, object]]]
 """Joins files of arrivals one after the other; returns an answer for each file."""
 
 
-def slope(name: str, work: Work, repeats: int, runs: Runs) -> Outcome:
+def slope(name: str, work: PeerWork, repeats: int, runs: Runs) -> PeerOutcome:
     """Measure the difference between runs of all arrivals and the median run of the arrivals before the clock.
 
     So neither the start of a run nor the filling of the windows counts. Raises Unavailable if the difference is lost in
@@ -61,10 +61,10 @@ def slope(name: str, work: Work, repeats: int, runs: Runs) -> Outcome:
     if min(seconds) <= 0:
         raise Unavailable(f"{name}: {work.timed:,} more arrivals took no longer; the machine is too busy")
     last = found[-1]
-    return Outcome(seconds, work.timed, int(str(last["results"])), int(str(last["total"])), str(last["version"]))
+    return PeerOutcome(seconds, work.timed, int(str(last["results"])), int(str(last["total"])), str(last["version"]))
 
 
-def _flink(multi_join: bool, work: Work, repeats: int, threads: int, say: Say) -> Outcome:
+def _flink(multi_join: bool, work: PeerWork, repeats: int, threads: int, say: Say) -> PeerOutcome:
     """Run Flink SQL in a cluster embedded in one JVM."""
     python = python_of("flink")
     try:
@@ -82,7 +82,7 @@ def _flink(multi_join: bool, work: Work, repeats: int, threads: int, say: Say) -
     return slope("flink", work, repeats, runs)
 
 
-def _pathway(work: Work, repeats: int, threads: int, say: Say) -> Outcome:
+def _pathway(work: PeerWork, repeats: int, threads: int, say: Say) -> PeerOutcome:
     """Run Pathway with a Python connector that commits after each step."""
     python = python_of("pathway")
     say(f"pathway, {work.arrivals:,} arrivals")
@@ -95,12 +95,12 @@ def _pathway(work: Work, repeats: int, threads: int, say: Say) -> Outcome:
     return slope("pathway", work, repeats, runs)
 
 
-def _spark(settings: str, work: Work, repeats: int, threads: int, say: Say) -> Outcome:
+def _spark(settings: str, work: PeerWork, repeats: int, threads: int, say: Say) -> PeerOutcome:
     """Run Spark's own stream-stream joins once; each micro-batch after the warm ones is a measurement."""
     if not find_spec("pyspark"):
         raise Unavailable("spark: not installed (pip install 'eddy-join[spark]')")
     with TemporaryDirectory(prefix="eddy-peers-") as folder:
-        feed = Feed(Path(folder) / "in")
+        feed = FileFeed(Path(folder) / "in")
         for step in work.steps:
             batches = step.batches.values()
             feed.write([[batch.column(name).to_numpy() for name in ("k", "ts", "v")] for batch in batches])
@@ -113,7 +113,7 @@ def _spark(settings: str, work: Work, repeats: int, threads: int, say: Say) -> O
             raise Unavailable(f"spark: {missing}") from missing
         table = ds.dataset(out, format="parquet").to_table()
     total = sum(pc.sum(table[name]).as_py() or 0 for name in STREAMS)
-    return Outcome(seconds[work.warm // work.batch :], work.batch, table.num_rows, total, version("pyspark"))
+    return PeerOutcome(seconds[work.warm // work.batch :], work.batch, table.num_rows, total, version("pyspark"))
 
 
 APART: dict[str, tuple[str, Measure]] = {

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from statistics import median
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import Taken, agree
 from bench.peers import here
 from bench.peers.apart import APART
 from bench.peers.environment import Unavailable
 from bench.peers.microbatch import duckdb_peers, polars_peers
-from bench.peers.works import RANGE, ROWS, WALL, Peer, Turn, Work, found
+from bench.peers.works import RANGE, ROWS, WALL, Peer, PeerTurn, PeerWork, found
 from bench.ways.w1_loops import compiler
 from eddy import EddyError
 
@@ -48,8 +48,8 @@ def contenders() -> tuple[list[Peer], list[Row]]:
     return peers, missing
 
 
-def _work(point: Point) -> Work:
-    return Work(point["windows"], *(point[name] for name in ("warm", "arrivals", "batch", "seed")))
+def _work(point: Point) -> PeerWork:
+    return PeerWork(point["windows"], *(point[name] for name in ("warm", "arrivals", "batch", "seed")))
 
 
 def _in_turns(point: Point, peers: Sequence[Peer], say: Say) -> list[Row]:
@@ -61,7 +61,7 @@ def _in_turns(point: Point, peers: Sequence[Peer], say: Say) -> list[Row]:
         results[peer.name], total = found(peer, work)
         if total is not None:
             totals[peer.name] = total
-        turns[peer.name] = Turn(peer, work)
+        turns[peer.name] = PeerTurn(peer, work)
     agree(f"W1 {work.windows}: results", results)
     agree(f"W1 {work.windows}: sums of the values", totals)
     taken: Taken = {name: [] for name in turns}
@@ -107,7 +107,7 @@ def _apart(point: Point, say: Say) -> list[Row]:
     mine = here.eddy_peer()
     both = {mine.name: found(mine, work), name: (outcome.results, outcome.total)}
     agree(f"W1 {work.windows}: (results, sum of the values)", both)
-    turn = Turn(mine, Work(work.windows, work.warm + PUSHES * work.batch, work.timed, work.batch, work.seed))
+    turn = PeerTurn(mine, PeerWork(work.windows, work.warm + PUSHES * work.batch, work.timed, work.batch, work.seed))
     taken = []
     for _ in range(TURNS):
         turn.run()
@@ -187,7 +187,7 @@ FIGURES: tuple[Figure, ...] = (
             )
         ],
         tables=[
-            Table(
+            ReportTable(
                 "Peers on the same work",
                 {"windows": "windows", "peer": "peer"},
                 {
@@ -221,6 +221,8 @@ FIGURES: tuple[Figure, ...] = (
                 log="xy",
             )
         ],
-        tables=[Table("Tuples a second", {"batch": "arrivals a push"}, {"tuples_per_s": "CPU time"}, across="peer")],
+        tables=[
+            ReportTable("Tuples a second", {"batch": "arrivals a push"}, {"tuples_per_s": "CPU time"}, across="peer")
+        ],
     ),
 )

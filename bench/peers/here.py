@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 import eddy
-from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Engine, Peer, Step, Work, total_of
+from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, PeerEngine, PeerWork, WorkStep, total_of
 from bench.ways.runners import EngineRunner
 from bench.ways.w1_loops import CLoop, Loop, compiled, compiler_version
 from bench.workloads.sources import WINDOW
@@ -24,10 +24,10 @@ BITS = WINDOW.bit_length()
 LEAST_ROOM = 1 << 16
 
 
-class Arrow(Engine):
+class Arrow(PeerEngine):
     """Arrow batches in, Arrow tables with the key and all values out; the default policy, which adapts."""
 
-    def __init__(self, work: Work, count_only: bool = False) -> None:
+    def __init__(self, work: PeerWork, count_only: bool = False) -> None:
         self.runtime = eddy.Runtime(work.query, count_only=count_only)
         self.count_only = count_only
 
@@ -41,34 +41,36 @@ class Arrow(Engine):
         return None if self.count_only else total_of(results)
 
 
-class Kernels(Engine):
+class Kernels(PeerEngine):
     """The engine without Arrow: keys in as arrays, row ids out in a buffer, one plan."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: PeerWork) -> None:
         self.engine = EngineRunner(work.query)
 
     @staticmethod
-    def prepare(step: Step) -> Any:
+    def prepare(step: WorkStep) -> Any:
         return step.order, [[step.keys[step.order == i]] for i in range(len(STREAMS))]
 
     def push(self, given: Any) -> int:
         return self.engine.push(*given)
 
 
-class ByHand(Engine):
+class ByHand(PeerEngine):
     """A hand-written loop, which does not check whether its buffer has room for the results.
 
     payload   whether it returns the key and all values; otherwise it returns row ids
     """
 
-    def __init__(self, work: Work, loop: Callable[[int, int, int, int], Loop] = Loop, payload: bool = False) -> None:
+    def __init__(
+        self, work: PeerWork, loop: Callable[[int, int, int, int], Loop] = Loop, payload: bool = False
+    ) -> None:
         self.by_time, self.payload = work.windows == RANGE, payload
         room = max(4 * work.batch, LEAST_ROOM)  # about one result an arrival
         self.loop = loop(SPAN if self.by_time else WINDOW, BITS, work.most_live, room)
         self.values = [np.flatnonzero(work.order == i) for i in range(len(STREAMS))]
 
     @staticmethod
-    def prepare(step: Step) -> Any:
+    def prepare(step: WorkStep) -> Any:
         return step.order, step.keys, step.times, step.times - 1
 
     def push(self, given: Any) -> int:
@@ -81,20 +83,20 @@ class ByHand(Engine):
         return sum(int(own[ids[:results]].sum()) for own, ids in zip(self.values, self.loop.kept.ids, strict=True))
 
 
-class Plain(Engine):
+class Plain(PeerEngine):
     """Plain Python: a dictionary of deques for each stream, and the rows of the windows in the order of arrival.
 
     RANGE windows all have the same length, so they share one order of arrival.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: PeerWork) -> None:
         self.values: list[dict[int, deque[int]]] = [{} for _ in STREAMS]
         self.rows = work.windows == ROWS
         self.windows: list[deque[tuple[int, deque[int]]]]
         self.windows = [deque() for _ in STREAMS] if self.rows else [deque()] * len(STREAMS)
 
     @staticmethod
-    def prepare(step: Step) -> Any:
+    def prepare(step: WorkStep) -> Any:
         return tuple(array.tolist() for array in ByHand.prepare(step))
 
     def push(self, given: Any) -> list[tuple[int, ...]]:

@@ -14,25 +14,25 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.peers.works import ROWS, SCHEMA, SPAN, STREAMS, WALL, Engine, Peer, Step, Work, total_of
+from bench.peers.works import ROWS, SCHEMA, SPAN, STREAMS, WALL, Peer, PeerEngine, PeerWork, WorkStep, total_of
 from bench.workloads.sources import WINDOW
 
 FOREVER = 1 << 62
 TIMES, ENDS = [f"ts{name}" for name in STREAMS], [f"end{name}" for name in STREAMS]
 
 
-class Micro(Engine):
+class Micro(PeerEngine):
     """An engine that is given the first tick of a step, the tick after it, and the rows."""
 
     @staticmethod
-    def prepare(step: Step) -> Any:
+    def prepare(step: WorkStep) -> Any:
         return int(step.times[0]), step.following, step.batches
 
 
 class Polars(Micro):
     """The rows of the windows as one frame for each stream."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: PeerWork) -> None:
         import polars as pl
 
         self.pl, self.rows = pl, work.windows == ROWS
@@ -87,7 +87,7 @@ QUERY = (
 class DuckDB(Micro):
     """The rows of the windows as one Arrow table for each stream, joined by one SQL query."""
 
-    def __init__(self, work: Work, threads: int) -> None:
+    def __init__(self, work: PeerWork, threads: int) -> None:
         import duckdb
 
         self.rows = work.windows == ROWS

@@ -34,7 +34,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.int64()), ("v", pa.int64())])
 
 
 @dataclass(frozen=True)
-class Step:
+class WorkStep:
     """Consecutive arrivals: the number of the first, their streams (uint8[n]), their keys (int64[n])."""
 
     start: int
@@ -63,7 +63,7 @@ class Step:
 
 
 @dataclass
-class Work:
+class PeerWork:
     """Arrivals: `warm` of them fill the windows, `timed` come after them, `batch` in a step.
 
     order, keys   uint8 and int64[arrivals], the stream and the key of each arrival
@@ -83,10 +83,10 @@ class Work:
         self.keys = rng.integers(0, KEYS, self.arrivals)
 
     @cached_property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[WorkStep]:
         """The arrivals, `batch` at a time; the last step may have fewer."""
         starts = range(0, self.arrivals, self.batch)
-        return [Step(k, self.order[k : k + self.batch], self.keys[k : k + self.batch]) for k in starts]
+        return [WorkStep(k, self.order[k : k + self.batch], self.keys[k : k + self.batch]) for k in starts]
 
     @cached_property
     def query(self) -> Query:
@@ -124,11 +124,11 @@ CLOCKS: dict[str, Callable[[], float]] = {"CPU, thread": thread_time, "CPU, proc
 """The clocks of peers: of the thread that calls, of the process for one worker thread, wall time for more."""
 
 
-class Engine:
+class PeerEngine:
     """An engine with the windows of the work, empty at first."""
 
     @staticmethod
-    def prepare(step: Step) -> Any:
+    def prepare(step: WorkStep) -> Any:
         """Return a step in the form in which the engine takes it."""
         return step.batches, step.order
 
@@ -160,14 +160,14 @@ class Peer:
     """
 
     name: str
-    start: Callable[[Work], Engine]
+    start: Callable[[PeerWork], PeerEngine]
     version: str
     clock: str = "CPU, thread"
     threads: int = 1
     windows: tuple[str, ...] = (ROWS, RANGE)
 
 
-def found(peer: Peer, work: Work) -> tuple[int, int | None]:
+def found(peer: Peer, work: PeerWork) -> tuple[int, int | None]:
     """Return the number of results of all arrivals and the sum of all their values, without timing."""
     engine = peer.start(work)
     results, totals = 0, []
@@ -178,10 +178,10 @@ def found(peer: Peer, work: Work) -> tuple[int, int | None]:
     return results, None if None in totals else sum(one or 0 for one in totals)
 
 
-class Turn:
+class PeerTurn:
     """Repeated runs of one peer over one work; each run begins with empty windows, and is timed when they are full."""
 
-    def __init__(self, peer: Peer, work: Work) -> None:
+    def __init__(self, peer: Peer, work: PeerWork) -> None:
         self.peer, self.work = peer, work
         prepare = peer.start(work).prepare
         self.given = [prepare(step) for step in work.steps]

@@ -9,7 +9,7 @@ import numpy as np
 from stairs.kernels.accelerate import inlined, jit
 
 
-class Windows(NamedTuple):
+class DifferenceWindows(NamedTuple):
     """The windows of the three streams.
 
     keys     int64[3, ring], the keys of each stream by slot
@@ -31,7 +31,7 @@ class Windows(NamedTuple):
 
 
 @inlined
-def put_out(windows: Windows, key: int, rows: np.ndarray, signs: np.ndarray, found: int, sign: int) -> int:
+def put_out(windows: DifferenceWindows, key: int, rows: np.ndarray, signs: np.ndarray, found: int, sign: int) -> int:
     """Write all tuples of A with a key to the output; return the number of rows written so far."""
     mask, t = windows.keys.shape[1] - 1, windows.first[key]
     while t >= 0:
@@ -42,7 +42,7 @@ def put_out(windows: Windows, key: int, rows: np.ndarray, signs: np.ndarray, fou
 
 
 @inlined
-def net(windows: Windows, rows: np.ndarray, signs: np.ndarray, found: int) -> int:
+def net(windows: DifferenceWindows, rows: np.ndarray, signs: np.ndarray, found: int) -> int:
     """Reduce changes to one for each tuple whose state they change in total; return their number."""
     mask, kept = windows.keys.shape[1] - 1, 0
     for x in range(found):
@@ -58,7 +58,7 @@ def net(windows: Windows, rows: np.ndarray, signs: np.ndarray, found: int) -> in
 
 @jit
 def difference_loop(
-    order: np.ndarray, keys: np.ndarray, window: int, windows: Windows, rows: np.ndarray, signs: np.ndarray
+    order: np.ndarray, keys: np.ndarray, window: int, windows: DifferenceWindows, rows: np.ndarray, signs: np.ndarray
 ) -> int:
     """Take a push, write the tuples that leave and enter the difference with it, and return their number.
 

@@ -22,7 +22,7 @@ def bucket(key: int, bits: int) -> int:
     return np.int64((u64(key) * u64(0x9E3779B97F4A7C15)) >> u64(64 - bits))
 
 
-class Tables(NamedTuple):
+class LoopTables(NamedTuple):
     """State of a loop, made by `tables`.
 
     heads  int32[heads of a row << bits]   one row a bucket: the probes of an arrival share a cache line; -1 = none
@@ -39,10 +39,10 @@ class Tables(NamedTuple):
     ids: npt.NDArray[np.int32]
 
 
-def tables(streams: int, indexes: int, row: int, bits: int, window: int, room: int) -> Tables:
+def tables(streams: int, indexes: int, row: int, bits: int, window: int, room: int) -> LoopTables:
     """Return empty tables: `row` heads in each of 2^bits buckets, rings of a power of two > window."""
     ring = 1 << window.bit_length()
-    return Tables(
+    return LoopTables(
         np.full(row << bits, -1, np.int32),
         np.zeros((indexes, ring), np.int32),
         np.zeros((indexes, ring), np.int64),
@@ -58,7 +58,7 @@ def w1_loop(
     times: np.ndarray | None,
     width: int,
     bits: int,
-    kept: Tables,
+    kept: LoopTables,
     held_times: np.ndarray,
 ) -> int:
     """Join four streams on one key; write row ids; return the number of results.
@@ -131,7 +131,9 @@ def low_mark(nxt: np.ndarray, stream: int, window: int) -> int:
 
 
 @inlined
-def chain_onward(kept: Tables, s0: int, s1: int, key: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
+def chain_onward(
+    kept: LoopTables, s0: int, s1: int, key: int, window: int, bits: int, n: int, j: tuple, x: tuple
+) -> int:
     """Join rows s0 and s1 of the first two streams with the other two; return the number of results so far.
 
     key  key of s1 for the third stream; j: the streams from one end of the chain to the other; x: their indexes
@@ -157,7 +159,7 @@ def chain_onward(kept: Tables, s0: int, s1: int, key: int, window: int, bits: in
 
 
 @inlined
-def insert(kept: Tables, index: int, key: int, s: int, bits: int) -> None:
+def insert(kept: LoopTables, index: int, key: int, s: int, bits: int) -> None:
     """Put a row into an index of the chain."""
     slot, place = u64(s & (kept.link.shape[1] - 1)), u64(head_at(index, key, bits))
     kept.held[index, slot] = key
@@ -166,7 +168,7 @@ def insert(kept: Tables, index: int, key: int, s: int, bits: int) -> None:
 
 
 @inlined
-def chain_from_end(kept: Tables, key: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
+def chain_from_end(kept: LoopTables, key: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
     """Join and insert an arrival at an end of the chain; as `chain_onward`."""
     mask, low, s = kept.link.shape[1] - 1, low_mark(kept.nxt, j[1], window), kept.nxt[j[0]]
     s1 = np.int64(kept.heads[u64(head_at(x[1], key, bits))])
@@ -179,7 +181,7 @@ def chain_from_end(kept: Tables, key: int, window: int, bits: int, n: int, j: tu
 
 
 @inlined
-def chain_from_middle(kept: Tables, ka: int, kb: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
+def chain_from_middle(kept: LoopTables, ka: int, kb: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
     """Join an arrival next to an end of the chain, first with that end, and insert it; as `chain_onward`."""
     mask, low, s = kept.link.shape[1] - 1, low_mark(kept.nxt, j[0], window), kept.nxt[j[1]]
     s0 = np.int64(kept.heads[u64(head_at(x[0], ka, bits))])
@@ -193,7 +195,7 @@ def chain_from_middle(kept: Tables, ka: int, kb: int, window: int, bits: int, n:
 
 
 @jit
-def w2_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: Tables) -> int:
+def w2_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: LoopTables) -> int:
     """Join the chain R(a) S(a, b) T(b, c) U(c), ROWS `window` each; write row ids; return the number of results.
 
     order uint8[n], keys int64[n, 2] in arrival order. Indexes: 0 = R.a, 1 = S.a; 2 = S.b, 3 = T.b; 4 = T.c, 5 = U.c.
@@ -215,7 +217,7 @@ def w2_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: T
 
 
 @jit
-def w21_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: Tables, found: np.ndarray) -> int:
+def w21_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: LoopTables, found: np.ndarray) -> int:
     """Join m streams on one key over their hash tables only, ROWS `window` each; write row ids; return their number.
 
     order uint8[n], keys int64[n] in arrival order, found int64[m] room for the walk. At each stream the walk takes

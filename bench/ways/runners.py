@@ -15,7 +15,7 @@ from bench.harness.figure import Say
 from bench.harness.turns import Taken, agree, without_gc
 from bench.ways.loop_kernels import tables, w1_loop, w2_loop, w21_loop
 from bench.ways.w1_loops import PayloadLoop
-from bench.workloads.sources import Chunk, Columns, Keys, Order, Source
+from bench.workloads.sources import ArrivalChunk, ArrivalSource, Columns, Keys, Order
 from eddy.ingest.clock import Clock
 from jisc.plan.routes import compile_routes
 from jisc.plan.tree import default_plan
@@ -31,7 +31,7 @@ LARGEST = 1 << 20
 class Runner(Protocol):
     """One way to do the join."""
 
-    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+    def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of each push.
 
         known   the numbers of results, if another way has found them; the time must not depend on them
@@ -44,7 +44,7 @@ class RuntimeRunner:
     def __init__(self, query: eddy.Query, **options: Any) -> None:
         self.runtime = eddy.Runtime(query, **options)
 
-    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+    def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """As of a Runner."""
         pushes, push, found = chunk.arrow, self.runtime.push, []
         start = thread_time()
@@ -104,7 +104,7 @@ class EngineRunner:
         self.modules.commit()
         return results
 
-    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+    def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """As of a Runner."""
         pushes, found = chunk.columns, []
         streams = range(len(self.modules.graph.names)) if chunk.timed else ()
@@ -134,7 +134,7 @@ class LoopRunner:
         self.found = np.zeros(streams, np.int64)
         self.held_times = np.zeros(self.kept.held.shape if span else (0, 0), np.int64)
 
-    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+    def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of each push.
 
         Raises StateError if these numbers are not known: a loop does not check whether its buffer is full.
@@ -180,13 +180,13 @@ class SmallPushes:
     def __init__(self, runner: Runner, push: int) -> None:
         self.runner, self.push = runner, push
 
-    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+    def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of all arrivals."""
         seconds, found = self.runner.take(replace(chunk, push=self.push), None)
         return seconds, [sum(found)]
 
 
-def turn(runners: Mapping[str, Runner], chunk: Chunk, first: int) -> tuple[dict[str, float], int]:
+def turn(runners: Mapping[str, Runner], chunk: ArrivalChunk, first: int) -> tuple[dict[str, float], int]:
     """Let each way take the chunk; return the CPU seconds of each, and the results.
 
     The first way changes with `first`; loops come last, since they need the number of results. Raises
@@ -206,7 +206,7 @@ def turn(runners: Mapping[str, Runner], chunk: Chunk, first: int) -> tuple[dict[
     return seconds, totals[names[0]]
 
 
-def fill(runners: Mapping[str, Runner], source: Source, arrivals: int, push: int) -> None:
+def fill(runners: Mapping[str, Runner], source: ArrivalSource, arrivals: int, push: int) -> None:
     """Let each way take at least this many arrivals, in pushes of `push`, comparing results as `turn` does."""
     done = 0
     while done < arrivals:
@@ -216,7 +216,7 @@ def fill(runners: Mapping[str, Runner], source: Source, arrivals: int, push: int
 
 
 def rounds(
-    runners: Mapping[str, Runner], source: Source, arrivals: int, push: int, count: int, say: Say
+    runners: Mapping[str, Runner], source: ArrivalSource, arrivals: int, push: int, count: int, say: Say
 ) -> tuple[Taken, int]:
     """Take `count` rounds of `arrivals` each; return CPU seconds by way and round, and the results of all rounds.
 

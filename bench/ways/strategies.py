@@ -64,7 +64,7 @@ def check_complete(runtime: eddy.Runtime) -> None:
         raise Mismatch(f"{runtime.strategy}: {waiting[0]} is still incomplete after a turnover of all windows")
 
 
-class Run:
+class TurnoverRun:
     """A Runtime under one strategy that takes the pushes of a turnover again and again.
 
     changed   the last transition, None = none yet
@@ -103,7 +103,7 @@ class Run:
 
 
 def raced(
-    name: str, runs: Mapping[str, Run], parts: Sequence[tuple[int, str | None]], say: Say, check: bool = False
+    name: str, runs: Mapping[str, TurnoverRun], parts: Sequence[tuple[int, str | None]], say: Say, check: bool = False
 ) -> Taken:
     """Let runs take each part in turn, (pushes, plan before them); return the CPU seconds of the parts.
 
@@ -124,16 +124,16 @@ def raced(
     return taken
 
 
-def started(turnover: Turnover, pushes: Pushes, strategies: Iterable[str]) -> dict[str, Run]:
+def started(turnover: Turnover, pushes: Pushes, strategies: Iterable[str]) -> dict[str, TurnoverRun]:
     """Return a run for each strategy; kernels that only a transition calls are compiled before."""
     names = list(strategies)
     small = permutations(3, PUSH)
     for name in names:
-        run = Run(small, small.cut(PUSH).arrow, name)
+        run = TurnoverRun(small, small.cut(PUSH).arrow, name)
         run.take(2)
         if STRATEGIES[name].changes:
             run.take(2, small.reversed_plan)
-    return {name: Run(turnover, pushes, name) for name in names}
+    return {name: TurnoverRun(turnover, pushes, name) for name in names}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.ways.loop_kernels import tables, w1_loop
-from bench.workloads.sources import Chunk, Keys, Order
+from bench.workloads.sources import ArrivalChunk, Keys, Order
 from eddy import EddyError, StateError
 
 SOURCE = Path(__file__).with_name("w1_loop.c")
@@ -104,7 +104,7 @@ class CLoop(Loop):
 class PayloadLoop(CLoop):
     """The loop as a way to do W1 that also moves the payload: keys and values in, keys and all values out."""
 
-    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+    def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of each push.
 
         Raises StateError if the buffer is too small for the results.

@@ -31,7 +31,7 @@ from bench.workloads.shapes import (
     STATIONARY,
     Draw,
     Phase,
-    Shape,
+    WorkloadShape,
     between,
 )
 
@@ -57,10 +57,10 @@ def shape(
     rows: int,
     phases: tuple[Phase, ...],
     push: int = 10_000,
-) -> Shape:
+) -> WorkloadShape:
     """Return a shape whose name consists of family, keys and change."""
     name = f"{family} {keys} {change}".replace(" ", "-").lower()
-    return Shape(name, family, keys, change, streams, rows, phases, push=push)
+    return WorkloadShape(name, family, keys, change, streams, rows, phases, push=push)
 
 
 def turns(regimes: list[Regime], each: int, times: int = 1) -> tuple[Phase, ...]:
@@ -179,7 +179,7 @@ def selective(streams: Mapping[str, str], rows: int, fan: int, column: str, fast
     return f"{column} eliminates", draws, tuple(rate if stream in fast else 1.0 for stream in streams)
 
 
-def _selective_shapes() -> list[Shape]:
+def _selective_shapes() -> list[WorkloadShape]:
     chain, flake = (CHAIN6, 3, "E.e"), (SNOWFLAKE, 2, "U.z")
     kinds = {
         "chain-6-selective": (chain, 10_000, "", 1.0),
@@ -196,7 +196,7 @@ def _selective_shapes() -> list[Shape]:
     return made
 
 
-def _shapes() -> list[Shape]:
+def _shapes() -> list[WorkloadShape]:
     # Of streams on one key only two are skewed: results grow with the product of all shares of the most common key.
     plain, some = Draw(1_000), {0: Draw(1_000, skew=0.8), 5: Draw(1_000, skew=0.6)}
     even, fast = (1.0,) * 4, (1.0, 1.0, 1.0, 57.0)

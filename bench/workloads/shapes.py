@@ -120,7 +120,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class ShapeArrivals:
     """The arrivals of a shape for one seed.
 
     order    uint8[n], the stream of each arrival
@@ -152,7 +152,7 @@ class Arrivals:
 
 
 @dataclass(frozen=True)
-class Shape:
+class WorkloadShape:
     """A query and the phases of its arrivals.
 
     streams   stream -> its columns, a letter each; columns of the same letter are joined
@@ -202,7 +202,7 @@ class Shape:
             predicates += [f"{one}.{letter} = {other}.{letter}" for one, other in pairwise(members)]
         return Query(streams, predicates)
 
-    def scaled(self, part: float) -> Shape:
+    def scaled(self, part: float) -> WorkloadShape:
         """Return the shape with phases of `part` the length, two pushes at least; or fewer phases if all are short."""
         if all(phase.arrivals <= self.push for phase in self.phases):
             names = len({phase.name for phase in self.phases})
@@ -211,7 +211,7 @@ class Shape:
         phases = [replace(p, arrivals=max(round(p.arrivals * part), min(p.arrivals, least))) for p in self.phases]
         return replace(self, phases=tuple(phases))
 
-    def draw(self, seed: int) -> Arrivals:
+    def draw(self, seed: int) -> ShapeArrivals:
         """Return the arrivals of a seed: the windows are filled with draws of the first phase, then come all phases."""
         rng = np.random.default_rng(seed)
         warm = np.repeat(np.arange(len(self.rows), dtype=np.uint8), self.rows)
@@ -225,7 +225,7 @@ class Shape:
             self._draw_keys(phase, orders[-1], keys, rng)
         joined = [[np.concatenate(parts) for parts in zip(*own, strict=True)] for own in keys]
         phases = [(phase.name, phase.arrivals) for phase in self.phases]
-        return Arrivals(self.query, np.concatenate(orders), joined, len(warm), phases)
+        return ShapeArrivals(self.query, np.concatenate(orders), joined, len(warm), phases)
 
     def _draw_keys(self, phase: Phase, order: Order, keys: list[list[list[Int64s]]], rng: np.random.Generator) -> None:
         counts = np.bincount(order, minlength=len(self.streams)).tolist()

@@ -80,7 +80,7 @@ def batches(query: Query, columns: Columns) -> dict[str, pa.RecordBatch]:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class ArrivalChunk:
     """Arrivals that are timed together, cut into pushes.
 
     order   uint8[n], the stream of each arrival
@@ -134,16 +134,16 @@ class Chunk:
         return made
 
 
-class Source(Protocol):
+class ArrivalSource(Protocol):
     """Endless arrivals."""
 
     query: Query
 
-    def draw(self, n: int, push: int) -> Chunk:
+    def draw(self, n: int, push: int) -> ArrivalChunk:
         """Return the next n arrivals in pushes of `push`."""
 
 
-class Drawn:
+class RandomSource:
     """Streams in random order, each key drawn independently.
 
     keys    keys are in [0, keys)
@@ -156,7 +156,7 @@ class Drawn:
         self.rng = np.random.default_rng(seed)
         self._sums = np.cumsum(np.arange(1, keys + 1) ** -skew) if skew else None
 
-    def draw(self, n: int, push: int) -> Chunk:
+    def draw(self, n: int, push: int) -> ArrivalChunk:
         """Return the next n arrivals in pushes of `push`."""
         order = self.rng.integers(0, self.query.graph.n_streams, n, dtype=np.uint8)
         if self._sums is None:
@@ -164,7 +164,7 @@ class Drawn:
         else:
             keys = self._sums.searchsorted(self.rng.random((n, self.words)) * self._sums[-1], side="right")
         start, self.drawn = self.drawn, self.drawn + n
-        return Chunk(self.query, order, keys.astype(np.int64), push, start=start)
+        return ArrivalChunk(self.query, order, keys.astype(np.int64), push, start=start)
 
 
 class Permuted:
@@ -179,7 +179,7 @@ class Permuted:
         self._keys = [self.rng.permutation(keys) for _ in range(query.graph.n_streams)]
         self._next = [0] * len(self._keys)
 
-    def draw(self, n: int, push: int) -> Chunk:
+    def draw(self, n: int, push: int) -> ArrivalChunk:
         """Return the next n arrivals in pushes of `push`."""
         order = self.rng.integers(0, len(self._keys), n, dtype=np.uint8)
         keys = np.empty((n, 1), np.int64)
@@ -187,19 +187,19 @@ class Permuted:
             at = np.flatnonzero(order == i)
             keys[at, 0] = own[(self._next[i] + np.arange(len(at))) % len(own)]
             self._next[i] = (self._next[i] + len(at)) % len(own)
-        return Chunk(self.query, order, keys, push)
+        return ArrivalChunk(self.query, order, keys, push)
 
 
-def workload(name: str, window: int = WINDOW, seed: int = 1) -> Source:
+def workload(name: str, window: int = WINDOW, seed: int = 1) -> ArrivalSource:
     """Return the arrivals of a workload by its name (see the module); results carry all values."""
     if name == "W1":
-        return Drawn(one_key(4, window, values=True), window, seed)
+        return RandomSource(one_key(4, window, values=True), window, seed)
     if name == "W1R":
-        return Drawn(timed_one_key(4, window), window, seed)
+        return RandomSource(timed_one_key(4, window), window, seed)
     if name == "new_keys":
-        return Drawn(one_key(4, window, values=True), MANY_KEYS, seed)
+        return RandomSource(one_key(4, window, values=True), MANY_KEYS, seed)
     if name == "W2":
-        return Drawn(chain(window), window, seed, words=2)
+        return RandomSource(chain(window), window, seed, words=2)
     return Permuted(one_key(21, window, values=True), window, seed)
 
 
@@ -260,9 +260,9 @@ class Turnover:
             raise ValueError(f"no key is in all {len(own)} streams")
         return replace(self, order=np.roll(self.order, -common[0]), keys=np.roll(self.keys, -common[0]))
 
-    def cut(self, arrivals: int, first: int = 0) -> Chunk:
+    def cut(self, arrivals: int, first: int = 0) -> ArrivalChunk:
         """Return the arrivals in pushes of `arrivals` each; `first`, if not 0, is the size of the first."""
-        return Chunk(self.query, self.order, self.keys.reshape(-1, 1), arrivals, first)
+        return ArrivalChunk(self.query, self.order, self.keys.reshape(-1, 1), arrivals, first)
 
 
 def _shuffled(streams: int, each: int, rng: np.random.Generator) -> Order:

@@ -40,10 +40,10 @@ def numbered(words: Int64s) -> tuple[Int64s, Int64s]:
     return numbers, first[: number_rows(np.ascontiguousarray(words), table, seeds(2), numbers, first)].copy()
 
 
-class Directory:
+class SlotDirectory:
     """Slots for keys of `words` int64 words, with `fields` cells each. O(1) per key.
 
-    >>> d = Directory(1, 1)
+    >>> d = SlotDirectory(1, 1)
     >>> d.write(np.array([[5], [6]]), np.array([[50], [60]]), np.array([True, True])).tolist()
     [0, 1]
     >>> d.find(np.array([[6], [7]])).tolist()
@@ -127,7 +127,7 @@ class Directory:
         own = self.keys, self._table, self._seeds, self._freed, self.live, self._meta
         discard(heads, links, owners, *own, slots)
 
-    def with_cells(self, cells: Int64s) -> Directory:
+    def with_cells(self, cells: Int64s) -> SlotDirectory:
         """Return a directory that shares all but the cells, int64[capacity, fields]."""
         other = copy(self)
         other.cells = cells

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.aggregates.layout import Rows, Weighted
-from eddy.aggregates.state import Change, State
+from eddy.aggregates.layout import InputRows, Weighted
+from eddy.aggregates.state import AggregationState, GroupChange
 from eddy.aggregates.storage import contents, fill
 from eddy.aggregates.times import event_times
 from eddy.aggregates.windows import NEVER, Due, buckets_of
@@ -43,7 +43,7 @@ from stairs.storage.parts import Parts, Plain
 Int64s = npt.NDArray[np.int64]
 
 
-class Progress(NamedTuple):
+class WindowProgress(NamedTuple):
     """The progress of the windows of a query.
 
     limit     windows that end at this time or before have been given; -NEVER = none
@@ -59,7 +59,7 @@ class Progress(NamedTuple):
 class GroupsCommit(NamedTuple):
     """The outcome of a push: the progress after it, the keys of groups that are closed, and rows of `FAILED`."""
 
-    progress: Progress
+    progress: WindowProgress
     closed: Int64s
     failed: tuple[pa.RecordBatch, ...] = ()
 
@@ -143,14 +143,14 @@ class Groups:
                 )
         self.window = window
         self.buckets = None if window is None else buckets_of(window)
-        self.state = State(aggregation, changelog and not query.unretracted, window is not None, allowance)
-        self.progress = Progress()
+        self.state = AggregationState(aggregation, changelog and not query.unretracted, window is not None, allowance)
+        self.progress = WindowProgress()
         self._having = (
             AdaptiveFilter(aggregation.conditions, place="having", rows="groups") if aggregation.conditions else None
         )
         self._always = not aggregation.keys and window is None
         """Whether the one group also exists without results, as in SQL."""
-        self._change: Change | None = None
+        self._change: GroupChange | None = None
         self._owned: Callable[[Int64s], Mask] | None = None
         self._given = WindowsGiven(np.zeros(0, np.int64), -NEVER)
         self.rings: Sized | None = None
@@ -202,7 +202,9 @@ class Groups:
         change = self.state.weighted_change(rows, self.state.words_of(rows.columns, rows.size), self._always)
         return self._carried(change, self.progress._replace(finished=finished), None)
 
-    def _carried(self, change: Change, progress: Progress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
+    def _carried(
+        self, change: GroupChange, progress: WindowProgress, watermark: int | None
+    ) -> tuple[pa.Table, GroupsCommit]:
         """Carry a change out; return the rows of groups, and what `settle` needs."""
         self._change = change
         self.state.write(change)
@@ -271,7 +273,7 @@ class Groups:
 
     # Inputs
 
-    def _rows(self, table: pa.Table) -> tuple[Rows, list[pa.RecordBatch]]:
+    def _rows(self, table: pa.Table) -> tuple[InputRows, list[pa.RecordBatch]]:
         """Return the inputs of joined rows, and failed rows: those that come and on which an argument fails."""
         signs = np.ones(len(table), np.int64)
         if OP in table.schema.names and table.schema.names[0] == OP:
@@ -294,7 +296,7 @@ class Groups:
         if self.aggregation.times:
             assert self.query.time_type is not None
             times = event_times([table.column(name) for name in self.aggregation.times], self.query.time_type)
-        return Rows(signs, columns, times, self.state.layout.types, self.state.texts), failed
+        return InputRows(signs, columns, times, self.state.layout.types, self.state.texts), failed
 
     def _inputs(self, table: pa.Table) -> list[Column]:
         """Return the inputs of joined rows. Raises an error of Arrow."""
@@ -362,7 +364,7 @@ class Groups:
                 kept = kept[others(failing, n)]
         return Made(table, kept, dict(sorted(faults.items())), whole)
 
-    def _changes(self, change: Change) -> tuple[pa.Table, tuple[pa.RecordBatch, ...]]:
+    def _changes(self, change: GroupChange) -> tuple[pa.Table, tuple[pa.RecordBatch, ...]]:
         """Return the changelog of a push: rows that have ended, then rows that have begun; and groups that fail now.
 
         A group that failed before the push and still fails was output as failed before.
@@ -383,7 +385,7 @@ class Groups:
                 failed = _failed(made, new)
         return pa.concat_tables(parts), failed
 
-    def _windows(self, progress: Progress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
+    def _windows(self, progress: WindowProgress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
         """Return the windows that are due, and what `settle` needs."""
         state = self.state
         assert self.buckets is not None
@@ -404,7 +406,7 @@ class Groups:
         )
         return made.table, done
 
-    def advanced(self, progress: Progress, watermark: int | None) -> Progress:
+    def advanced(self, progress: WindowProgress, watermark: int | None) -> WindowProgress:
         """Return the progress with the limit that follows from a watermark, or from the end of the input."""
         if self.window is None:
             return progress
@@ -433,7 +435,7 @@ class Groups:
     def load_parts(self, parts: Parts, watermark: int | None) -> None:
         """Fill new groups, given the watermark of the runtime. They cannot be used if the parts do not fit."""
         fill(self.state, self._always, parts)
-        progress = self.advanced(Progress(finished=parts.flag("finished")), watermark)
+        progress = self.advanced(WindowProgress(finished=parts.flag("finished")), watermark)
         if self.buckets is not None:
             keys = self.state.groups.keys[self.state.groups.slots]
             times = keys[:, -1]

@@ -26,7 +26,7 @@ from eddy.aggregates.kernels import add_rows, choose
 from eddy.aggregates.sums import Sum
 from eddy.aggregates.values import ValueChange, Values
 from eddy.aggregates.words import Mask, Words, valid_rows
-from eddy.query.aggregation import Aggregation, Computed
+from eddy.query.aggregation import Aggregation, ComputedAggregate
 from stairs.bytes_directory import BytesDirectory
 from stairs.plain_types import Column
 
@@ -36,7 +36,7 @@ Inputs = tuple[int, ...]
 TIME = -1
 
 
-class Rows:
+class InputRows:
     """The inputs of some results.
 
     signs    int64[n], 1 for a result that comes and -1 for one that goes
@@ -80,11 +80,11 @@ class Rows:
             self._words[k] = self._types[k].of(self.columns[k], self._texts)
         return self._words[k]
 
-    def taken(self, rows: Int64s) -> Rows:
+    def taken(self, rows: Int64s) -> InputRows:
         """Return some of the results."""
         numbers = pa.array(rows)
         times = None if self.times is None else (self.times[0][rows], self.times[1][rows])
-        return Rows(self.signs[rows], [one.take(numbers) for one in self.columns], times, self._types, self._texts)
+        return InputRows(self.signs[rows], [one.take(numbers) for one in self.columns], times, self._types, self._texts)
 
 
 class Weighted(NamedTuple):
@@ -107,7 +107,7 @@ class Weighted(NamedTuple):
     found: int
 
 
-class Layout:
+class CellLayout:
     """The cells of the groups of an aggregation; `retracts` says whether results are taken back."""
 
     def __init__(self, aggregation: Aggregation, retracts: bool) -> None:
@@ -152,14 +152,14 @@ class Layout:
         self.fields = self._place({k: Sum.of(aggregation.inputs[k].kind, 0) for k in sums})
 
     @staticmethod
-    def inputs_of(one: Computed) -> Inputs:
+    def inputs_of(one: ComputedAggregate) -> Inputs:
         """Return the inputs of a function that has any."""
         assert one.column is not None
         if one.rule.ordered:
             return (TIME if one.by is None else one.by), one.column
         return (one.column,)
 
-    def extreme_of(self, one: Computed) -> int:
+    def extreme_of(self, one: ComputedAggregate) -> int:
         """Return the field with the value of a function whose form is "least" or "greatest"."""
         inputs = self.inputs_of(one)
         return self.extremes[inputs, one.rule.form == "greatest"] + len(inputs) - 1
@@ -174,18 +174,18 @@ class Layout:
         """Input -> its sum."""
         return at
 
-    def with_sums(self, sums: Mapping[int, Sum]) -> Layout:
+    def with_sums(self, sums: Mapping[int, Sum]) -> CellLayout:
         """Return the layout with sums of other widths."""
         other = copy(self)
         other.fields = other._place(sums)
         return other
 
-    def fitting(self, rows: Rows) -> Layout:
+    def fitting(self, rows: InputRows) -> CellLayout:
         """Return the layout with limbs for all floats of some results; the same layout if it has these limbs."""
         sums = {k: one.fitting(rows.columns[k]) for k, one in self.sums.items()}
         return self if all(sums[k] is one for k, one in self.sums.items()) else self.with_sums(sums)
 
-    def covering(self, sums: Mapping[int, Sum]) -> Layout:
+    def covering(self, sums: Mapping[int, Sum]) -> CellLayout:
         """Return the layout with all limbs of other sums added; the same layout if it has these limbs."""
         wider = {k: one.covering(sums[k]) for k, one in self.sums.items()}
         return self if all(wider[k] is one for k, one in self.sums.items()) else self.with_sums(wider)
@@ -202,7 +202,7 @@ class Layout:
             found[:, one.first : one.first + one.limbs] = rows.sums[k].moved(limbs, one) if one.floats else limbs
         return found
 
-    def moved(self, cells: Int64s, new: Layout) -> Int64s:
+    def moved(self, cells: Int64s, new: CellLayout) -> Int64s:
         """Return cells of this layout in another layout, whose sums are wider."""
         found = np.zeros((len(cells), new.fields), np.int64)
         found[:, : self._sums_at] = cells[:, : self._sums_at]
@@ -220,7 +220,7 @@ class Layout:
 
     # Changes by rows
 
-    def deltas(self, rows: Rows, numbers: Int64s, groups: int) -> Int64s:
+    def deltas(self, rows: InputRows, numbers: Int64s, groups: int) -> Int64s:
         """Return what results add to the counts and sums of their groups, int64[groups, fields]; sums in normal form.
 
         numbers   the number of the group of each result
@@ -290,7 +290,9 @@ class Layout:
         cells[:, at : at + len(inputs)] = 0
         cells[there, at : at + len(inputs)] = words[chosen[there]]
 
-    def merge_extremes(self, cells: Int64s, old: Int64s, rows: Rows, numbers: Int64s, texts: BytesDirectory) -> None:
+    def merge_extremes(
+        self, cells: Int64s, old: Int64s, rows: InputRows, numbers: Int64s, texts: BytesDirectory
+    ) -> None:
         """Write extremes of the values so far (`old`) and those of some results into cells; nothing is taken back."""
         for (inputs, greatest), at in self.extremes.items():
             there = rows.present(inputs)

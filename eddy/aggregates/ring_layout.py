@@ -38,13 +38,13 @@ from eddy.aggregates.ring import (
     T_VALUES,
     T_WIDTH,
 )
-from eddy.aggregates.ring_tree import Branch
+from eddy.aggregates.ring_tree import RingTreeNode
 from eddy.aggregates.sums import ODD, Sum
 
 Int64s = npt.NDArray[np.int64]
 
 
-class Part(NamedTuple):
+class InputPart(NamedTuple):
     """The part of an input in a row: where it starts, its counts, its limbs."""
 
     at: int
@@ -52,7 +52,7 @@ class Part(NamedTuple):
     limbs: int
 
 
-class Room(NamedTuple):
+class RingSizes(NamedTuple):
     """Numbers of the arrays of a `Ring`: of `values`, `deltas`, `lifts`, and of `touched` and `marked`."""
 
     values: int
@@ -77,7 +77,7 @@ class RingLayout:
 
     def __init__(
         self,
-        tree: Mapping[int, Branch],
+        tree: Mapping[int, RingTreeNode],
         roots: Sequence[int],
         inputs: Mapping[int, Sequence[int]],
         sums: Mapping[int, Sum],
@@ -85,7 +85,7 @@ class RingLayout:
     ) -> None:
         self._tree, self._roots, self._inputs, self.sums, self._attributes = tree, roots, inputs, sums, attributes
         self.streams: Int64s = np.full((len(tree), T_FIELDS), -1, np.int64)
-        self._rows: dict[int, dict[int, Part]] = {}
+        self._rows: dict[int, dict[int, InputPart]] = {}
         """For each stream, the parts of a row by input."""
         children: list[tuple[int, ...]] = []
         parts: list[tuple[int, ...]] = []
@@ -119,11 +119,11 @@ class RingLayout:
     def _describe(self, v: int) -> list[tuple[int, ...]]:
         """Lay the row of a stream out, after those of its children; return its rows of `parts`."""
         at, lift = 1, 0
-        own: dict[int, Part] = {}
+        own: dict[int, InputPart] = {}
         listed: list[tuple[int, ...]] = []
         for k in self._inputs[v]:
             plain, limbs = self.size_of(k)
-            own[k] = Part(at, plain, limbs)
+            own[k] = InputPart(at, plain, limbs)
             listed.append((at, -1, lift, plain, limbs, -1))
             at, lift = at + plain + limbs, lift + plain + limbs
         for w, c in self._below(v):
@@ -155,7 +155,7 @@ class RingLayout:
         """Return the layout for other sums, which is not placed yet."""
         return RingLayout(self._tree, self._roots, self._inputs, sums, self._attributes)
 
-    def place(self, keys: Sequence[int], slots: Sequence[int]) -> Room:
+    def place(self, keys: Sequence[int], slots: Sequence[int]) -> RingSizes:
         """Set where the rows of each stream start in the arrays; return how much room they take.
 
         keys    by stream its rows: a number for each key, of a root for each tuple
@@ -170,7 +170,7 @@ class RingLayout:
             at += keys[v] * self.width(v)
             lifts += slots[v] * self.lift_width(v)
             touched += keys[v]
-        return Room(values, at, lifts, touched)
+        return RingSizes(values, at, lifts, touched)
 
     # Where a number is
 
@@ -192,7 +192,7 @@ class RingLayout:
         one = self.sums.get(k)
         return (1, 0) if one is None else (1 + ODD * one.floats, one.limbs)
 
-    def parts_of(self, v: int) -> dict[int, Part]:
+    def parts_of(self, v: int) -> dict[int, InputPart]:
         """Return the parts of a row of a stream, by input."""
         return self._rows[v]
 
@@ -204,7 +204,7 @@ class RingLayout:
             at += sum(self.size_of(k))
         return found
 
-    def out_parts(self) -> dict[int, Part]:
+    def out_parts(self) -> dict[int, InputPart]:
         """Return the parts of a row of `out`, by input."""
         return {
             k: part._replace(at=self._starts[v] + part.at - 1) for v in self._roots for k, part in self._rows[v].items()

@@ -8,55 +8,57 @@ from eddy.query.query import Query
 from stairs.graph import JoinGraph
 
 
-class Served(NamedTuple):
+class RingRoots(NamedTuple):
     """The roots, each but the first after its neighbour; none = ring values cannot serve the query, for this reason."""
 
     roots: tuple[int, ...]
     reason: str = ""
 
 
-def served(query: Query) -> Served:
+def served(query: Query) -> RingRoots:
     """Return whether ring values can serve the groups of a query, and from which root. O(streams)."""
     graph, aggregation = query.graph, query.aggregation
     if query.branches:
-        return Served((), "the query has branches")
+        return RingRoots((), "the query has branches")
     if aggregation is None or graph.n_streams < 2:
-        return Served((), "the query has one stream")
+        return RingRoots((), "the query has one stream")
     if graph.tables:
-        return Served((), "the rows of a table change")
+        return RingRoots((), "the rows of a table change")
     if graph.comparisons or graph.scans:
-        return Served((), "the join has comparisons")
+        return RingRoots((), "the join has comparisons")
     attributes = {(i, c) for i, own in enumerate(graph.attributes) for c in own}
     if graph.forest() != attributes:
-        return Served((), "the join has a cycle")
+        return RingRoots((), "the join has a cycle")
     if query.conditions:
-        return Served((), "`where` reads joined rows")
+        return RingRoots((), "`where` reads joined rows")
     if graph.timed and not query.clock_rule.exact:
-        return Served((), "rows may come later than younger ones; watermark='fastest' without lateness excludes that")
+        return RingRoots(
+            (), "rows may come later than younger ones; watermark='fastest' without lateness excludes that"
+        )
     other = next(
         (one.function for one in aggregation.functions if not one.rule.summed and one.rule.form != "count"), None
     )
     if other is not None:
-        return Served((), f"{other} is neither a count nor a sum")
+        return RingRoots((), f"{other} is neither a count nor a sum")
     if any(one.expression is not None for one in aggregation.inputs):
-        return Served((), "an argument is an expression")
+        return RingRoots((), "an argument is an expression")
     if aggregation.window is not None:
-        return Served((), "the groups have windows of event time")
+        return RingRoots((), "the groups have windows of event time")
     places = {f"{name}.{column}": query.index(name) for name, column in aggregation.places}
     wanted = {places[aggregation.inputs[number].name] for _, number in aggregation.keys}
     if not wanted:
-        return Served((max(range(graph.n_streams), key=lambda i: len(graph.attributes[i])),))
+        return RingRoots((max(range(graph.n_streams), key=lambda i: len(graph.attributes[i])),))
     tree = tree_of(graph, min(wanted))
     for v in list(wanted):
         while tree[v].parent >= 0:
             v = tree[v].parent
             wanted.add(v)
     if len(wanted) == graph.n_streams:
-        return Served((), "the group columns, and the streams between them, are of all streams")
-    return Served(tuple(v for v in tree if v in wanted))
+        return RingRoots((), "the group columns, and the streams between them, are of all streams")
+    return RingRoots(tuple(v for v in tree if v in wanted))
 
 
-class Branch(NamedTuple):
+class RingTreeNode(NamedTuple):
     """A stream of the tree: the class towards its parent, the parent, and its children with their classes."""
 
     up: int
@@ -64,9 +66,9 @@ class Branch(NamedTuple):
     children: list[tuple[int, int]]
 
 
-def tree_of(graph: JoinGraph, root: int) -> dict[int, Branch]:
+def tree_of(graph: JoinGraph, root: int) -> dict[int, RingTreeNode]:
     """Return the streams from the root down, each after its parent. The graph has no cycle."""
-    found = {root: Branch(-1, -1, [])}
+    found = {root: RingTreeNode(-1, -1, [])}
     waiting = [root]
     while waiting:
         v = waiting.pop()
@@ -76,6 +78,6 @@ def tree_of(graph: JoinGraph, root: int) -> dict[int, Branch]:
             for w in graph.members[c]:
                 if w != v:
                     found[v].children.append((w, c))
-                    found[w] = Branch(c, v, [])
+                    found[w] = RingTreeNode(c, v, [])
                     waiting.append(w)
     return found

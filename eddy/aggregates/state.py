@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.aggregates.directory import LEAST_ROOM, Directory, numbered
+from eddy.aggregates.directory import LEAST_ROOM, SlotDirectory, numbered
 from eddy.aggregates.kernels import add_rows
-from eddy.aggregates.layout import Layout, Rows, Weighted
+from eddy.aggregates.layout import CellLayout, InputRows, Weighted
 from eddy.aggregates.values import ValueChange, Values
 from eddy.aggregates.words import Mask, encode, ordered_floats
 from eddy.filters.faults import Fault, Faults
-from eddy.query.aggregation import Aggregation, Computed
+from eddy.query.aggregation import Aggregation, ComputedAggregate
 from stairs.bytes_directory import BytesDirectory
 from stairs.errors import SnapshotError
 from stairs.kernels.byte_strings import B_FREE, B_NEXT
@@ -33,7 +33,7 @@ SPARE_TEXTS = 1024
 """Number of unused byte strings that do not yet start a search for all unused byte strings."""
 
 
-class Change(NamedTuple):
+class GroupChange(NamedTuple):
     """A change of groups: the cells of different keys before and after, and whether each key is there.
 
     keys          int64[n, words]
@@ -53,12 +53,12 @@ class Change(NamedTuple):
 class Stored(NamedTuple):
     """The state of groups: their cells, in which layout, and their values, whose keys have slots of groups."""
 
-    layout: Layout
-    groups: Directory
+    layout: CellLayout
+    groups: SlotDirectory
     values: list[Values]
 
 
-class State:
+class AggregationState:
     """The groups of an aggregation.
 
     retracts   whether results are taken back
@@ -71,29 +71,29 @@ class State:
         self._allowance = allowance
         self.texts = BytesDirectory(allowance)
         self._used_texts = 0
-        layout = Layout(aggregation, retracts)
+        layout = CellLayout(aggregation, retracts)
         self.key_types = [layout.types[number] for _, number in aggregation.keys]
         self.words = len(self.key_types) + 1 + bucketed
         values = [Values(len(inputs)) for inputs in layout.values]
         # In one attribute: parts of different states never meet, whatever comes between two statements.
-        self.stored = Stored(layout, Directory(self.words, layout.fields), values)
+        self.stored = Stored(layout, SlotDirectory(self.words, layout.fields), values)
         for one in values:
             # Now, so that a push or the end of the input without rows needs no more memory.
             one.make_room(self.groups.capacity, 0)
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> CellLayout:
         """The cells of groups."""
         return self.stored.layout
 
     @property
-    def groups(self) -> Directory:
+    def groups(self) -> SlotDirectory:
         """The keys of groups and their cells."""
         return self.stored.groups
 
     @property
     def values(self) -> list[Values]:
-        """The values of groups, as `Layout.values` lists them."""
+        """The values of groups, as `CellLayout.values` lists them."""
         return self.stored.values
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class State:
 
     # Changes
 
-    def keys(self, rows: Rows, buckets: Int64s | None) -> Int64s:
+    def keys(self, rows: InputRows, buckets: Int64s | None) -> Int64s:
         """Return the key of the group of each result."""
         parts = [self.words_of(rows.columns, len(rows.signs))]
         if buckets is not None:
@@ -118,7 +118,7 @@ class State:
         own = [columns[number] for _, number in self.aggregation.keys]
         return encode(list(zip(self.key_types, own, strict=True)), self.texts, n)
 
-    def change(self, rows: Rows, keys: Int64s, always: bool) -> Change:
+    def change(self, rows: InputRows, keys: Int64s, always: bool) -> GroupChange:
         """Return the change of the groups of some results.
 
         keys     of the group of each result
@@ -141,9 +141,9 @@ class State:
             layout.merge_extremes(new, old, rows, numbers, self.texts)
         self._check_counts(new, changes)
         stays = np.ones(len(own), np.bool_) if always else new[:, 0] > 0
-        return Change(own, old, new, slots >= 0, stays, tuple(changes))
+        return GroupChange(own, old, new, slots >= 0, stays, tuple(changes))
 
-    def weighted_change(self, rows: Weighted, keys: Int64s, always: bool) -> Change:
+    def weighted_change(self, rows: Weighted, keys: Int64s, always: bool) -> GroupChange:
         """Return the change of the groups by rows that stand for many results each; as `change`."""
         self._widen(self.layout.covering(rows.sums))
         layout = self.layout
@@ -154,7 +154,7 @@ class State:
         layout.normalize(new)
         self._check_counts(new, ())
         stays = np.ones(len(own), np.bool_) if always else new[:, 0] > 0
-        return Change(own, old, new, slots >= 0, stays, ())
+        return GroupChange(own, old, new, slots >= 0, stays, ())
 
     def _numbered(self, keys: Int64s, always: bool) -> tuple[Int64s, Int64s]:
         """Return the number of the group of each row, and the different keys."""
@@ -182,13 +182,13 @@ class State:
             # A sum without values is zero; this also resets an altered sum.
             cells[counts[:, list(layout.present).index((k,))] == 0, one.at : one.at + one.width] = 0
 
-    def _widen(self, layout: Layout) -> None:
+    def _widen(self, layout: CellLayout) -> None:
         if layout is not self.layout:
             self._allowance.ask(8 * layout.fields * self.groups.capacity, "wider sums of groups")
             cells = self.layout.moved(self.groups.cells, layout)
             self.stored = Stored(layout, self.groups.with_cells(cells), self.values)
 
-    def write(self, change: Change, back: bool = False) -> None:
+    def write(self, change: GroupChange, back: bool = False) -> None:
         """Carry a change out, or take it back. The call may be repeated."""
         cells, kept = (change.old, change.was) if back else (change.new, change.stays)
         self.groups.write(change.keys[kept], cells[kept], np.ones(int(np.count_nonzero(kept)), np.bool_))
@@ -225,7 +225,7 @@ class State:
 
     def _rebuild(self) -> None:
         slots = self.groups.slots
-        groups = Directory(self.words, self.layout.fields)
+        groups = SlotDirectory(self.words, self.layout.fields)
         own = groups.write(self.groups.keys[slots], self.groups.cells[slots], np.ones(len(slots), np.bool_))
         found = []
         for inputs, values in zip(self.layout.values, self.values, strict=True):
@@ -287,7 +287,7 @@ class State:
                     faults.setdefault(row, self._exceeded(one))
         return arrays, dict(sorted(faults.items()))
 
-    def _exceeded(self, one: Computed) -> Fault:
+    def _exceeded(self, one: ComputedAggregate) -> Fault:
         """Return the fault of a group whose sum exceeds its type."""
         assert one.column is not None
         argument = self.aggregation.inputs[one.column]
@@ -298,7 +298,7 @@ class State:
         what = "has more digits than" if pt.is_decimal(one.kind) else "exceeds the range of"
         return Fault("aggregate", f"{one.function}({text}) AS {one.name}", f"the sum {what} {one.kind}{remedy}")
 
-    def _function(self, one: Computed, cells: Int64s) -> tuple[pa.Array, Mask | None]:
+    def _function(self, one: ComputedAggregate, cells: Int64s) -> tuple[pa.Array, Mask | None]:
         """Return the values of a function, and which of them exceed its type; None = a type that none can exceed."""
         layout = self.layout
         if one.column is None:
@@ -321,7 +321,7 @@ class State:
             case other:
                 assert_never(other)
 
-    def _means(self, one: Computed, cells: Int64s, counts: Int64s, there: Mask) -> npt.NDArray[np.float64]:
+    def _means(self, one: ComputedAggregate, cells: Int64s, counts: Int64s, there: Mask) -> npt.NDArray[np.float64]:
         """Return the means, 0 where there is none."""
         assert one.column is not None
         total = self.layout.sums[one.column]
@@ -338,7 +338,7 @@ class State:
                 found &= mine == other
         return found
 
-    def _compared(self, one: Computed, cells: Int64s) -> Iterator[Int64s]:
+    def _compared(self, one: ComputedAggregate, cells: Int64s) -> Iterator[Int64s]:
         """Yield numbers that are equal exactly if the values of a function are."""
         layout = self.layout
         if one.column is None:

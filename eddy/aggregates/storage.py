@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from eddy.aggregates.directory import numbered
 from eddy.aggregates.kernels import add_rows
-from eddy.aggregates.layout import Layout
-from eddy.aggregates.state import State, Stored
+from eddy.aggregates.layout import CellLayout
+from eddy.aggregates.state import AggregationState, Stored
 from eddy.aggregates.sums import Sum, valid_range
 from eddy.aggregates.words import Words
 from stairs.graph import FOREVER
@@ -34,7 +34,7 @@ _RANGE = row_of(integer(-100, 100), integer(1, 100))
 """The first limb of a sum, and the number of its limbs."""
 
 
-def contents(state: State) -> Plain:
+def contents(state: AggregationState) -> Plain:
     """Return the parts, with the ranges of the sums. O(groups and values)."""
     layout = state.layout
     slots = state.groups.slots
@@ -56,7 +56,7 @@ def contents(state: State) -> Plain:
     return {"sums": sums, "keys": keys, "cells": cells, "values": listed, "text offsets": offsets, "text": text}
 
 
-def _texts(state: State, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> list[tuple[Int64s, Any, int]]:
+def _texts(state: AggregationState, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> list[tuple[Int64s, Any, int]]:
     """Return where ids of byte strings are: the part, the rows, the column."""
     own_keys, own_fields, own_values = state.text_places()
     nulls = keys[:, len(state.key_types)]
@@ -67,7 +67,7 @@ def _texts(state: State, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> l
     return found
 
 
-def fill(state: State, alone: bool, parts: Parts) -> None:
+def fill(state: AggregationState, alone: bool, parts: Parts) -> None:
     """Fill the empty state of groups with what `contents` returned; it cannot be used if the parts do not fit.
 
     alone   whether there is one group, which is there without results, too
@@ -92,12 +92,12 @@ def fill(state: State, alone: bool, parts: Parts) -> None:
     _check_extremes(state, cells, slots, require)
 
 
-def layout_room(state: State, layout: Layout) -> Int64s:
+def layout_room(state: AggregationState, layout: CellLayout) -> Int64s:
     """Return cells of a layout for all slots."""
     return np.zeros((state.groups.capacity, layout.fields), np.int64)
 
 
-def _layout(layout: Layout, ranges: list[list[int]], require: Require) -> Layout:
+def _layout(layout: CellLayout, ranges: list[list[int]], require: Require) -> CellLayout:
     sums = {}
     for (k, one), (base, limbs) in zip(layout.sums.items(), ranges, strict=True):
         same = (base, limbs) == (one.base, one.limbs)
@@ -107,7 +107,13 @@ def _layout(layout: Layout, ranges: list[list[int]], require: Require) -> Layout
 
 
 def _check_counts(
-    state: State, alone: bool, layout: Layout, keys: Int64s, cells: Int64s, listed: list[Int64s], require: Require
+    state: AggregationState,
+    alone: bool,
+    layout: CellLayout,
+    keys: Int64s,
+    cells: Int64s,
+    listed: list[Int64s],
+    require: Require,
 ) -> None:
     """Check all counts, and the normal form of sums."""
     n, totals = len(keys), cells[:, 0]
@@ -138,7 +144,12 @@ def _check_counts(
 
 
 def _fill_texts(
-    state: State, keys: Int64s, cells: Int64s, listed: list[Int64s], strings: tuple[Int64s, Bytes], require: Require
+    state: AggregationState,
+    keys: Int64s,
+    cells: Int64s,
+    listed: list[Int64s],
+    strings: tuple[Int64s, Bytes],
+    require: Require,
 ) -> None:
     """Intern the byte strings, and write their ids in place of their numbers."""
     offsets, text = strings
@@ -156,7 +167,7 @@ def _fill_texts(
 
 
 def _check_words(
-    state: State, layout: Layout, keys: Int64s, cells: Int64s, listed: list[Int64s], require: Require
+    state: AggregationState, layout: CellLayout, keys: Int64s, cells: Int64s, listed: list[Int64s], require: Require
 ) -> None:
     """Check that all words are those of values of their types."""
 
@@ -187,7 +198,7 @@ def _check_words(
             check(one, rows[:, 1 + k], np.ones(len(rows), np.bool_))
 
 
-def _check_extremes(state: State, cells: Int64s, slots: Int64s, require: Require) -> None:
+def _check_extremes(state: AggregationState, cells: Int64s, slots: Int64s, require: Require) -> None:
     """Check that extremes are those of the values, where values are kept for them."""
     layout = state.layout
     for inputs, values in zip(layout.values, state.values, strict=True):

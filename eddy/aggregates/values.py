@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eddy.aggregates.directory import Directory, numbered
+from eddy.aggregates.directory import SlotDirectory, numbered
 from eddy.aggregates.kernels import add_rows, enlist, listed
 from stairs.errors import StateError
 from stairs.memory.allowance import Allowance
@@ -37,7 +37,7 @@ class Values:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self.directory = Directory(1 + width, 1)
+        self.directory = SlotDirectory(1 + width, 1)
         self.heads = np.full(0, -1, np.int64)
         self.links = np.full((0, 2), -2, np.int64)
 

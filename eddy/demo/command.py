@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from eddy.demo import itineraries, tweets
-from eddy.demo.job import ROUNDS, EngineRun, Job, SparkRun, read_streams, run_in_process, run_in_spark, same_rows
+from eddy.demo.job import ROUNDS, DemoJob, EngineRun, SparkRun, read_streams, run_in_process, run_in_spark, same_rows
 from eddy.demo.report import print_job
 from eddy.demo.scenario import Scenario
 from eddy.demo.stream import run_stream
@@ -33,7 +33,7 @@ app = typer.Typer(add_completion=False)
 JOBS = {"itineraries": itineraries.job, "tweets": tweets.job}
 
 
-class Choice(StrEnum):
+class BatchJob(StrEnum):
     """The batch jobs."""
 
     ALL = "all"
@@ -43,7 +43,7 @@ class Choice(StrEnum):
 
 @app.command(name="demo")
 def demo(
-    job: Annotated[Choice, typer.Argument(help="The batch job to run.")] = Choice.ALL,
+    job: Annotated[BatchJob, typer.Argument(help="The batch job to run.")] = BatchJob.ALL,
     batch: Annotated[bool, typer.Option("--batch", help="Run the batch jobs only.")] = False,
     streaming: Annotated[bool, typer.Option("--streaming", help="Run the streaming job only.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results: one Parquet folder per job.")] = Path("out/demo"),
@@ -63,8 +63,8 @@ def demo(
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise typer.BadParameter(f"{keep} exists and is not an empty folder", param_hint="--keep")
     console = Console(stderr=json == "-")
-    named = job is not Choice.ALL
-    jobs = [JOBS[name]() for name in JOBS if job in (Choice.ALL, name)] if batch or named or not streaming else []
+    named = job is not BatchJob.ALL
+    jobs = [JOBS[name]() for name in JOBS if job in (BatchJob.ALL, name)] if batch or named or not streaming else []
     scenario = Scenario() if streaming or not (batch or named) else None
     try:
         agree, figures = run(console, jobs, scenario, out, master, keep)
@@ -82,7 +82,7 @@ def demo(
 
 
 def run(
-    console: Console, jobs: list[Job], scenario: Scenario | None, out: Path, master: str, keep: Path | None = None
+    console: Console, jobs: list[DemoJob], scenario: Scenario | None, out: Path, master: str, keep: Path | None = None
 ) -> tuple[bool, dict[str, Any]]:
     """Run jobs one after the other and print reports; return whether all results are exact, and the figures."""
     from eddy import warmup
@@ -133,7 +133,7 @@ def run_streaming(
     return figures_of(scenario, record, outcome, time.perf_counter() - start)
 
 
-def run_job(console: Console, job: Job, spark: SparkSession, out: Path) -> dict[str, Any]:
+def run_job(console: Console, job: DemoJob, spark: SparkSession, out: Path) -> dict[str, Any]:
     """Run a job in Spark and in this process and print a report; return the figures.
 
     "exact" is whether both give the same rows.
@@ -150,7 +150,7 @@ def run_job(console: Console, job: Job, spark: SparkSession, out: Path) -> dict[
     }
 
 
-def run_both(console: Console, job: Job, spark: SparkSession, out: Path) -> tuple[SparkRun, EngineRun]:
+def run_both(console: Console, job: DemoJob, spark: SparkSession, out: Path) -> tuple[SparkRun, EngineRun]:
     """Run a job in Spark and in this process, and show the progress."""
     columns = (
         SpinnerColumn(),

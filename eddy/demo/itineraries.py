@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from rich.table import Table
 
 from eddy import Query, Range, Stream
-from eddy.demo.job import FILES, Job
+from eddy.demo.job import FILES, DemoJob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,9 +111,9 @@ def findings(results: pa.Table) -> list[RenderableType]:
     return [longest, busiest, f"{round_trips:,} itineraries end where they began."]
 
 
-def job() -> Job:
+def job() -> DemoJob:
     """Return the job."""
-    return Job(
+    return DemoJob(
         "itineraries",
         "Three-leg flight itineraries",
         "20 000 flights, read as three streams; every leg departs 30 minutes to 4 hours after the one before",

@@ -28,7 +28,7 @@ BATCH_ROWS = 4096
 
 
 @dataclass(frozen=True)
-class Job:
+class DemoJob:
     """A query, its sources, and a report of its results.
 
     frames    returns a DataFrame for each stream of the query
@@ -70,7 +70,7 @@ class EngineRun:
     metrics: Mapping[str, Any]
 
 
-def run_in_spark(job: Job, spark: SparkSession, out: Path) -> SparkRun:
+def run_in_spark(job: DemoJob, spark: SparkSession, out: Path) -> SparkRun:
     """Join the streams of `job` with `eddy.spark.join`; write the results as Parquet to the folder `out / job.name`."""
     from eddy.spark import explain, join
 
@@ -83,7 +83,7 @@ def run_in_spark(job: Job, spark: SparkSession, out: Path) -> SparkRun:
     return SparkRun(pq.read_table(folder), folder, way, seconds)
 
 
-def read_streams(job: Job, spark: SparkSession) -> dict[str, pa.Table]:
+def read_streams(job: DemoJob, spark: SparkSession) -> dict[str, pa.Table]:
     """Return the rows of all streams of `job`, each sorted by event time, in this process."""
     tables = {name: frame.toArrow() for name, frame in job.frames(spark).items()}
     return {s.name: tables[s.name].cast(s.schema).sort_by(s.time) for s in job.query.streams}
@@ -93,7 +93,7 @@ ROUNDS = 2
 """The first round warms up the process and is not measured."""
 
 
-def run_in_process(job: Job, streams: Mapping[str, pa.Table], step: Callable[[int], None]) -> EngineRun:
+def run_in_process(job: DemoJob, streams: Mapping[str, pa.Table], step: Callable[[int], None]) -> EngineRun:
     """Push the streams of `job` through an `eddy.Runtime` in batches, ROUNDS times, each time through a new one.
 
     Only the last round is measured. `step(tuples)` is called after each push of each round.
@@ -103,7 +103,7 @@ def run_in_process(job: Job, streams: Mapping[str, pa.Table], step: Callable[[in
     return run
 
 
-def _run_in_process(job: Job, streams: Mapping[str, pa.Table], step: Callable[[int], None]) -> EngineRun:
+def _run_in_process(job: DemoJob, streams: Mapping[str, pa.Table], step: Callable[[int], None]) -> EngineRun:
     runtime = Runtime(job.query, job.plan)
     tables: list[pa.Table] = []
     seconds = 0.0

@@ -10,10 +10,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from eddy.demo.job import EngineRun, Job, SparkRun
+from eddy.demo.job import DemoJob, EngineRun, SparkRun
 
 
-def print_job(console: Console, job: Job, spark: SparkRun, engine: EngineRun, agree: bool) -> None:
+def print_job(console: Console, job: DemoJob, spark: SparkRun, engine: EngineRun, agree: bool) -> None:
     """Print the results of a job, its plan with live figures, its speed, and whether both runs agree."""
     console.print()
     console.rule(f"[bold]{job.title}", align="left")

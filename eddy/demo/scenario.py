@@ -86,7 +86,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScenarioOutcome:
     """The comparison of the results with the exact count.
 
     results   rows published
@@ -99,7 +99,7 @@ class Outcome:
     wrong: str | None
 
 
-def compare_counts(results: pa.Table, expected: np.ndarray) -> Outcome:
+def compare_counts(results: pa.Table, expected: np.ndarray) -> ScenarioOutcome:
     """Compare results with the expected number of results of each transfer. O(results log results)."""
     total = int(expected.sum())
     distinct = results.group_by(results.column_names).aggregate([([], "count_all")])
@@ -116,4 +116,4 @@ def compare_counts(results: pa.Table, expected: np.ndarray) -> Outcome:
             f"{len(off):,} transfers have a wrong number of results: transfer {first} has {found[first]} instead of"
             f" {wanted[first]}"
         )
-    return Outcome(results.num_rows, total, wrong)
+    return ScenarioOutcome(results.num_rows, total, wrong)

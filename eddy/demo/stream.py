@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from eddy.demo.feeder import Feeder
-from eddy.demo.scenario import Outcome, RunRecord, Scenario, compare_counts
-from eddy.demo.transfers import COLUMNS, Arrivals, exact_counts, query, schema
+from eddy.demo.scenario import RunRecord, Scenario, ScenarioOutcome, compare_counts
+from eddy.demo.transfers import COLUMNS, TransferArrivals, exact_counts, query, schema
 from eddy.demo.workers import driver_jvm, kill, paused, workers
 from eddy.spark.errors import SparkJoinError
 from stairs.errors import EddyError
@@ -43,8 +43,8 @@ TIMEOUT_S = 300.0
 
 
 def run_stream(
-    spark: SparkSession, folder: Path, scenario: Scenario, arrivals: Arrivals, show: Callable[[RunRecord], None]
-) -> tuple[RunRecord, Outcome]:
+    spark: SparkSession, folder: Path, scenario: Scenario, arrivals: TransferArrivals, show: Callable[[RunRecord], None]
+) -> tuple[RunRecord, ScenarioOutcome]:
     """Run a scenario in an empty folder; `show` is called with the record whenever it may have changed.
 
     Raises SparkJoinError if the job fails for another reason than the killed worker, or does not end in time.

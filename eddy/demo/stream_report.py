@@ -11,8 +11,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from eddy.demo.scenario import Outcome, RunRecord, Scenario
-from eddy.demo.transfers import COLUMNS, LATENESS, WINDOW, Arrivals
+from eddy.demo.scenario import RunRecord, Scenario, ScenarioOutcome
+from eddy.demo.transfers import COLUMNS, LATENESS, WINDOW, TransferArrivals
 
 SHORT = {name: name[0].upper() for name in COLUMNS}
 CHANGES_SHOWN = 4
@@ -32,7 +32,7 @@ def short(plan: str) -> str:
     return plan.replace(" ", "")
 
 
-def introduction(scenario: Scenario, arrivals: Arrivals) -> str:
+def introduction(scenario: Scenario, arrivals: TransferArrivals) -> str:
     """Return a description of the scenario."""
     before, after = scenario.partitions
     return (
@@ -95,7 +95,7 @@ def reasons(record: RunRecord) -> list[str]:
     ]
 
 
-def print_end(console: Console, record: RunRecord, outcome: Outcome) -> None:
+def print_end(console: Console, record: RunRecord, outcome: ScenarioOutcome) -> None:
     """Print the reasons for changes of plan, the number of results, and whether they are exact."""
     console.print("\n[bold]Why plans changed after the drift[/]")
     for line in reasons(record) or ["No plan changed."]:
@@ -110,7 +110,7 @@ def print_end(console: Console, record: RunRecord, outcome: Outcome) -> None:
         console.print(f"[bold red]not exact: {outcome.wrong}; this is a defect, please report it.[/]")
 
 
-def figures(scenario: Scenario, record: RunRecord, outcome: Outcome, seconds: float) -> dict[str, Any]:
+def figures(scenario: Scenario, record: RunRecord, outcome: ScenarioOutcome, seconds: float) -> dict[str, Any]:
     """Return all figures as JSON values."""
     return {
         "seconds": seconds,

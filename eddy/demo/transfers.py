@@ -63,7 +63,7 @@ def query() -> Query:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class TransferArrivals:
     """The rows of the demo, drawn from a seed.
 
     batches  per batch of files a table for each stream, in order of arrival
@@ -83,7 +83,7 @@ class Arrivals:
         return pa.concat_tables([batch[name] for batch in self.batches])
 
 
-def draw(batches: int, rows: int, seed: int = 5) -> Arrivals:
+def draw(batches: int, rows: int, seed: int = 5) -> TransferArrivals:
     """Return random batches of about `rows` rows of all streams together, with the drift half way through.
 
     A batch spans a minute of event time. Rows arrive up to LATENESS out of order, and none too late: the times of a
@@ -106,7 +106,7 @@ def draw(batches: int, rows: int, seed: int = 5) -> Arrivals:
             numbers[name] += count
             tables[name] = pa.Table.from_arrays([*columns, number, pa.array(at).cast(AT)], schema=schema(name))
         made.append(tables)
-    return Arrivals(made, drift)
+    return TransferArrivals(made, drift)
 
 
 def exact_counts(streams: Mapping[str, pa.Table]) -> Int64s:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rich.table import Table
 
 from eddy import Query, Range, Stream
-from eddy.demo.job import FILES, Job
+from eddy.demo.job import FILES, DemoJob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,9 +71,9 @@ def findings(results: pa.Table) -> list[RenderableType]:
     return [loudest, leads]
 
 
-def job() -> Job:
+def job() -> DemoJob:
     """Return the job."""
-    return Job(
+    return DemoJob(
         "tweets",
         "Ten series of tweet counts on equal times",
         "ten companies, a count every five minutes for eight weeks, aligned to the full five minutes",

@@ -11,14 +11,14 @@ from sqlglot import exp
 
 from eddy import agg
 from eddy.dialect.aggregate_names import AGGREGATES, BY, TURNED, aggregates_in, called, is_aggregate
-from eddy.dialect.joins import Join, Joins
+from eddy.dialect.joins import JoinArguments, JoinTranslator
 from eddy.dialect.names import known
-from eddy.dialect.relations import Block, Groups
-from eddy.expressions.computed import Computed
+from eddy.dialect.relations import BlockGroups, QueryBlock
+from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.conditions import SqlPredicate
 from eddy.expressions.grammar import identifier, printed
 from eddy.expressions.scalars import Scalars
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 from eddy.expressions.spans import seconds_of
 from eddy.expressions.trees import bare, conjuncts, is_presence, place_of, replaced
 from eddy.query.aggregation import Aggregate
@@ -43,7 +43,7 @@ _OTHERS = {
 }
 
 
-def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) -> Groups | None:
+def read_groups(select: exp.Select, block: QueryBlock, source: StatementText, inside: bool) -> BlockGroups | None:
     """Return the groups of a SELECT, None if it has none. Raises SqlError."""
     given, having = select.args.get("group"), select.args.get("having")
     calls = [one for tree in block.outputs.values() for one in aggregates_in(tree)]
@@ -62,7 +62,7 @@ def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) 
             "a subquery with groups does not flatten into a join: a query aggregates over the join of its streams;"
             " write GROUP BY in the outer SELECT, or push the results of this query into a stream of another one",
         )
-    groups = Groups([])
+    groups = BlockGroups([])
     for one in [] if given is None else given.expressions:
         tree = _key(one, block, source)
         if called(tree) in WINDOWS:
@@ -81,17 +81,17 @@ def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) 
     return groups
 
 
-def _distinct(other: exp.Expression | None, block: Block, source: Source) -> Groups:
+def _distinct(other: exp.Expression | None, block: QueryBlock, source: StatementText) -> BlockGroups:
     """Return the groups of SELECT DISTINCT, which are its rows. Raises SqlError beside other groups."""
     if other is not None:
         raise source.error(
             other,
             "DISTINCT has no meaning beside groups and aggregates yet; leave it out if the groups are output columns",
         )
-    return Groups([bare(tree) for tree in block.outputs.values()])
+    return BlockGroups([bare(tree) for tree in block.outputs.values()])
 
 
-def _key(node: exp.Expression, block: Block, source: Source) -> exp.Expression:
+def _key(node: exp.Expression, block: QueryBlock, source: StatementText) -> exp.Expression:
     """Return a tree of GROUP BY, resolved: an expression, the name of an output column, or its number."""
     node = bare(node)
     if isinstance(node, exp.Literal) and not node.is_string:
@@ -105,7 +105,7 @@ def _key(node: exp.Expression, block: Block, source: Source) -> exp.Expression:
     return block.scope.resolve(node, source)
 
 
-def _having(node: exp.Expression, block: Block, groups: Groups, source: Source) -> exp.Expression:
+def _having(node: exp.Expression, block: QueryBlock, groups: BlockGroups, source: StatementText) -> exp.Expression:
     """Return a condition on groups, resolved. It may name output columns, as in MySQL, Spark and DuckDB.
 
     Inside of an aggregate, a name means a column first. Outside, only group columns are columns.
@@ -138,7 +138,7 @@ def _above(node: exp.Expression) -> Iterator[exp.Expression]:
         above = above.parent
 
 
-def _is_distinct(given: exp.Expression | None, block: Block, source: Source) -> bool:
+def _is_distinct(given: exp.Expression | None, block: QueryBlock, source: StatementText) -> bool:
     """Return whether a SELECT with groups and without aggregates has its group columns as output columns."""
     if given is None:
         return False
@@ -148,7 +148,7 @@ def _is_distinct(given: exp.Expression | None, block: Block, source: Source) -> 
 
 
 def with_distinct(
-    block: Block, found: Sequence[tuple[Groups, frozenset[int]]], source: Source, node: exp.Expression
+    block: QueryBlock, found: Sequence[tuple[BlockGroups, frozenset[int]]], source: StatementText, node: exp.Expression
 ) -> None:
     """Give a SELECT over subqueries of different rows the groups that make its own rows different.
 
@@ -167,7 +167,7 @@ def with_distinct(
             " in"
             " the outer SELECT, or push the results of the subquery into a stream of another query",
         )
-    groups = Groups([])
+    groups = BlockGroups([])
     for own, _ in found:
         groups.keys += own.keys
         if own.window is None:
@@ -184,7 +184,7 @@ def with_distinct(
 class _Grouping:
     """Makes the arguments of a query from the groups of a SELECT."""
 
-    def __init__(self, block: Block, joins: Joins) -> None:
+    def __init__(self, block: QueryBlock, joins: JoinTranslator) -> None:
         assert block.groups is not None
         self.block, self.groups, self.joins, self.source = block, block.groups, joins, joins.source
         self.names: set[str] = set()
@@ -212,7 +212,7 @@ class _Grouping:
 
     def _argument(self, tree: exp.Expression) -> Any:
         found = self.joins.output(tree)
-        return found.expression if isinstance(found, Computed) else found
+        return found.expression if isinstance(found, ComputedExpression) else found
 
     # Aggregates
 
@@ -364,7 +364,7 @@ def _group_column(name: str, node: exp.Expression) -> exp.Column:
     return found
 
 
-def _key_text(tree: exp.Expression, block: Block, joins: Joins) -> str:
+def _key_text(tree: exp.Expression, block: QueryBlock, joins: JoinTranslator) -> str:
     """Return a group column as text.
 
     A number in this text stands for a column of the SELECT list. So a column of that list whose value is a
@@ -377,7 +377,7 @@ def _key_text(tree: exp.Expression, block: Block, joins: Joins) -> str:
     return text
 
 
-def grouped_query(block: Block, found: Join, joins: Joins, options: Mapping[str, Any]) -> Query:
+def grouped_query(block: QueryBlock, found: JoinArguments, joins: JoinTranslator, options: Mapping[str, Any]) -> Query:
     """Return the query of a SELECT with groups. Raises SqlError and QueryError."""
     assert block.groups is not None
     grouping, source = _Grouping(block, joins), joins.source
@@ -406,7 +406,7 @@ def grouped_query(block: Block, found: Join, joins: Joins, options: Mapping[str,
         if "group" in tree.meta:
             chosen[name] = tree.meta["group"]
         else:
-            chosen[name] = Computed(scalars.value(tree).arrow, joins.text(block.outputs[name]))
+            chosen[name] = ComputedExpression(scalars.value(tree).arrow, joins.text(block.outputs[name]))
     if list(chosen.items()) == [(name, name) for name in groups.names]:
         chosen = {}
     conditions = []

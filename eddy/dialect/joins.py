@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from eddy.dialect.parts import Hung, Part
+from eddy.dialect.parts import Hung, JoinPart
 from eddy.expressions.conditions import SqlPredicate, unconnected
 from eddy.expressions.occurrences import Occurrence, Occurrences
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 from eddy.expressions.trees import own_columns, place_of, reads, where_present
 from eddy.filters.conditions import Condition
 from eddy.query.branch import Branch
@@ -20,7 +20,7 @@ from eddy.streams.windows import Rows
 
 
 @dataclass
-class Join:
+class JoinArguments:
     """An inner join as a query or branch takes it."""
 
     streams: list[Stream]
@@ -29,21 +29,21 @@ class Join:
     branches: list[Branch] = field(default_factory=list)
 
 
-class Joins(Occurrences):
+class JoinTranslator(Occurrences):
     """Makes streams, predicates and conditions from parts."""
 
-    def __init__(self, source: Source, tables: Mapping[str, Stream], occurrences: Sequence[Occurrence]) -> None:
+    def __init__(self, source: StatementText, tables: Mapping[str, Stream], occurrences: Sequence[Occurrence]) -> None:
         super().__init__(source, tables, occurrences)
         self._filters: dict[int, list[SqlPredicate]] = {}
 
-    def join(self, part: Part, above: Sequence[int] = (), full: bool = False) -> Join:
+    def join(self, part: JoinPart, above: Sequence[int] = (), full: bool = False) -> JoinArguments:
         """Return the join of a part.
 
         above   the occurrences on the path to it
         full    whether a full outer join keeps the rows of the part
         """
         path = {*above, *part.own}
-        found = Join([])
+        found = JoinArguments([])
         full_here = any(one.how == "full" for one in part.branches)
         for condition in (where_present(one, path) for one in part.conditions):
             if self.plain_predicate(condition) is None:
@@ -56,7 +56,7 @@ class Joins(Occurrences):
         found.streams = [self._stream(i) for i in part.own]
         return found
 
-    def _place(self, node: exp.Expression, part: Part, path: set[int], found: Join, plain: bool) -> None:
+    def _place(self, node: exp.Expression, part: JoinPart, path: set[int], found: JoinArguments, plain: bool) -> None:
         """Add a conjunct as a predicate, a filter of a stream, or a condition on joined rows."""
         read = reads(node)
         if len(read) == 1 and read <= set(part.own) and plain:
@@ -87,7 +87,7 @@ class Joins(Occurrences):
         before = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
         return replace(stream, filter=[*before, *more])
 
-    def check_connected(self, part: Part, found: Join, node: exp.Expression) -> None:
+    def check_connected(self, part: JoinPart, found: JoinArguments, node: exp.Expression) -> None:
         """Raise SqlError for occurrences of an inner join that no predicate connects with the others."""
         if len(part.own) == 1:
             return
@@ -107,7 +107,7 @@ class Joins(Occurrences):
                 node, f"nothing connects {name} with the other streams: {unconnected(name, found.where)}"
             )
 
-    def _apart(self, part: Part) -> int | None:
+    def _apart(self, part: JoinPart) -> int | None:
         reached, grew = {part.own[0]}, True
         pairs = []
         for condition in part.conditions:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from eddy.expressions.grammar import printed
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 from eddy.expressions.trees import column, is_presence, replaced
 from eddy.streams.stream import PRESENCE
 from stairs.nearest import nearest
@@ -37,7 +37,7 @@ class Relation:
 
 
 @dataclass
-class Shown:
+class VisibleColumn:
     """A column that a name without a relation, or *, can mean.
 
     relation  the relation that has it, None = USING made it of columns of two
@@ -67,31 +67,33 @@ class Scope:
     """
 
     relations: list[Relation] = field(default_factory=list)
-    shown: list[Shown] = field(default_factory=list)
+    shown: list[VisibleColumn] = field(default_factory=list)
     outer: Scope | None = None
 
     @classmethod
     def of(cls, relation: Relation, outer: Scope | None) -> Scope:
         """Return the scope of one relation."""
-        return cls([relation], [Shown(name, relation) for name in relation.columns], outer)
+        return cls([relation], [VisibleColumn(name, relation) for name in relation.columns], outer)
 
-    def joined(self, other: Scope, using: Mapping[str, tuple[Shown, Shown, exp.Expression]] | None = None) -> Scope:
+    def joined(
+        self, other: Scope, using: Mapping[str, tuple[VisibleColumn, VisibleColumn, exp.Expression]] | None = None
+    ) -> Scope:
         """Return the scope of a join.
 
         using   by name the columns of both sides that USING names, and the tree of both
         """
         found = {} if using is None else using
         gone = {id(one) for left, right, _ in found.values() for one in (left, right)}
-        merged = [Shown(name, None, tree) for name, (_, _, tree) in found.items()]
+        merged = [VisibleColumn(name, None, tree) for name, (_, _, tree) in found.items()]
         rest = [one for one in (*self.shown, *other.shown) if id(one) not in gone]
         return Scope([*self.relations, *other.relations], [*merged, *rest], self.outer)
 
-    def find(self, name: str) -> list[Shown]:
+    def find(self, name: str) -> list[VisibleColumn]:
         """Return the columns that a name can mean: columns of the same case, or else columns of any case."""
         same = [one for one in self.shown if one.name == name]
         return same or [one for one in self.shown if one.name.lower() == name.lower()]
 
-    def only(self, node: exp.Column, source: Source) -> Shown | None:
+    def only(self, node: exp.Column, source: StatementText) -> VisibleColumn | None:
         """Return the column that a name without a relation means, or None. Raises SqlError for several."""
         found = self.find(node.name)
         if len(found) > 1:
@@ -100,11 +102,11 @@ class Scope:
             raise source.error(node, f"column {node.name!r} is ambiguous; write {listed}{also}")
         return found[0] if found else None
 
-    def resolve(self, node: exp.Expression, source: Source) -> exp.Expression:
+    def resolve(self, node: exp.Expression, source: StatementText) -> exp.Expression:
         """Return a copy of a tree in which places stand for names. Raises SqlError for names without a column."""
         return replaced(node, lambda one: self.column(one, source))
 
-    def column(self, node: exp.Column, source: Source) -> exp.Expression:
+    def column(self, node: exp.Column, source: StatementText) -> exp.Expression:
         """Return the tree of a column's name."""
         if is_presence(node.parent):
             return self._presence(node, source)
@@ -128,7 +130,7 @@ class Scope:
             return bound
         raise self._unknown(node, source)
 
-    def _presence(self, node: exp.Column, source: Source) -> exp.Expression:
+    def _presence(self, node: exp.Column, source: StatementText) -> exp.Expression:
         """Return the column that says whether a row has a component of a relation, the argument of PRESENT."""
         found = {one.alias: one for one in reversed(list(self._all()))}
         alias = None if node.table else known(node.name, found)
@@ -138,7 +140,7 @@ class Scope:
             )
         return column((found[alias].first, PRESENCE), alias)
 
-    def _own(self, node: exp.Column, source: Source) -> exp.Expression | None:
+    def _own(self, node: exp.Column, source: StatementText) -> exp.Expression | None:
         table, name = node.table, node.name
         if not table:
             only = self.only(node, source)
@@ -155,7 +157,7 @@ class Scope:
             )
         return aliases[alias].columns[found]
 
-    def _unknown(self, node: exp.Column, source: Source) -> Exception:
+    def _unknown(self, node: exp.Column, source: StatementText) -> Exception:
         everywhere = list(self._all())
         if node.table:
             aliases = ", ".join(dict.fromkeys(one.alias for one in everywhere))
@@ -174,7 +176,7 @@ class Scope:
         if self.outer is not None:
             yield from self.outer._all()
 
-    def star(self, table: str, node: exp.Expression, source: Source) -> list[tuple[str, str, exp.Expression]]:
+    def star(self, table: str, node: exp.Expression, source: StatementText) -> list[tuple[str, str, exp.Expression]]:
         """Return the columns of * or table.*: (relation, name, tree), of a column of USING without a relation."""
         if not table:
             return [("" if one.relation is None else one.relation.alias, one.name, one.tree) for one in self.shown]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 from eddy.expressions.trees import reads, rejects
 from eddy.query.branch import How
 
@@ -24,11 +24,11 @@ class Hung:
     """A part that hangs on another one, as `Branch.how` says."""
 
     how: How
-    part: Part
+    part: JoinPart
 
 
 @dataclass
-class Part:
+class JoinPart:
     """An inner join.
 
     own        its occurrences of tables
@@ -56,7 +56,7 @@ class Part:
         """Return the occurrences of which each row of the part has a row, semi and anti joins left out."""
         return set() if self._full else set(self.own)
 
-    def absorb(self, other: Part) -> None:
+    def absorb(self, other: JoinPart) -> None:
         """Take the occurrences, conditions and branches of another part into this inner join."""
         self.own += other.own
         self.conditions += other.conditions
@@ -97,15 +97,15 @@ class Part:
         left, right = rejects(condition, set(self.own)), rejects(condition, set(one.part.own))
         if right:
             # No row of the first stream alone remains.
-            core = Part(one.part.own, [], [Hung("left", Part(self.own, one.part.conditions))], self.after)
+            core = JoinPart(one.part.own, [], [Hung("left", JoinPart(self.own, one.part.conditions))], self.after)
         elif left:
-            core = Part(self.own, [], [Hung("left", one.part)], self.after)
+            core = JoinPart(self.own, [], [Hung("left", one.part)], self.after)
         else:
             return False
         self.own, self.conditions, self.branches = core.own, core.conditions, core.branches
         return True
 
-    def hang(self, one: Hung, node: exp.Expression, source: Source) -> None:
+    def hang(self, one: Hung, node: exp.Expression, source: StatementText) -> None:
         """Hang a part on this part, or on the branch that its conditions read and whose missing rows they reject.
 
         Raises SqlError for a part that reads branches which do not hang on each other.
@@ -144,7 +144,7 @@ class Part:
                 self.absorb(one.part)
 
 
-def _conditions_below(part: Part) -> Iterator[exp.Expression]:
+def _conditions_below(part: JoinPart) -> Iterator[exp.Expression]:
     yield from part.conditions
     for one in part.branches:
         yield from _conditions_below(one.part)

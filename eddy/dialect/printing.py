@@ -12,13 +12,13 @@ from sqlglot import exp
 
 from eddy.dialect.statement import sql
 from eddy.dialect.union import UnionAll
-from eddy.expressions.computed import Computed
+from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.conditions import SqlPredicate
 from eddy.expressions.derived import Derived
 from eddy.expressions.grammar import identifier, printed
-from eddy.expressions.parser import Compared, Term
+from eddy.expressions.parser import Term, WrittenComparison
 from eddy.expressions.predicates import digits
-from eddy.expressions.source import Source, parse
+from eddy.expressions.source import StatementText, parse
 from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.branch import Branch
@@ -134,7 +134,7 @@ class _Printer:
 
     def _outputs(self) -> Iterator[str]:
         for name, one in self.query.outputs.items():
-            if isinstance(one, Computed):
+            if isinstance(one, ComputedExpression):
                 if one.sql is None:
                     raise QueryError(
                         f"output column {name!r} is the Arrow expression {one.title}, which has no text in SQL"
@@ -225,7 +225,7 @@ class _Printer:
         ]
         return found + [self._comparison(one) for one in parsed.comparisons]
 
-    def _comparison(self, one: Compared) -> Conjunct:
+    def _comparison(self, one: WrittenComparison) -> Conjunct:
         sides = one.left.column, one.right.column
         kind = comparable([self.query.stream(stream).type_of(column) for stream, column in sides])
         assert kind is not None
@@ -265,5 +265,5 @@ def _column(stream: str, column: str) -> str:
 @lru_cache(maxsize=1024)
 def _in_and(text: str) -> str:
     """Return a condition as it stands beside AND."""
-    tree = parse(Source(f"SELECT {text}"))
+    tree = parse(StatementText(f"SELECT {text}"))
     return f"({text})" if isinstance(tree.expressions[0], exp.Or) else text

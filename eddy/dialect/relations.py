@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from eddy.dialect.names import Relation, Scope, Shown, known
-from eddy.dialect.parts import Hung, Part
+from eddy.dialect.names import Relation, Scope, VisibleColumn, known
+from eddy.dialect.parts import Hung, JoinPart
 from eddy.expressions.occurrences import Occurrence
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 from eddy.expressions.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
 from eddy.query.branch import How
 from eddy.streams.stream import Stream
@@ -18,17 +18,17 @@ from stairs.nearest import nearest
 
 
 @dataclass
-class Block:
+class QueryBlock:
     """A SELECT whose names are resolved: its parts, its output columns and its groups.
 
     outputs   by name the tree of each output column
     groups    None = no groups
     """
 
-    part: Part
+    part: JoinPart
     scope: Scope
     outputs: dict[str, exp.Expression] = field(default_factory=dict)
-    groups: Groups | None = None
+    groups: BlockGroups | None = None
 
     def settle(self) -> None:
         """Bring the parts into their final form, in which components that always exist need no test."""
@@ -42,7 +42,7 @@ class Block:
 
 
 @dataclass
-class Groups:
+class BlockGroups:
     """The groups of a SELECT.
 
     keys        the trees by which rows are grouped
@@ -55,7 +55,7 @@ class Groups:
     having: exp.Expression | None = None
 
 
-Subquery = Callable[[exp.Expression, "Relations", Mapping[str, exp.Expression]], Block]
+Subquery = Callable[[exp.Expression, "Relations", Mapping[str, exp.Expression]], QueryBlock]
 """Reads a SELECT in FROM."""
 
 
@@ -65,10 +65,10 @@ class Relations:
     occurrences   the mentions of tables so far
     """
 
-    def __init__(self, source: Source, tables: Mapping[str, Stream], subquery: Subquery) -> None:
+    def __init__(self, source: StatementText, tables: Mapping[str, Stream], subquery: Subquery) -> None:
         self.source, self.tables, self._subquery = source, tables, subquery
         self.occurrences: list[Occurrence] = []
-        self.distinct: list[tuple[Groups, frozenset[int]]] = []
+        self.distinct: list[tuple[BlockGroups, frozenset[int]]] = []
         """The groups of subqueries that have no aggregates, and the occurrences in each."""
         self.unread: list[exp.Expression] = []
         """Expressions that may be unused, and that are checked nevertheless."""
@@ -76,7 +76,9 @@ class Relations:
 
     # FROM
 
-    def read(self, select: exp.Select, ctes: Mapping[str, exp.Expression], outer: Scope | None) -> tuple[Part, Scope]:
+    def read(
+        self, select: exp.Select, ctes: Mapping[str, exp.Expression], outer: Scope | None
+    ) -> tuple[JoinPart, Scope]:
         """Return the parts of FROM and WHERE, and their scope."""
         start = select.args.get("from_") or select.args.get("from")
         if start is None:
@@ -89,7 +91,7 @@ class Relations:
 
     def _joined(
         self, first: exp.Expression, joins: list[exp.Join], ctes: Mapping[str, exp.Expression], outer: Scope | None
-    ) -> tuple[Part, Scope]:
+    ) -> tuple[JoinPart, Scope]:
         """Return the part of joins, and its scope."""
         part, scope = self._relation(first, ctes, outer)
         for join in [*(first.args.get("joins") or []), *joins]:
@@ -98,7 +100,7 @@ class Relations:
 
     def _relation(
         self, node: exp.Expression, ctes: Mapping[str, exp.Expression], outer: Scope | None
-    ) -> tuple[Part, Scope]:
+    ) -> tuple[JoinPart, Scope]:
         """Return the part of a table, a subquery, or joins in parentheses, and its scope."""
         if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
             part, relation = self._table(node, ctes)
@@ -114,7 +116,7 @@ class Relations:
         word = {"Lateral": "LATERAL", "Unnest": "UNNEST", "Values": "VALUES"}.get(type(node).__name__, "this relation")
         raise self.source.error(node, f"{word} is not supported in FROM; there are streams, subqueries and joins")
 
-    def _table(self, node: exp.Table, ctes: Mapping[str, exp.Expression]) -> tuple[Part, Relation]:
+    def _table(self, node: exp.Table, ctes: Mapping[str, exp.Expression]) -> tuple[JoinPart, Relation]:
         name = ".".join(part.name for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part)
         cte = known(name, ctes)
         if cte is not None:
@@ -129,7 +131,7 @@ class Relations:
         number = len(self.occurrences)
         self.occurrences.append(Occurrence(table, alias, node))
         columns = {one: column((number, one), alias) for one in self.tables[table].schema.names}
-        return Part([number]), Relation(alias, self._renamed(dict(columns), node), number)
+        return JoinPart([number]), Relation(alias, self._renamed(dict(columns), node), number)
 
     def _renamed(self, columns: dict[str, exp.Expression], node: exp.Expression) -> dict[str, exp.Expression]:
         """Return columns under the names of an alias such as x(a, b)."""
@@ -145,7 +147,7 @@ class Relations:
 
     def _flat(
         self, node: exp.Expression, ctes: Mapping[str, exp.Expression], alias: str, place: exp.Expression
-    ) -> tuple[Part, Relation]:
+    ) -> tuple[JoinPart, Relation]:
         """Return a subquery as a part: its tables and conditions become those of the statement around it."""
         if self.depth > 30:
             raise self.source.error(place, "subqueries are nested more than 30 deep")
@@ -158,7 +160,7 @@ class Relations:
             self.distinct.append((block.groups, frozenset(block.part.all())))
         return block.part, Relation(alias, self._renamed(block.outputs, place), block.part.own[0])
 
-    def _named(self, scope: Scope, node: exp.Expression, part: Part) -> Relation:
+    def _named(self, scope: Scope, node: exp.Expression, part: JoinPart) -> Relation:
         columns: dict[str, exp.Expression] = {}
         for _, name, tree in scope.star("", node, self.source):
             if name in columns:
@@ -170,7 +172,9 @@ class Relations:
 
     # Joins
 
-    def _join(self, part: Part, scope: Scope, join: exp.Join, ctes: Mapping[str, exp.Expression]) -> tuple[Part, Scope]:
+    def _join(
+        self, part: JoinPart, scope: Scope, join: exp.Join, ctes: Mapping[str, exp.Expression]
+    ) -> tuple[JoinPart, Scope]:
         side, kind = (str(join.args.get(name) or "").upper() for name in ("side", "kind"))
         right, other = self._joined(join.this, [], ctes, scope.outer)
         both = scope.joined(other)
@@ -200,13 +204,13 @@ class Relations:
     def _outer(
         self,
         side: str,
-        part: Part,
-        right: Part,
+        part: JoinPart,
+        right: JoinPart,
         scope: Scope,
         other: Scope,
         conditions: list[exp.Expression],
         join: exp.Join,
-    ) -> Part:
+    ) -> JoinPart:
         """Return the part of an outer join."""
         if not conditions:
             raise self.source.error(join, "an outer join needs ON with an equality or a comparison")
@@ -242,7 +246,7 @@ class Relations:
         return right
 
     def _branch(
-        self, part: Part, how: How, below: Part, conditions: list[exp.Expression], join: exp.Expression
+        self, part: JoinPart, how: How, below: JoinPart, conditions: list[exp.Expression], join: exp.Expression
     ) -> None:
         """Hang a part below another one, by its conditions."""
         if below.after:
@@ -265,7 +269,7 @@ class Relations:
             )
         part.hang(Hung(how, below), join, self.source)
 
-    def _guard(self, scope: Scope, part: Part) -> None:
+    def _guard(self, scope: Scope, part: JoinPart) -> None:
         """Make computed columns of a side that may be missing NULL where it is."""
         missing, first = set(part.all()), part.own[0]
 
@@ -281,9 +285,9 @@ class Relations:
             if one.merged is not None:
                 one.merged = guarded(one.merged)
 
-    def _using(self, join: exp.Join, scope: Scope, other: Scope) -> dict[str, tuple[Shown, Shown]]:
+    def _using(self, join: exp.Join, scope: Scope, other: Scope) -> dict[str, tuple[VisibleColumn, VisibleColumn]]:
         """Return the columns of both sides that USING names, by name."""
-        found: dict[str, tuple[Shown, Shown]] = {}
+        found: dict[str, tuple[VisibleColumn, VisibleColumn]] = {}
         for one in join.args.get("using") or []:
             if one.name in found:
                 raise self.source.error(one, f"USING names {one.name!r} twice")
@@ -305,7 +309,7 @@ class Relations:
 
     # WHERE
 
-    def _where(self, node: exp.Expression, part: Part, scope: Scope, ctes: Mapping[str, exp.Expression]) -> None:
+    def _where(self, node: exp.Expression, part: JoinPart, scope: Scope, ctes: Mapping[str, exp.Expression]) -> None:
         inner, negated = bare(node), False
         if isinstance(inner, exp.Not):
             inner, negated = bare(inner.this), True
@@ -330,7 +334,7 @@ class Relations:
         query: exp.Expression,
         how: How,
         equal: exp.Expression | None,
-        part: Part,
+        part: JoinPart,
         scope: Scope,
         ctes: Mapping[str, exp.Expression],
         node: exp.Expression,
@@ -367,7 +371,7 @@ class Relations:
         part.hang(Hung(how, below), node, self.source)
 
 
-def _merged(side: str, left: Shown, right: Shown) -> exp.Expression:
+def _merged(side: str, left: VisibleColumn, right: VisibleColumn) -> exp.Expression:
     """Return a column that USING merges. An outer join has set those of both sides to NULL where a side is missing."""
     if side == "FULL":
         return exp.Anonymous(this="COALESCE", expressions=[left.tree.copy(), right.tree.copy()])

@@ -12,12 +12,12 @@ from sqlglot import exp
 from eddy.dialect.aggregate_names import aggregates_in
 from eddy.dialect.explaining import explained
 from eddy.dialect.groups import grouped_query, read_groups, with_distinct
-from eddy.dialect.joins import Joins
-from eddy.dialect.relations import Block, Relations
+from eddy.dialect.joins import JoinTranslator
+from eddy.dialect.relations import QueryBlock, Relations
 from eddy.dialect.union import UnionAll
 from eddy.expressions.admitted import check
 from eddy.expressions.grammar import printed
-from eddy.expressions.source import Source, parse
+from eddy.expressions.source import StatementText, parse
 from eddy.expressions.trees import place_of
 from eddy.query.arguments import listed
 from eddy.query.clock_rule import WatermarkOf
@@ -86,12 +86,12 @@ def tables_of(text: str) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in ctes]
 
 
-def unexplained(text: str) -> tuple[Source, bool]:
+def unexplained(text: str) -> tuple[StatementText, bool]:
     """Return a statement without its EXPLAIN, and whether it had one. The places of errors are those in the text."""
     asked = _EXPLAIN.match(text) if isinstance(text, str) else None
     if asked is None:
-        return Source(text), False
-    return Source(re.sub(r"\S", " ", asked.group()) + text[asked.end() :]), True
+        return StatementText(text), False
+    return StatementText(re.sub(r"\S", " ", asked.group()) + text[asked.end() :]), True
 
 
 def _tables(streams: Iterable[Stream]) -> dict[str, Stream]:
@@ -105,12 +105,12 @@ def _tables(streams: Iterable[Stream]) -> dict[str, Stream]:
     return found
 
 
-def _statement(source: Source, tables: Mapping[str, Stream], options: Mapping[str, Any]) -> Query | UnionAll:
+def _statement(source: StatementText, tables: Mapping[str, Stream], options: Mapping[str, Any]) -> Query | UnionAll:
     return translated(parse(source), source, tables, options)
 
 
 def translated(
-    tree: exp.Expression, source: Source, tables: Mapping[str, Stream], options: Mapping[str, Any]
+    tree: exp.Expression, source: StatementText, tables: Mapping[str, Stream], options: Mapping[str, Any]
 ) -> Query | UnionAll:
     """Return the query of a statement that was parsed."""
     check(tree, source)
@@ -135,7 +135,7 @@ Common = Mapping[str, exp.Expression]
 
 
 def _selects(
-    tree: exp.Expression, ctes: Common, source: Source, unions: list[tuple[exp.Expression, Common]]
+    tree: exp.Expression, ctes: Common, source: StatementText, unions: list[tuple[exp.Expression, Common]]
 ) -> list[tuple[exp.Select, Common]]:
     """Return the SELECTs that UNION ALL joins, each with the common table expressions around it.
 
@@ -158,12 +158,12 @@ def _selects(
     return [(tree, ctes)]
 
 
-def _verb(source: Source) -> str:
+def _verb(source: StatementText) -> str:
     words = source.text.split()
     return words[0].upper()[:20] if words else "an empty text"
 
 
-def _common(tree: exp.Expression, outer: Common, source: Source) -> dict[str, exp.Expression]:
+def _common(tree: exp.Expression, outer: Common, source: StatementText) -> dict[str, exp.Expression]:
     """Return the common table expressions that a statement sees, in order."""
     found, own = dict(outer), _own_common(tree)
     for one in own:
@@ -180,7 +180,7 @@ def _own_common(tree: exp.Expression) -> list[exp.CTE]:
     return [] if given is None else given.expressions
 
 
-def _read_others(tree: exp.Expression, ctes: Common, source: Source, tables: Mapping[str, Stream]) -> None:
+def _read_others(tree: exp.Expression, ctes: Common, source: StatementText, tables: Mapping[str, Stream]) -> None:
     """Read the unused common table expressions of a statement, so that their contents are checked."""
     for one in _own_common(tree):
         if not ctes[one.alias].meta.get("read"):
@@ -189,10 +189,10 @@ def _read_others(tree: exp.Expression, ctes: Common, source: Source, tables: Map
             block = read_block(ctes[one.alias], relations, before)
             if block.groups is None:
                 relations.unread += block.outputs.values()
-            _check_unread(relations, Joins(source, tables, relations.occurrences))
+            _check_unread(relations, JoinTranslator(source, tables, relations.occurrences))
 
 
-def _check_unread(relations: Relations, joins: Joins) -> None:
+def _check_unread(relations: Relations, joins: JoinTranslator) -> None:
     """Check expressions that a statement may not use: columns of subqueries, and the SELECT lists of EXISTS."""
     for tree in relations.unread:
         found = next(aggregates_in(tree), None)
@@ -208,7 +208,7 @@ def _check_unread(relations: Relations, joins: Joins) -> None:
 
 def read_block(
     node: exp.Expression, relations: Relations, ctes: Mapping[str, exp.Expression], inside: bool = True
-) -> Block:
+) -> QueryBlock:
     """Return a SELECT with its names resolved. A SELECT inside another SELECT must flatten into the outer SELECT.
 
     Raises SqlError.
@@ -234,14 +234,14 @@ def read_block(
         raise source.error(node, "a subquery is a SELECT")
     own = _common(node, ctes, source)
     part, scope = relations.read(node, own, None)
-    block = Block(part, scope)
+    block = QueryBlock(part, scope)
     block.outputs = outputs(node, scope, source)
     block.groups = read_groups(node, block, source, inside)
     _read_others(node, own, source, relations.tables)
     return block
 
 
-def outputs(select: exp.Select, scope: Any, source: Source) -> dict[str, exp.Expression]:
+def outputs(select: exp.Select, scope: Any, source: StatementText) -> dict[str, exp.Expression]:
     """Return the output columns of a SELECT list by name, resolved.
 
     A column keeps its name; where several have it, their relations precede it. An expression has its text as its name.
@@ -272,14 +272,14 @@ def outputs(select: exp.Select, scope: Any, source: Source) -> dict[str, exp.Exp
 
 def _query(
     select: exp.Select,
-    source: Source,
+    source: StatementText,
     tables: Mapping[str, Stream],
     ctes: Mapping[str, exp.Expression],
     options: Mapping[str, Any],
 ) -> Query:
     relations = Relations(source, tables, read_block)
     block = read_block(select, relations, ctes, inside=False)
-    joins = Joins(source, tables, relations.occurrences)
+    joins = JoinTranslator(source, tables, relations.occurrences)
     _check_unread(relations, joins)
     if relations.distinct:
         with_distinct(block, relations.distinct, source, relations.occurrences[0].node)

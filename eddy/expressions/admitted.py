@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 
 PARTS: dict[type[exp.Expression], frozenset[str]] = {
     kind: frozenset(parts.split())
@@ -162,7 +162,7 @@ _JOINS = {
 _KINDS = ("", "INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 
 
-def check(tree: exp.Expression, source: Source) -> None:
+def check(tree: exp.Expression, source: StatementText) -> None:
     """Raise SqlError for the first part of a statement that would have no effect."""
     for node in tree.dfs():
         admitted = next((PARTS[kind] for kind in type(node).__mro__ if kind in PARTS), None)
@@ -194,7 +194,7 @@ def _nodes(value: object) -> Iterator[exp.Expression]:
             yield one
 
 
-def _check_join(node: exp.Join, source: Source) -> None:
+def _check_join(node: exp.Join, source: StatementText) -> None:
     side, kind, method = (str(node.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     fault, word = None, method or kind
     if method:

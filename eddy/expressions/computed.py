@@ -18,7 +18,7 @@ _COUNT = "\0count"
 
 
 @dataclass(frozen=True, eq=False)
-class Computed:
+class ComputedExpression:
     """An expression over columns named "stream.column".
 
     expression  its value for each result
@@ -36,7 +36,7 @@ class Computed:
         return str(self.expression) if self.sql is None else self.sql
 
 
-def computed_type(name: str, one: Computed, schema: pa.Schema) -> tuple[pa.DataType, list[str]]:
+def computed_type(name: str, one: ComputedExpression, schema: pa.Schema) -> tuple[pa.DataType, list[str]]:
     """Return the type of an output column, and the columns of the schema that it reads.
 
     Raises QueryError for an expression that does not fit the schema.
@@ -60,13 +60,13 @@ def _table(names: Sequence[str], columns: Sequence[Column], count: int) -> pa.Ta
     return pa.Table.from_arrays([*columns, pa.nulls(count, pa.bool_())], names=[*names, _COUNT])
 
 
-def _evaluated(chosen: Mapping[str, Computed], rows: pa.Table) -> list[pa.ChunkedArray]:
+def _evaluated(chosen: Mapping[str, ComputedExpression], rows: pa.Table) -> list[pa.ChunkedArray]:
     """Return the values of expressions on rows. Raises an error of Arrow."""
     return list(project({name: one.expression for name, one in chosen.items()}, rows).columns)
 
 
 def compute(
-    chosen: Mapping[str, Computed], columns: Mapping[str, Column], count: int
+    chosen: Mapping[str, ComputedExpression], columns: Mapping[str, Column], count: int
 ) -> tuple[dict[str, Column], Faults]:
     """Return output columns by name, given the columns that they read, of `count` rows each; and the rows that fail.
 

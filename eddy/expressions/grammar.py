@@ -15,7 +15,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import TokenType
 
 
-class Eddy(Dialect):
+class EddyDialect(Dialect):
     """The dialect."""
 
     # The tree has the position of nulls in an order only if the text states the position.
@@ -76,7 +76,7 @@ class Eddy(Dialect):
 @cache
 def reserved() -> frozenset[str]:
     """Return the words that are no plain names."""
-    return frozenset(word for word in Eddy.Tokenizer.KEYWORDS if word.isalpha())
+    return frozenset(word for word in EddyDialect.Tokenizer.KEYWORDS if word.isalpha())
 
 
 def identifier(name: str) -> exp.Identifier:
@@ -87,7 +87,7 @@ def identifier(name: str) -> exp.Identifier:
 
 def printed(node: exp.Expression) -> str:
     """Return a tree as text."""
-    return str(node.sql(dialect=Eddy))
+    return str(node.sql(dialect=EddyDialect))
 
 
 def shown(node: exp.Expression) -> str:

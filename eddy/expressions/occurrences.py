@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.expressions.computed import Computed
+from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.conditions import SqlPredicate
 from eddy.expressions.grammar import identifier, printed
 from eddy.expressions.predicates import bands, implied, key_sides, predicate, why_no_key
 from eddy.expressions.scalars import Scalars
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 from eddy.expressions.trees import Place, own_columns, place_of, presence_of, replaced
 from eddy.streams.stream import PRESENCE, Stream, readable_name
 
@@ -33,7 +33,7 @@ class Occurrences:
     streams   by occurrence, its stream; its name is that of its table, or of its alias if the table occurs twice
     """
 
-    def __init__(self, source: Source, tables: Mapping[str, Stream], occurrences: Sequence[Occurrence]) -> None:
+    def __init__(self, source: StatementText, tables: Mapping[str, Stream], occurrences: Sequence[Occurrence]) -> None:
         self.source = source
         counts: dict[str, int] = {}
         for one in occurrences:
@@ -78,7 +78,7 @@ class Occurrences:
 
         return Scalars(self.source, named)
 
-    def output(self, node: exp.Expression) -> str | Computed:
+    def output(self, node: exp.Expression) -> str | ComputedExpression:
         """Return an output column: the column of a stream, or an expression."""
         place = presence_of(node) or place_of(node)
         if place is not None:
@@ -86,7 +86,7 @@ class Occurrences:
         value = self.scalars().value(node)
         if value.family == "null":
             raise self.source.error(node, "NULL has no type here; write CAST(NULL AS …)")
-        return Computed(value.arrow, self.text(node), self._read(node))
+        return ComputedExpression(value.arrow, self.text(node), self._read(node))
 
     def condition(self, node: exp.Expression) -> SqlPredicate:
         """Return a condition on joined rows."""

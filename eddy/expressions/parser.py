@@ -88,7 +88,7 @@ class Term(NamedTuple):
     amount: Amount = NOTHING
 
 
-class Compared(NamedTuple):
+class WrittenComparison(NamedTuple):
     """A comparison as it was written: `left` operator `right`; `text` is the predicate that contains it."""
 
     left: Term
@@ -101,7 +101,7 @@ class Parsed(NamedTuple):
     """The predicates of a query, in order: pairs of equal columns, comparisons, and conditions that are neither."""
 
     equalities: list[tuple[Column, Column]]
-    comparisons: list[Compared]
+    comparisons: list[WrittenComparison]
     conditions: list[SqlPredicate]
 
     def extend(self, other: Parsed) -> None:
@@ -111,7 +111,7 @@ class Parsed(NamedTuple):
         self.conditions.extend(other.conditions)
 
 
-class _Reader:
+class _PredicateReader:
     """Parser of predicates from the tokens of sqlglot. A keyword is a name here, so a stream may be called order."""
 
     def __init__(self, text: str, what: str) -> None:
@@ -169,7 +169,7 @@ class _Reader:
         """Parse a number, a number and a unit, or an INTERVAL of SQL."""
         span = self.took(TokenType.INTERVAL)
         if span and self.ahead(TokenType.STRING):
-            inner = _Reader(self.tokens[self.at].text, f"{self.what} {self.text!r}: interval")
+            inner = _PredicateReader(self.tokens[self.at].text, f"{self.what} {self.text!r}: interval")
             self.at += 1
             value, seconds = inner.number(), inner.unit()
             if inner.at < len(inner.tokens):
@@ -243,8 +243,8 @@ class _Reader:
             low = self.term()
             if not self.took(TokenType.AND):
                 raise self.wrong("AND and the upper bound of BETWEEN")
-            found.comparisons.append(Compared(term, ">=", low, self.text))
-            found.comparisons.append(Compared(term, "<=", self.term(), self.text))
+            found.comparisons.append(WrittenComparison(term, ">=", low, self.text))
+            found.comparisons.append(WrittenComparison(term, "<=", self.term(), self.text))
             return
         operator = _OPERATORS.get(self.tokens[self.at].token_type) if self.at < len(self.tokens) else None
         if operator is None:
@@ -259,7 +259,7 @@ class _Reader:
         if operator == "=" and not term.amount.value and not other.amount.value:
             found.equalities.append((term.column, other.column))
         else:
-            found.comparisons.append(Compared(term, operator, other, self.text))
+            found.comparisons.append(WrittenComparison(term, operator, other, self.text))
 
     def predicates(self, found: Parsed) -> None:
         """Parse predicates joined by AND, to the end of the text."""
@@ -274,14 +274,14 @@ class _Reader:
 def parse_plain(text: str) -> Parsed:
     """Return the predicates in a text of the grammar above. Raises QueryError for any other text."""
     found = Parsed([], [], [])
-    _Reader(text, "predicate").predicates(found)
+    _PredicateReader(text, "predicate").predicates(found)
     return found
 
 
 def column_place(text: str) -> Column | None:
     """Return the (stream, column) of a text such as `R.a` or `"odd stream"."odd column"`, None for other text."""
     try:
-        reader = _Reader(text, "column")
+        reader = _PredicateReader(text, "column")
         place = reader.column()
     except QueryError:
         return None

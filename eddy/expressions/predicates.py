@@ -14,10 +14,10 @@ from itertools import chain
 import pyarrow as pa
 from sqlglot import exp
 
-from eddy.expressions.grammar import Eddy
+from eddy.expressions.grammar import EddyDialect
 from eddy.expressions.kinds import family
 from eddy.expressions.scalars import Scalars
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 from eddy.expressions.spans import seconds_of
 from eddy.expressions.trees import Place, bare, place_of, reads
 from eddy.streams.key_types import comparable, unified
@@ -54,7 +54,7 @@ class Linear:
         return Linear(self.plus + other.plus, self.minus + other.minus, total, self.is_span or other.is_span)
 
 
-def linear(node: exp.Expression, source: Source) -> Linear | None:
+def linear(node: exp.Expression, source: StatementText) -> Linear | None:
     """Return a tree as a sum of columns and a constant, None for any other tree."""
     node = bare(node)
     place = place_of(node)
@@ -113,7 +113,9 @@ def implied(node: exp.Expression) -> list[exp.Expression]:
 Type = Callable[[Place], pa.DataType]
 
 
-def predicate(node: exp.Expression, type_of: Type, name_of: Callable[[Place], str], source: Source) -> str | None:
+def predicate(
+    node: exp.Expression, type_of: Type, name_of: Callable[[Place], str], source: StatementText
+) -> str | None:
     """Return a condition as a predicate of a query, None if it is none: then Arrow evaluates it on joined rows.
 
     type_of, name_of   the type of a column, and its text in predicates
@@ -177,7 +179,7 @@ def key_sides(node: exp.Expression, scalars: Scalars) -> tuple[exp.Expression, e
         if family(common) not in ("float", "timestamp"):
             return None
         to = "DOUBLE" if family(common) == "float" else f"TIMESTAMP({3 * UNITS.index(common.unit)})"
-        target = exp.DataType.build(to, dialect=Eddy)
+        target = exp.DataType.build(to, dialect=EddyDialect)
         sides = [
             side if family(kind) == family(common) else exp.Cast(this=side.copy(), to=target.copy())
             for side, kind in zip(sides, kinds, strict=True)

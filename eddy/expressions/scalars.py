@@ -21,7 +21,7 @@ from eddy.expressions.functions import CALLS, call
 from eddy.expressions.grammar import printed, shown
 from eddy.expressions.kinds import NUMBERS, TIMES, family, name_of, wide
 from eddy.expressions.patterns import like, regular
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 from eddy.expressions.spans import span
 from eddy.expressions.trees import is_presence
 from eddy.expressions.types import type_of
@@ -55,7 +55,7 @@ _COMPARED: dict[type, Callable[..., pc.Expression]] = {
 class Scalars:
     """Makes Arrow expressions from trees, with the columns of one place: a stream, the results, or the groups."""
 
-    def __init__(self, source: Source, field: Field) -> None:
+    def __init__(self, source: StatementText, field: Field) -> None:
         self.source, self._field = source, field
 
     def error(self, node: exp.Expression, message: str) -> Exception:

@@ -9,15 +9,15 @@ import pyarrow as pa
 from sqlglot import exp
 
 from eddy.expressions.admitted import check
-from eddy.expressions.computed import Computed
+from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.grammar import printed
 from eddy.expressions.scalars import Field, Scalars
-from eddy.expressions.source import Source, parse
+from eddy.expressions.source import StatementText, parse
 from eddy.expressions.trees import is_presence, own_columns
 from eddy.streams.stream import Stream, present
 
 
-class Columns(Protocol):
+class ResultColumns(Protocol):
     """The columns of the results of a query."""
 
     def stream(self, name: str) -> Stream:
@@ -30,9 +30,9 @@ class Columns(Protocol):
         """Return whether a result may lack a component of a stream."""
 
 
-def computed(text: str, query: Columns) -> Computed:
+def computed(text: str, query: ResultColumns) -> ComputedExpression:
     """Return an expression over columns named stream.column, such as "orders.amount * 2". Raises SqlError."""
-    source = Source(f"SELECT {text}", "select")
+    source = StatementText(f"SELECT {text}", "select")
 
     def field(one: exp.Column) -> tuple[str, pa.DataType]:
         if is_presence(one.parent) and not one.table:
@@ -45,9 +45,9 @@ def computed(text: str, query: Columns) -> Computed:
     return _computed(source, field, lambda one: not query.may_lack(one.name))
 
 
-def computed_of_groups(text: str, groups: pa.Schema) -> Computed:
+def computed_of_groups(text: str, groups: pa.Schema) -> ComputedExpression:
     """Return an expression over columns of groups, such as "revenue / n". Raises SqlError."""
-    source = Source(f"SELECT {text}", "select")
+    source = StatementText(f"SELECT {text}", "select")
 
     def field(one: exp.Column) -> tuple[str, pa.DataType]:
         if one.table or is_presence(one.parent) or one.name not in groups.names:
@@ -58,7 +58,7 @@ def computed_of_groups(text: str, groups: pa.Schema) -> Computed:
     return _computed(source, field, lambda one: False)
 
 
-def _computed(source: Source, field: Field, there: Callable[[exp.Column], bool]) -> Computed:
+def _computed(source: StatementText, field: Field, there: Callable[[exp.Column], bool]) -> ComputedExpression:
     """Return the expression of a statement that consists of this expression only.
 
     there   whether each result has a component of the stream that PRESENT names
@@ -75,7 +75,7 @@ def _computed(source: Source, field: Field, there: Callable[[exp.Column], bool])
             new = exp.Boolean(this=True)
             node = new if node is one.parent else node
             one.parent.replace(new)
-    return Computed(Scalars(source, field).value(node).arrow, text)
+    return ComputedExpression(Scalars(source, field).value(node).arrow, text)
 
 
 def _clauses(tree: exp.Select) -> bool:

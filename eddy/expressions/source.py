@@ -9,14 +9,14 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
-from eddy.expressions.grammar import Eddy, shown
+from eddy.expressions.grammar import EddyDialect, shown
 from stairs.errors import SqlError
 
 _SPAN = re.compile(r"\s*\S+(\s+[A-Za-z]+)?\s*")
 _MARKS = re.compile(r"\x1b\[\d*m")
 
 
-class Source:
+class StatementText:
     """The text of a statement, for the places of errors.
 
     before   the text before the text of the user
@@ -54,7 +54,7 @@ class Source:
         """
         known = part is not None and (type(part).__name__ in _WORDS or any("start" in one.meta for one in part.walk()))
         place, first = self.offset(part if known and part is not None else node), word.split()[0]
-        found = [one.start for one in Eddy().tokenize(self.text) if one.text.upper().split()[:1] == [first]]
+        found = [one.start for one in EddyDialect().tokenize(self.text) if one.text.upper().split()[:1] == [first]]
         earlier, later = [one for one in found if one <= place], [one for one in found if one > place]
         if known or before or not later:
             return earlier[-1] if earlier else place
@@ -81,10 +81,10 @@ _WORDS = {
 """The keyword with which a clause begins; sqlglot does not record the place of the keyword."""
 
 
-def parse(source: Source) -> exp.Expression:
+def parse(source: StatementText) -> exp.Expression:
     """Return the tree of a statement. Raises SqlError for text that is no SQL."""
     try:
-        found = [one for one in sqlglot.parse(source.text, dialect=Eddy) if one is not None]
+        found = [one for one in sqlglot.parse(source.text, dialect=EddyDialect) if one is not None]
     except sqlglot.errors.ParseError as error:
         known = error.errors[0] if error.errors else {}
         what = _MARKS.sub("", str(known.get("description") or error)).splitlines()[0].rstrip(".")
@@ -93,7 +93,7 @@ def parse(source: Source) -> exp.Expression:
         raise _parse_error(source, what, str(found_text), *place) from error
     except sqlglot.errors.SqlglotError as error:
         raise source.error(None, f"the text cannot be split into words: {str(error).splitlines()[0]}") from error
-    for one, other in pairwise(Eddy().tokenize(source.text)):
+    for one, other in pairwise(EddyDialect().tokenize(source.text)):
         # The parser omits the text after the unit.
         spanned = one.token_type == TokenType.INTERVAL and other.token_type == TokenType.STRING
         if spanned and not _SPAN.fullmatch(other.text):
@@ -111,7 +111,7 @@ _OPEN = (exp.Not, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.Like, exp.IL
 _CONDITIONS = (*_COMPARISONS, *_OPEN, exp.Is, exp.In)
 
 
-def _require_parentheses(source: Source, tree: exp.Expression) -> None:
+def _require_parentheses(source: StatementText, tree: exp.Expression) -> None:
     """Raise SqlError for a comparison of conditions without parentheses, which systems read in several ways."""
     for node in tree.find_all(*_COMPARISONS):
         for side, ambiguous in ((node.this, _OPEN), (node.expression, _CONDITIONS)):
@@ -120,7 +120,7 @@ def _require_parentheses(source: Source, tree: exp.Expression) -> None:
                 raise source.error(side, f"{what}; put what comes first into parentheses")
 
 
-def _parse_error(source: Source, what: str, found: str, line: int, column: int) -> SqlError:
+def _parse_error(source: StatementText, what: str, found: str, line: int, column: int) -> SqlError:
     """Return the error at a word that the parser did not expect; sqlglot counts columns to the end of the word."""
     lines = source.text.split("\n")
     offset = sum(len(one) + 1 for one in lines[: line - 1]) + max(column - len(found), 0)

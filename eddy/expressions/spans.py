@@ -9,14 +9,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from eddy.expressions.parser import unit_seconds
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 from eddy.expressions.values import Value, constant
 from eddy.streams.key_types.times import UNITS
 
 _NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,9})?")
 
 
-def seconds_of(node: exp.Expression, source: Source) -> Fraction:
+def seconds_of(node: exp.Expression, source: StatementText) -> Fraction:
     """Return the seconds of an INTERVAL. Raises SqlError for one without a fixed length."""
     this, unit = node.this, node.args.get("unit")
     sign, this = (-1, this.this) if isinstance(this, exp.Neg) else (1, this)
@@ -34,7 +34,7 @@ def seconds_of(node: exp.Expression, source: Source) -> Fraction:
     raise source.error(node, "an interval has a number and a unit of SECOND, MINUTE, HOUR, DAY or WEEK, or below")
 
 
-def span(node: exp.Expression, source: Source) -> Value:
+def span(node: exp.Expression, source: StatementText) -> Value:
     """Return an INTERVAL as a duration in the coarsest unit that holds it."""
     seconds = seconds_of(node, source)
     for unit in UNITS:

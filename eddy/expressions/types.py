@@ -6,7 +6,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from eddy.expressions.grammar import printed
-from eddy.expressions.source import Source
+from eddy.expressions.source import StatementText
 
 _TYPES = {
     "BOOLEAN": pa.bool_(),
@@ -24,7 +24,7 @@ _TYPES = {
 _STAMPS = {"TIMESTAMP": None, "DATETIME": None, "TIMESTAMPNTZ": None, "TIMESTAMPTZ": "UTC", "TIMESTAMPLTZ": "UTC"}
 
 
-def type_of(node: exp.Expression, source: Source) -> pa.DataType:
+def type_of(node: exp.Expression, source: StatementText) -> pa.DataType:
     """Return the Arrow type of a type's name. Raises SqlError for types that CAST lacks."""
     name = node.this.name if isinstance(node, exp.DataType) and hasattr(node.this, "name") else ""
     sizes = [int(one.name) for one in node.expressions if str(one.name).isdigit()]

@@ -13,7 +13,7 @@ from eddy.expressions.derived import Derived
 from eddy.expressions.grammar import printed
 from eddy.expressions.occurrences import Occurrence, Occurrences
 from eddy.expressions.parser import Column, Parsed, parse_plain
-from eddy.expressions.source import Source, parse
+from eddy.expressions.source import StatementText, parse
 from eddy.expressions.trees import column, conjuncts, own_columns, place_of, reads, replaced
 from eddy.streams.key_types import comparable, unified
 from eddy.streams.stream import Stream
@@ -27,7 +27,7 @@ def read_written(text: str, streams: Sequence[Stream], fault: QueryError | None)
 
     Raises that error for text that is no SQL either, and SqlError for names and types that do not fit.
     """
-    source = Source(text, f"predicate {text[:200]!r}", before="SELECT 1 WHERE ")
+    source = StatementText(text, f"predicate {text[:200]!r}", before="SELECT 1 WHERE ")
     try:
         tree = parse(source)
     except SqlError:
@@ -39,7 +39,7 @@ def read_written(text: str, streams: Sequence[Stream], fault: QueryError | None)
         raise fault or source.error(where, "a condition is expected")
     if fault is not None and (place_of(where.this) is not None or isinstance(where.this, exp.Column)):
         raise fault
-    reader = _Reader(source, streams)
+    reader = _ConjunctReader(source, streams)
     found = Parsed([], [], [])
     for one in conjuncts(reader.resolved(where.this)):
         reader.add(one, found, text)
@@ -121,8 +121,8 @@ def _conjuncts(text: str) -> list[str]:
     return [*parts, text[start:].strip()]
 
 
-class _Reader:
-    def __init__(self, source: Source, streams: Sequence[Stream]) -> None:
+class _ConjunctReader:
+    def __init__(self, source: StatementText, streams: Sequence[Stream]) -> None:
         self.source, self._index = source, {stream.name: i for i, stream in enumerate(streams)}
         tables = {stream.name: stream for stream in streams}
         self.columns = Occurrences(source, tables, [Occurrence(name, name, exp.Null()) for name in tables])

@@ -44,7 +44,7 @@ _COMPARE: dict[str, Callable[[Any, Any], pc.Expression]] = {
 _TURNED = {">=": "<=", "<=": ">=", "==": "==", ">": "<", "<": ">"}
 
 
-class Range(NamedTuple):
+class ColumnRange(NamedTuple):
     """A condition on one column: the code of the value is from low to high, or a text is equal to a constant."""
 
     column: str
@@ -53,7 +53,7 @@ class Range(NamedTuple):
     text: str | None = None
 
 
-def ranges_of(condition: Predicate, schema: pa.Schema) -> list[Range] | None:
+def ranges_of(condition: Predicate, schema: pa.Schema) -> list[ColumnRange] | None:
     """Return the ranges that hold together exactly where a condition does; None for a condition of another form.
 
     >>> [(r.low, r.high) for r in ranges_of(Predicate(pc.field("a") > 3), pa.schema([("a", pa.int8())]))]
@@ -63,7 +63,7 @@ def ranges_of(condition: Predicate, schema: pa.Schema) -> list[Range] | None:
         return None
     text = str(condition.function)
     for literal in (_natural, _of_column):
-        found: list[Range] = []
+        found: list[ColumnRange] = []
         made = _read(text, schema, literal, found)
         if made is not None and made.equals(condition.function):
             return found
@@ -89,7 +89,7 @@ def codes(column: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
 # Reading
 
 
-def _read(text: str, schema: pa.Schema, literal: _Literal, found: list[Range]) -> pc.Expression | None:
+def _read(text: str, schema: pa.Schema, literal: _Literal, found: list[ColumnRange]) -> pc.Expression | None:
     """Return the expression with this text, and add its ranges; None if the expression has no ranges."""
     if text.startswith("(("):
         for left, right in _halves(text):
@@ -157,17 +157,17 @@ def _zone(text: str) -> str | None:
     return "UTC" if text.endswith("Z") else None
 
 
-def _range(name: str, kind: pa.DataType, op: str, value: pa.Scalar) -> Range | None:
+def _range(name: str, kind: pa.DataType, op: str, value: pa.Scalar) -> ColumnRange | None:
     """Return the values of a column for which a comparison holds; None if they have no codes."""
     if pt.is_string(kind) or pt.is_large_string(kind):
         same = op == "==" and (pt.is_string(value.type) or pt.is_large_string(value.type))
-        return Range(name, 0, 0, value.as_py()) if same else None
+        return ColumnRange(name, 0, 0, value.as_py()) if same else None
     code = _code(value, kind)
     if code is None:
         return None
     low = code if op in (">=", "==") else code + 1 if op == ">" else LEAST
     high = code if op in ("<=", "==") else code - 1 if op == "<" else GREATEST
-    return Range(name, low, high)
+    return ColumnRange(name, low, high)
 
 
 def _code(value: pa.Scalar, kind: pa.DataType) -> int | None:

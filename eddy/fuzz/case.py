@@ -65,7 +65,7 @@ class Hanging:
 
 @dataclass(frozen=True)
 class Shape:
-    """A query. `columns[i]` are the key columns of stream i; keys are int64, or strings; `breakable`: see BadPush.
+    """A query. `columns[i]` are the key columns of stream i; keys are int64, or strings; `breakable`: see BadPushStep.
 
     A window that is None follows from the intervals. A predicate belongs to the branch of its later stream.
     """
@@ -249,7 +249,7 @@ def oracle_window(window: Window | None) -> tuple[Literal["rows", "range", "unbo
 
 
 @dataclass(frozen=True)
-class Push:
+class PushStep:
     """Push rows, in this order; with a watermark, unless the present one is greater already."""
 
     rows: tuple[Row, ...]
@@ -257,7 +257,7 @@ class Push:
 
 
 @dataclass(frozen=True)
-class BadPush:
+class BadPushStep:
     """Push rows in a way that must fail, and check that nothing has changed.
 
     how="order": with an order longer than the rows. how="where": each row of R has v = 0, by which the result filter of
@@ -270,7 +270,7 @@ class BadPush:
 
 
 @dataclass(frozen=True)
-class Transition:
+class TransitionStep:
     """Change the plan and the stored states: at once, or before the arrival that is `ahead` arrivals from now.
 
     box   a name of the subtree that changes: all streams; None = the smallest subtree
@@ -283,7 +283,7 @@ class Transition:
 
 
 @dataclass(frozen=True)
-class Reload:
+class ReloadStep:
     """Take a snapshot and continue with the runtime restored from it, with another plan, strategy or policy if given.
 
     The fuzzer's own policy is created again, from `seed`.
@@ -296,7 +296,7 @@ class Reload:
 
 
 @dataclass(frozen=True)
-class Demote:
+class DemoteStep:
     """Drop the entries of one key from one state; both are picked by number, modulo their counts."""
 
     state: int
@@ -304,13 +304,13 @@ class Demote:
 
 
 @dataclass(frozen=True)
-class Limit:
+class LimitStep:
     """A step that sets `Runtime.max_bytes`; None removes the bound."""
 
     max_bytes: int | None
 
 
-Step = Push | BadPush | Transition | Reload | Demote | Limit
+Step = PushStep | BadPushStep | TransitionStep | ReloadStep | DemoteStep | LimitStep
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,7 @@ class Case:
     @property
     def chaotic(self) -> bool:
         """Whether the fuzzer's own policy decides, at the start or later."""
-        return CHAOS in (self.policy, *(step.policy for step in self.steps if isinstance(step, Reload)))
+        return CHAOS in (self.policy, *(step.policy for step in self.steps if isinstance(step, ReloadStep)))
 
     @property
     def ordered(self) -> bool:

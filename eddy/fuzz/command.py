@@ -35,7 +35,7 @@ class Output(StrEnum):
     CHANGELOG = "changelog"
 
 
-class Queries(StrEnum):
+class QueryKind(StrEnum):
     """Kinds of queries."""
 
     ALL = "all"
@@ -59,11 +59,11 @@ def fuzz(
     ] = None,
     output_mode: Annotated[Output | None, typer.Option(help="Run this output mode only.")] = None,
     queries: Annotated[
-        Queries,
+        QueryKind,
         typer.Option(
             help="One kind only: inner joins, branches, engines with queries that change, or SQL beside DuckDB."
         ),
-    ] = Queries.ALL,
+    ] = QueryKind.ALL,
     streams: Annotated[int, typer.Option(min=2, max=len(NAMES), help="The most streams of a query.")] = 6,
     save: Annotated[
         Path | None, typer.Option(help="File or existing folder for the script of a case that fails; else this folder.")

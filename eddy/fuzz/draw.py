@@ -17,22 +17,22 @@ from hypothesis import strategies as st
 from eddy.fuzz.case import (
     CHAOS,
     NAMES,
-    BadPush,
+    BadPushStep,
     Case,
     Column,
     Compared,
-    Demote,
+    DemoteStep,
     Hanging,
-    Limit,
+    LimitStep,
     Operator,
     OutputMode,
-    Push,
-    Reload,
+    PushStep,
+    ReloadStep,
     Results,
     Row,
     Shape,
     Step,
-    Transition,
+    TransitionStep,
 )
 from eddy.fuzz.graphs import SHAPES, edges
 from eddy.fuzz.oracle import Oracle
@@ -280,10 +280,10 @@ class StepWriter:
         kind, picks, rows = drawn
         match kind:
             case "push":
-                yield Push(self.rows(rows, arrive=True))
+                yield PushStep(self.rows(rows, arrive=True))
             case "flood":
                 # Two streams repeat the same rows: a state grows while there is no result.
-                yield Push(self.rows(rows[: 2 * ROW_BYTES] * FLOOD_ROUNDS, arrive=True, period=2))
+                yield PushStep(self.rows(rows[: 2 * ROW_BYTES] * FLOOD_ROUNDS, arrive=True, period=2))
             case "watermark":
                 # Also without rows: event time advances while all streams are silent.
                 pushed, now = self.rows(rows, arrive=True), self.oracle.clock.now
@@ -291,23 +291,23 @@ class StepWriter:
                     watermark = max(self.clock - 8 if now is None else now, self.clock - 8) + picks[0] % 12
                     self.oracle.clock.give(watermark)
                     self.oracle.due = watermark
-                    yield Push(pushed, watermark)
+                    yield PushStep(pushed, watermark)
                 else:
-                    yield Push(pushed)
+                    yield PushStep(pushed)
             case "fail":
                 # Half of these pushes contain a transition, if the strategy allows transitions.
                 if picks[1] % 2:
                     yield self.schedule(picks, 1 + picks[1] // 2 % 6)
                 breaks = self.shape.breakable and picks[0] % 4
-                yield BadPush(self.rows(rows, arrive=False), "where" if breaks else "order")
+                yield BadPushStep(self.rows(rows, arrive=False), "where" if breaks else "order")
             case "demote":
-                yield Demote(picks[0], picks[1])
+                yield DemoteStep(picks[0], picks[1])
             case "reload":
                 yield self.reload(picks)
             case "limit":
                 # A case that starts without a bound gets none: most cases are about something else.
                 if self.bounds:
-                    yield Limit((None, *self.bounds, *self.bounds)[picks[0] % (1 + 2 * len(self.bounds))])
+                    yield LimitStep((None, *self.bounds, *self.bounds)[picks[0] % (1 + 2 * len(self.bounds))])
             case "schedule":
                 yield self.schedule(picks, picks[1] % 12)
             case _:
@@ -324,10 +324,10 @@ class StepWriter:
         if self.shape.branches:
             # Each inner join changes on its own, at once.
             plans = plan.split("; ")
-            return Transition(plans[picks[1] % len(plans)])
+            return TransitionStep(plans[picks[1] % len(plans)])
         store = some_states(plan, self.shape, picks[0]) if self.strategy in CHOOSING else None
         whole = ahead is None and self.strategy == "parallel-track" and picks[0] % 3 == 2
-        return Transition(plan, ahead, store, " ".join(self.shape.names) if whole else None)
+        return TransitionStep(plan, ahead, store, " ".join(self.shape.names) if whole else None)
 
     def reload(self, picks: bytes) -> Step:
         """Return a restored runtime. The fuzzer's own policy must be given again."""
@@ -340,7 +340,7 @@ class StepWriter:
         elif policy is None and self.policy == CHAOS:
             policy = CHAOS
         self.strategy, self.policy = strategy or self.strategy, policy or self.policy
-        return Reload(self.plan(picks) if picks[0] % 2 else None, strategy, policy, picks[5])
+        return ReloadStep(self.plan(picks) if picks[0] % 2 else None, strategy, policy, picks[5])
 
     def plan(self, picks: bytes) -> str:
         """Return a plan: a new one, or an earlier one."""

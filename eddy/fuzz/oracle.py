@@ -132,7 +132,7 @@ def clock_of(streams: Sequence[OracleStream], lateness: Any, watermark: str, idl
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ArrivalOutcome:
     """Fate of one arrival, its number in its stream (None unless it arrived), and the results it completed.
 
     `expired` and `displaced` are the results it ended: those with a component whose time is up, and then those with the
@@ -179,27 +179,29 @@ class Oracle:
         """Arrivals so far, over all streams."""
         return sum(map(len, self.tuples.values()))
 
-    def arrive(self, name: str, row: Row) -> Outcome:
+    def arrive(self, name: str, row: Row) -> ArrivalOutcome:
         """Take one row of a stream and return its outcome."""
         stream = self._stream[name]
         if stream.keep is not None and stream.keep(row) is not True:
-            return Outcome("rejected")
+            return ArrivalOutcome("rejected")
         if self._ranged:
             late = self.clock.tick(name, self._time(name, row))
             self.due = self.clock.now
             if late:
-                return Outcome("late")
+                return ArrivalOutcome("late")
         return self._take(name, row)
 
-    def arrive_at(self, name: str, row: Row, watermark: Any) -> Outcome:
+    def arrive_at(self, name: str, row: Row, watermark: Any) -> ArrivalOutcome:
         """Take one row that is not late, with the watermark that holds with it: a clock of more streams has decided."""
         keep = self._stream[name].keep
         if keep is not None and keep(row) is not True:
-            return Outcome("rejected")
+            return ArrivalOutcome("rejected")
         self.due = watermark
         return self._take(name, row)
 
-    def push(self, arrivals: Sequence[tuple[str, Row]], watermark: Any) -> tuple[list[Outcome], tuple[Result, ...]]:
+    def push(
+        self, arrivals: Sequence[tuple[str, Row]], watermark: Any
+    ) -> tuple[list[ArrivalOutcome], tuple[Result, ...]]:
         """Take the rows of a push that gives a watermark; return the outcome of each, and the results it ended."""
         fates: list[Fate] = []
         before = self.due = self.clock.now
@@ -216,7 +218,7 @@ class Oracle:
             if fate == "arrived" and rising:
                 t = self._time(name, row)
                 self.due = min(t if self.due is None else max(t, self.due), watermark)
-            outcomes.append(self._take(name, row) if fate == "arrived" else Outcome(fate))
+            outcomes.append(self._take(name, row) if fate == "arrived" else ArrivalOutcome(fate))
         self.clock.give(watermark)
         self.due = watermark
         return outcomes, self._end()
@@ -266,7 +268,7 @@ class Oracle:
         named = zip(self.query.streams, result, strict=True)
         return {(s.name, column): value for s, n in named for column, value in self.row(s.name, n).items()}
 
-    def _take(self, name: str, row: Row) -> Outcome:
+    def _take(self, name: str, row: Row) -> ArrivalOutcome:
         # The order of ends: times that are up first, then the tuple for which there is no room any more.
         expired = self._end()
         self.tuples[name].append(row)
@@ -275,7 +277,7 @@ class Oracle:
         results = sorted(self._results(name, number))
         self.standing.update(results)
         self._fresh.update(results)
-        return Outcome("arrived", number, tuple(results), expired, displaced)
+        return ArrivalOutcome("arrived", number, tuple(results), expired, displaced)
 
     def _end(self) -> tuple[Result, ...]:
         """Remove the results that have lost a component from the standing ones, and return them."""

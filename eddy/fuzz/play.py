@@ -10,10 +10,22 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.fuzz.branch_oracle import BranchOracle, Numbers
-from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Reload, Row, Step, Transition
+from eddy.fuzz.case import (
+    CHAOS,
+    NAMES,
+    BadPushStep,
+    Case,
+    DemoteStep,
+    LimitStep,
+    PushStep,
+    ReloadStep,
+    Row,
+    Step,
+    TransitionStep,
+)
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.compare import Group, compare
-from eddy.fuzz.oracle import Oracle, Outcome, Result
+from eddy.fuzz.oracle import ArrivalOutcome, Oracle, Result
 from eddy.routing.policies import Policy, PolicyName
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
@@ -43,7 +55,7 @@ class Tally:
 
 
 @dataclass
-class Model:
+class CaseModel:
     """Expected state in the middle of a case: the oracle, the strategy, the plan and the scheduled transitions.
 
     Where a policy decides, the plan is unknown until a step sets it.
@@ -71,11 +83,11 @@ class Model:
         """True if a policy may change the plan."""
         return not self.fixed and self.policy != "fixed"
 
-    def at(self, step: Transition) -> int | None:
+    def at(self, step: TransitionStep) -> int | None:
         """Return the position of a transition, None for an immediate transition."""
         return None if step.ahead is None else self.oracle.position + step.ahead
 
-    def change(self, step: Transition) -> None:
+    def change(self, step: TransitionStep) -> None:
         """Record a transition."""
         if step.ahead:
             self.scheduled.append((self.oracle.position + step.ahead, step.plan))
@@ -83,7 +95,7 @@ class Model:
         else:
             self.plan, self.scheduled = step.plan, self.waiting()
 
-    def reload(self, step: Reload) -> None:
+    def reload(self, step: ReloadStep) -> None:
         """Record a restored runtime."""
         self.plan = None if self.free else self.plan
         self.strategy, self.policy = step.strategy or self.strategy, step.policy or self.policy
@@ -110,7 +122,7 @@ class Game:
     """A runtime in the middle of a case, and its model."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.model, self.tally = case, Model(case), Tally(cases=1)
+        self.case, self.model, self.tally = case, CaseModel(case), Tally(cases=1)
         self.query = case.shape.query()
         self.runtime = Runtime(self.query, case.plan, policy=policy_of(case.policy, case.seed), **case.options())
         self.use_bands()
@@ -134,20 +146,20 @@ class Game:
     def do(self, step: Step) -> None:
         """Do a step."""
         match step:
-            case Push():
+            case PushStep():
                 self.push(step)
-            case BadPush():
+            case BadPushStep():
                 self.fail(step)
-            case Transition():
+            case TransitionStep():
                 self.change(step)
-            case Reload():
+            case ReloadStep():
                 self.reload(step)
-            case Demote():
+            case DemoteStep():
                 self.demote(step)
-            case Limit(max_bytes):
+            case LimitStep(max_bytes):
                 self.runtime.max_bytes = max_bytes
 
-    def push(self, step: Push) -> None:
+    def push(self, step: PushStep) -> None:
         """Push rows and compare the results, the late rows and the watermark."""
         oracle, rows = self.model.oracle.copy(), step.rows
         watermark = given_watermark(oracle, step)
@@ -170,7 +182,7 @@ class Game:
         self.tally.arrivals += len(rows)
         self.tally.results += wanted.results
 
-    def fail(self, step: BadPush) -> None:
+    def fail(self, step: BadPushStep) -> None:
         """Push bad rows; expect an error if the push must fail."""
         if not must_fail(self.case, self.model.oracle, step):
             return
@@ -188,7 +200,7 @@ class Game:
             return
         raise AssertionError("a push that must fail did not")
 
-    def change(self, step: Transition) -> None:
+    def change(self, step: TransitionStep) -> None:
         """Change the plan, or expect an error if the strategy cannot change it."""
         if not self.model.fixed:
             self.runtime.transition(step.plan, self.model.at(step), step.store, box=step.box)
@@ -201,7 +213,7 @@ class Game:
             return
         raise AssertionError("another plan was taken")
 
-    def reload(self, step: Reload) -> None:
+    def reload(self, step: ReloadStep) -> None:
         """Continue with a runtime restored from a snapshot."""
         policy = policy_of(step.policy, step.seed)
         snapshot = self.runtime.snapshot()
@@ -217,7 +229,7 @@ class Game:
             for engine in self.runtime._pipeline.joins.values():
                 engine.modules.bands.sizes = self.case.bands
 
-    def demote(self, step: Demote) -> None:
+    def demote(self, step: DemoteStep) -> None:
         """Demote a key of a state, if there is one."""
         stairs = self.runtime.stairs
         if stairs:
@@ -289,7 +301,7 @@ class Expected:
     results: int
 
 
-def given_watermark(oracle: Oracle | BranchOracle, step: Push) -> int | None:
+def given_watermark(oracle: Oracle | BranchOracle, step: PushStep) -> int | None:
     """Return the watermark to give with a push: that of the step, or the present one if it is greater."""
     now = oracle.clock.now
     return step.watermark if step.watermark is None or now is None else max(step.watermark, now)
@@ -333,7 +345,7 @@ def branch_groups(case: Case, oracle: BranchOracle, ended: list[Numbers], begun:
 
 def expected_outcomes(
     case: Case, oracle: Oracle, rows: Sequence[Row], watermark: int | None = None
-) -> tuple[list[Outcome], dict[str, list[int]]]:
+) -> tuple[list[ArrivalOutcome], dict[str, list[int]]]:
     """Feed rows to the oracle; return their outcomes, and the numbers of the late rows by name of stream.
 
     With a watermark, the last outcome is what it ends.
@@ -344,15 +356,15 @@ def expected_outcomes(
         outcomes = [oracle.arrive(*one) for one in named]
     else:
         outcomes, ended = oracle.push(named, watermark)
-        outcomes.append(Outcome("rejected", expired=ended))
+        outcomes.append(ArrivalOutcome("rejected", expired=ended))
     for row, outcome in zip(rows, outcomes, strict=False):
         if outcome.fate == "late":
             late.setdefault(NAMES[row.stream], []).append(row.number)
     return outcomes, {name: late[name] for name in NAMES if name in late}
 
 
-def must_fail(case: Case, oracle: Oracle | BranchOracle, step: BadPush) -> bool:
-    """Return whether a bad push must fail (see BadPush)."""
+def must_fail(case: Case, oracle: Oracle | BranchOracle, step: BadPushStep) -> bool:
+    """Return whether a bad push must fail (see BadPushStep)."""
     if step.how == "order" or not case.shape.breakable:
         return step.how == "order"
     if isinstance(oracle, BranchOracle):
@@ -365,7 +377,7 @@ def must_fail(case: Case, oracle: Oracle | BranchOracle, step: BadPush) -> bool:
     return any(result[0] >= first for outcome in outcomes for result in outcome.results)
 
 
-def expected_groups(case: Case, oracle: Oracle, outcomes: Iterable[Outcome]) -> list[Group]:
+def expected_groups(case: Case, oracle: Oracle, outcomes: Iterable[ArrivalOutcome]) -> list[Group]:
     """Return the rows of the table that a push returns: groups that follow each other, rows of a group in any order.
 
     In a case whose results are `ordered` each row is a group: the oracle gives them by their arrival numbers.

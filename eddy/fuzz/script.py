@@ -11,19 +11,19 @@ from eddy.fuzz.branch_oracle import BranchOracle
 from eddy.fuzz.case import (
     CHAOS,
     NAMES,
-    BadPush,
+    BadPushStep,
     Case,
-    Demote,
-    Limit,
-    Push,
-    Reload,
+    DemoteStep,
+    LimitStep,
+    PushStep,
+    ReloadStep,
     Row,
     Shape,
     Step,
-    Transition,
+    TransitionStep,
     quotient,
 )
-from eddy.fuzz.play import Model, branch_groups, expected, given_watermark, must_fail
+from eddy.fuzz.play import CaseModel, branch_groups, expected, given_watermark, must_fail
 
 COMPARE = inspect.getsource(comparison.compare) + "\n\n" + inspect.getsource(comparison.compare_rows)
 """The comparison, as scripts contain it."""
@@ -145,7 +145,7 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
     imports = "import pyarrow.compute as pc\n" if case.shape.breakable else ""
     lines = _calls(case, refused)
     text = _HEAD.format(title=title, imports=imports)
-    if Demote in kinds:
+    if DemoteStep in kinds:
         text += "from stairs.descriptors import C_NEXT\n"
     if case.bands:
         text += "from stairs.bands import Sizes\n"
@@ -156,7 +156,7 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
     text += _FAIL if any(line.startswith("push_in_vain") for line in lines) else ""
     text += _REFUSED if any(line.startswith("transition_in_vain") for line in lines) else ""
     text += _NO_ROOM if any(line.startswith("refused(") for line in lines) else ""
-    text += _DEMOTE if Demote in kinds else ""
+    text += _DEMOTE if DemoteStep in kinds else ""
     text += "\n\n" + inspect.getsource(quotient) if case.shape.breakable else ""
     text += "\n\n" + inspect.getsource(chaos.Chaos) if case.chaotic else ""
     return text + "\n\n" + _setup(case) + "\n".join(lines) + "\n"
@@ -214,7 +214,7 @@ def _policy(name: str | None, seed: int) -> str:
 
 def _calls(case: Case, refused: Collection[int]) -> list[str]:
     """Write the steps, with the expected rows of each."""
-    model, lines = Model(case), []
+    model, lines = CaseModel(case), []
     for k, step in enumerate(case.steps):
         lines += _refused(case, step) if k in refused else _call(model, step)
         lines.append(f"check({model.oracle.position}, {model.plans()!r}, {model.waiting()!r})")
@@ -226,34 +226,34 @@ def _calls(case: Case, refused: Collection[int]) -> list[str]:
 def _refused(case: Case, step: Step) -> list[str]:
     """Write a step for which there is no room; the oracle does not take it."""
     match step:
-        case Push(rows) | BadPush(rows):
-            v = 0 if isinstance(step, BadPush) and step.how == "where" else 1
+        case PushStep(rows) | BadPushStep(rows):
+            v = 0 if isinstance(step, BadPushStep) and step.how == "where" else 1
             pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
-            given = "" if isinstance(step, BadPush) or step.watermark is None else f", watermark={step.watermark}"
+            given = "" if isinstance(step, BadPushStep) or step.watermark is None else f", watermark={step.watermark}"
             return ["refused(lambda: push(", *pushed, f"    [], {{}}{given}))"]
-        case Transition(plan, _, store, box):
+        case TransitionStep(plan, _, store, box):
             chosen = ("" if store is None else f", store={list(store)!r}") + (f", box={box!r}" if box else "")
             return [f"refused(lambda: runtime.transition({plan!r}{chosen}))"]
         case _:
             raise AssertionError(f"{step} is never refused for lack of room")
 
 
-def _call(model: Model, step: Step) -> list[str]:
+def _call(model: CaseModel, step: Step) -> list[str]:
     case, oracle = model.case, model.oracle
     match step:
-        case Push(rows):
+        case PushStep(rows):
             watermark = given_watermark(oracle, step)
             wanted = expected(case, oracle, rows, watermark)
             lines = ["push(", *listed([_row(case, row) for row in rows])]
             given = [] if watermark is None else [f"    watermark={watermark},"]
             return [*lines, *listed([repr(group) for group in wanted.groups]), f"    {wanted.late!r},", *given, ")"]
-        case BadPush(rows, how):
+        case BadPushStep(rows, how):
             if not must_fail(case, oracle, step):
                 return []
             v = 0 if how == "where" else 1
             pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
             return ["push_in_vain(", *pushed, f"    more={int(how == 'order')},", ")"]
-        case Transition(plan, _, store, box):
+        case TransitionStep(plan, _, store, box):
             name = "transition_in_vain" if model.fixed else "runtime.transition"
             chosen = "" if store is None else f", store={list(store)!r}"
             chosen += f", box={box!r}" if box and not model.fixed else ""
@@ -261,14 +261,14 @@ def _call(model: Model, step: Step) -> list[str]:
             if not model.fixed:
                 model.change(step)
             return [line]
-        case Reload(plan, strategy, policy, seed):
+        case ReloadStep(plan, strategy, policy, seed):
             model.reload(step)
             chosen = "" if policy is None else f", policy={_policy(policy, seed)}"
             made = f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r}{chosen})"
             return [made, *_use_bands(case)]
-        case Demote(state, key):
+        case DemoteStep(state, key):
             return [f"demote({state}, {key})"]
-        case Limit(max_bytes):
+        case LimitStep(max_bytes):
             return [f"runtime.max_bytes = {max_bytes}"]
 
 

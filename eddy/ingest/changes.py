@@ -27,7 +27,7 @@ BEFORE, AFTER, KEY = "before", "after", "key"
 Mask = npt.NDArray[np.bool_]
 
 
-class Changed(NamedTuple):
+class TableChanges(NamedTuple):
     """The changes of one table in a push.
 
     batch    their rows, in order; of a delete only the key has a meaning
@@ -42,7 +42,7 @@ class Changed(NamedTuple):
     sources: Rows | None
 
 
-def newest(changed: Changed, keys: Sequence[str]) -> Changed:
+def newest(changed: TableChanges, keys: Sequence[str]) -> TableChanges:
     """Return the last change of each key, in order."""
     n = changed.batch.num_rows
     columns = [to_plain(changed.batch.column(key)) for key in keys]
@@ -53,7 +53,7 @@ def newest(changed: Changed, keys: Sequence[str]) -> Changed:
     if len(last) == n:
         return changed
     kept = np.sort(last["n_max"].to_numpy())
-    return Changed(
+    return TableChanges(
         taken(changed.batch, kept),
         None if changed.deletes is None else changed.deletes[kept],
         changed.pushed,
@@ -61,7 +61,7 @@ def newest(changed: Changed, keys: Sequence[str]) -> Changed:
     )
 
 
-def spread(order: Order, changed: Mapping[int, Changed]) -> Order:
+def spread(order: Order, changed: Mapping[int, TableChanges]) -> Order:
     """Return the order of changes and rows; that of the rows that were pushed is given."""
     if all(one.sources is None for one in changed.values()):
         return order
@@ -83,7 +83,7 @@ class ChangeReader:
         self._schema = {None: schema, "column": schema.append(op), "debezium": pa.schema([op])}[table.ops]
         self._loose: Loose = loose_columns(schema)
 
-    def read(self, rows: object) -> Changed:
+    def read(self, rows: object) -> TableChanges:
         """Return the changes.
 
         Raises InputError for rows that cannot be read, for an unknown operation, and for a change without a key.
@@ -100,11 +100,11 @@ class ChangeReader:
                 )
         return changed
 
-    def _from_rows(self, rows: object) -> Changed:
+    def _from_rows(self, rows: object) -> TableChanges:
         """Return the changes of rows, which say what they do in a column if the table has one."""
         batch = checked_rows(rows, self._schema, self.table.name, self._loose)
         if self.table.ops is None:
-            return Changed(batch, None, batch.num_rows, None)
+            return TableChanges(batch, None, batch.num_rows, None)
         ops = batch.column(len(batch.schema) - 1)
         batch = batch.select(self.table.schema.names)
         deletes = _is_one_of(ops, DELETES)
@@ -117,9 +117,9 @@ class ChangeReader:
         if implied.any():
             sources = np.flatnonzero(known)
             batch, deletes = taken(batch, sources), deletes[sources]
-        return Changed(batch, deletes if deletes.any() else None, pushed, sources)
+        return TableChanges(batch, deletes if deletes.any() else None, pushed, sources)
 
-    def _from_envelopes(self, rows: object) -> Changed:
+    def _from_envelopes(self, rows: object) -> TableChanges:
         """Return the changes that envelopes of Debezium say.
 
         An upsert whose envelope has another key before than after is a delete and an upsert. An envelope without an
@@ -147,7 +147,7 @@ class ChangeReader:
         both = [merged([left, right]) for left, right in zip(old.columns, new.columns, strict=True)]
         batch = taken(pa.RecordBatch.from_arrays(both, schema=self.table.schema), places)
         ends = places < len(of_old)
-        return Changed(batch, ends if ends.any() else None, len(ops), np.concatenate([of_old, of_new])[places])
+        return TableChanges(batch, ends if ends.any() else None, len(ops), np.concatenate([of_old, of_new])[places])
 
     def _envelopes(self, rows: object) -> tuple[pa.Array, dict[str, _Part]]:
         """Return the operations of envelopes and their rows; what is missing is null, and the rest is left out."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals, Deletes, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
-from eddy.ingest.changes import Changed, ChangeReader, newest, spread
+from eddy.ingest.changes import ChangeReader, TableChanges, newest, spread
 from eddy.ingest.clock import Clock, Ticked
 from eddy.ingest.kernels import merge_by_time
 from eddy.ingest.soundness import loose_columns
@@ -176,7 +176,7 @@ class Gate:
             atomic=atomic,
         )
 
-    def _deletes(self, batches: list[pa.RecordBatch | None], changed: Mapping[int, Changed]) -> dict[int, Deletes]:
+    def _deletes(self, batches: list[pa.RecordBatch | None], changed: Mapping[int, TableChanges]) -> dict[int, Deletes]:
         """Return by table which of its changes are deletes, for tables that have some."""
         own = {i: self._rejected(i, batch, one.deletes) for i, one in changed.items() if (batch := batches[i])}
         return {i: deletes for i, deletes in own.items() if deletes is not None}
@@ -196,7 +196,7 @@ class Gate:
 
     def _changed(
         self, pushed: Mapping[str, object]
-    ) -> tuple[list[pa.RecordBatch | None], list[int], dict[int, Changed]]:
+    ) -> tuple[list[pa.RecordBatch | None], list[int], dict[int, TableChanges]]:
         """Return the rows by stream, the numbers of rows that were pushed, and the changes by table."""
         _check_mapping(pushed)
         read = {i: self.changes[i].read(pushed[self.names[i]]) for i in self.changes if self.names[i] in pushed}

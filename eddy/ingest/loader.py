@@ -37,7 +37,7 @@ class _Key:
     plain: int
 
 
-class Source:
+class StreamLayout:
     """The layout of one stream: its keys, and its payload columns.
 
     keys      the keys of the stream
@@ -69,7 +69,7 @@ class Source:
         self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.payload]
 
 
-def sources_of(query: Query, columns: list[list[str]]) -> list[Source]:
+def sources_of(query: Query, columns: list[list[str]]) -> list[StreamLayout]:
     """Return the layout of each stream of a query; `columns[i]` are the names of the payload columns of stream i."""
     graph, found, x = query.graph, [], 0
     for i, stream in enumerate(query.streams):
@@ -91,7 +91,7 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[Source]:
             for (name, column, kind), value in query.values.items()
             if name == stream.name and not (graph.timed and value.ring == 0)
         ]
-        found.append(Source(stream.name, stream.schema, columns[i], keys, scans, compared))
+        found.append(StreamLayout(stream.name, stream.schema, columns[i], keys, scans, compared))
     return found
 
 
@@ -113,7 +113,7 @@ class _Columns(NamedTuple):
 class Loader:
     """The loader of some streams, each with its layout."""
 
-    def __init__(self, sources: Sequence[Source], modules: Modules, payload: Payload) -> None:
+    def __init__(self, sources: Sequence[StreamLayout], modules: Modules, payload: Payload) -> None:
         self._modules, self._payload = modules, payload
         self._sources = sources
         self._known: tuple[int, _Columns] | None = None

@@ -21,7 +21,7 @@ import pyarrow.types as pt
 Classes = tuple[type, ...]
 
 
-class Family(NamedTuple):
+class TypeFamily(NamedTuple):
     """Types of Arrow that take the same classes of Python."""
 
     holds: Callable[[pa.DataType], bool]
@@ -35,23 +35,23 @@ _WHOLE = 1 << 53
 # A bool is an int of Python, a timedelta64 an integer of NumPy, a datetime a date.
 _NO_NUMBERS: Classes = (bool, np.timedelta64)
 FAMILIES = (
-    Family(pt.is_integer, (int, np.integer), _NO_NUMBERS, "integers"),
-    Family(pt.is_floating, (float, int, np.floating, np.integer), _NO_NUMBERS, "numbers"),
-    Family(pt.is_decimal, (Decimal, int), _NO_NUMBERS, "Decimals or integers"),
-    Family(pt.is_boolean, (bool, np.bool_), (), "booleans"),
-    Family(lambda kind: pt.is_string(kind) or pt.is_large_string(kind), (str,), (), "strings"),
-    Family(
+    TypeFamily(pt.is_integer, (int, np.integer), _NO_NUMBERS, "integers"),
+    TypeFamily(pt.is_floating, (float, int, np.floating, np.integer), _NO_NUMBERS, "numbers"),
+    TypeFamily(pt.is_decimal, (Decimal, int), _NO_NUMBERS, "Decimals or integers"),
+    TypeFamily(pt.is_boolean, (bool, np.bool_), (), "booleans"),
+    TypeFamily(lambda kind: pt.is_string(kind) or pt.is_large_string(kind), (str,), (), "strings"),
+    TypeFamily(
         lambda kind: pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind),
         (bytes, bytearray, memoryview),
         (),
         "bytes",
     ),
     # An integer is a number of ticks, as for Arrow: since the epoch, or of the span.
-    Family(pt.is_timestamp, (datetime, np.datetime64, int), (bool,), "datetimes"),
-    Family(pt.is_date32, (date, int), (datetime, bool), "dates"),
-    Family(pt.is_date64, (date,), (datetime,), "dates"),
-    Family(pt.is_time, (time,), (), "times"),
-    Family(pt.is_duration, (timedelta, np.timedelta64, int), (bool,), "timedeltas"),
+    TypeFamily(pt.is_timestamp, (datetime, np.datetime64, int), (bool,), "datetimes"),
+    TypeFamily(pt.is_date32, (date, int), (datetime, bool), "dates"),
+    TypeFamily(pt.is_date64, (date,), (datetime,), "dates"),
+    TypeFamily(pt.is_time, (time,), (), "times"),
+    TypeFamily(pt.is_duration, (timedelta, np.timedelta64, int), (bool,), "timedeltas"),
 )
 
 
@@ -85,7 +85,7 @@ def cast_exactly(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return found
 
 
-def _family(kind: pa.DataType) -> Family | None:
+def _family(kind: pa.DataType) -> TypeFamily | None:
     return next((family for family in FAMILIES if family.holds(kind)), None)
 
 
@@ -136,7 +136,7 @@ def _check(values: list[Any], kind: pa.DataType) -> None:
             _check_floats(present, kind)
 
 
-def _check_classes(present: list[Any], family: Family) -> None:
+def _check_classes(present: list[Any], family: TypeFamily) -> None:
     for found in set(map(type, present)):
         if issubclass(found, family.classes) and not issubclass(found, family.barred):
             continue

@@ -13,12 +13,12 @@ from eddy.inspect.metrics import metrics
 from eddy.inspect.reasons import reasons_of
 from eddy.query.query import Query
 from eddy.show.description import (
-    Change,
-    Hop,
+    ChangeDescription,
+    HopDescription,
     JoinPlan,
     Pushes,
     Reasons,
-    Route,
+    RouteDescription,
 )
 from eddy.show.planned import Live, Probed, comparisons_of, keys_of, node_of
 from eddy.show.text import bytes_text
@@ -108,7 +108,9 @@ def join_plan(
         pushes=_pushes(strategy.history),
         memory=_memory(figures),
         changes=strategy.history.count,
-        last=None if newest is None else Change(newest.position, newest.old, newest.new, newest.stored, newest.reason),
+        last=None
+        if newest is None
+        else ChangeDescription(newest.position, newest.old, newest.new, newest.stored, newest.reason),
         reasons=reasons,
     )
 
@@ -128,16 +130,16 @@ def _probed(hops: Iterable[HopFigures], spent: float) -> dict[frozenset[str], Pr
 
 def _routes(
     names: Iterable[str], hops: list[HopFigures], spent: float, virtual: bool, states: Mapping[str, Mapping[str, Any]]
-) -> Iterable[Route]:
+) -> Iterable[RouteDescription]:
     for name in names:
         own = tuple(
-            Hop(one.to, one.probes, one.matches, one.ns / spent if spent else None)
+            HopDescription(one.to, one.probes, one.matches, one.ns / spent if spent else None)
             for one in hops
             if one.stream == name
         )
         state = states[name]
         walked = state["walked"] / state["arrivals"] if virtual and state["arrivals"] else None
-        yield Route(name, own, walked, virtual)
+        yield RouteDescription(name, own, walked, virtual)
 
 
 def _pushes(history: History) -> Pushes | None:

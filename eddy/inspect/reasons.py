@@ -13,7 +13,7 @@ from math import isnan
 from eddy.join.bound import Bound
 from eddy.routing.router import Router
 from eddy.routing.view import View
-from eddy.show.description import Benefit, Predicted, Reasons, Room
+from eddy.show.description import BenefitDescription, MemoryDescription, PredictionDescription, Reasons
 from jisc.plan.states import StateId, states_of
 from jisc.strategies import Strategy
 
@@ -28,7 +28,7 @@ def reasons_of(strategy: Strategy, router: Router, bound: Bound | None, predict:
     name, pace = router.policy.name, router.pace
     room = None
     if bound is not None and bound.max_bytes is not None:
-        room = Room(bound.max_bytes, bound.base(), strategy.nbytes)
+        room = MemoryDescription(bound.max_bytes, bound.base(), strategy.nbytes)
     known = Reasons(
         policy=name,
         sampling=router.sampling,
@@ -48,7 +48,7 @@ def reasons_of(strategy: Strategy, router: Router, bound: Bound | None, predict:
     plan, names = strategy.tree.text(view.graph.names), view.graph.names
     known = replace(
         known,
-        present=Predicted(plan, _texts(view, stored), view.stored_cost(strategy.tree, stored), True),
+        present=PredictionDescription(plan, _texts(view, stored), view.stored_cost(strategy.tree, stored), True),
         measured=None if isnan(router.nanoseconds) else router.nanoseconds,
     )
     seen = router.view
@@ -60,7 +60,7 @@ def reasons_of(strategy: Strategy, router: Router, bound: Bound | None, predict:
         best = sorted(others, key=lambda one: others[one])
         same = view.kind(strategy.tree)
         considered = tuple(
-            Predicted(
+            PredictionDescription(
                 tree.text(names),
                 _texts(view, chosen),
                 others[tree, chosen],
@@ -77,7 +77,9 @@ def reasons_of(strategy: Strategy, router: Router, bound: Bound | None, predict:
     return replace(
         known,
         benefits=tuple(
-            Benefit(one.state.text(view.graph), one.saved, one.upkeep, one.live, int(one.n_bytes), one.state in stored)
+            BenefitDescription(
+                one.state.text(view.graph), one.saved, one.upkeep, one.live, int(one.n_bytes), one.state in stored
+            )
             for one in shown
         ),
         more_states=len(benefits) - len(shown),

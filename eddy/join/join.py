@@ -18,7 +18,7 @@ from eddy.aggregates.ring_check import check_rings
 from eddy.aggregates.rings import Rings
 from eddy.ingest.loader import Loader, sources_of
 from eddy.join.bound import Bound
-from eddy.join.options import Options
+from eddy.join.options import RuntimeOptions
 from eddy.join.payload_room import fit_payload
 from eddy.query.query import Query
 from eddy.results.results import Results
@@ -84,7 +84,7 @@ class Join:
     undo               the note of a running push or change; None = no push or change is running
     """
 
-    def __init__(self, query: Query, options: Options) -> None:
+    def __init__(self, query: Query, options: RuntimeOptions) -> None:
         self.query, graph = query, query.graph
         if graph.n_streams == 1:
             # A join of one stream has one plan, and no state to store.

@@ -12,7 +12,7 @@ from stairs.stems import RENUMBER_AT
 
 
 @dataclass(frozen=True)
-class Options:
+class RuntimeOptions:
     """The arguments of `eddy.Runtime`, documented there. Raises InputError for arguments that exclude each other."""
 
     plan: str | None = None

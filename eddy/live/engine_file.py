@@ -24,7 +24,7 @@ import numpy as np
 
 import jisc
 import stairs
-from eddy.live.file import HEADER_BYTES, MAGIC, Header, LiveFile
+from eddy.live.file import HEADER_BYTES, MAGIC, FileHeader, LiveFile
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.routing.policies import POLICIES, Policy
@@ -195,7 +195,7 @@ class EngineFile(Uncopied):
         _loaded.add(runtime)
         return runtime
 
-    def _read(self, file: LiveFile, header: Header) -> Parts:
+    def _read(self, file: LiveFile, header: FileHeader) -> Parts:
         """Return the parts of the engine. Raises StateError if a seal is wrong."""
         index = file.index(header)
         if not compare_digest(self._seal.of_index(header.sealed, index), header.index_seal):
@@ -246,7 +246,7 @@ class EngineFile(Uncopied):
         index = encoded.index(places)
         file.write(index, new[-1])
         file.fill(end)
-        header = Header(
+        header = FileHeader(
             MAGIC,
             1,
             _boot() or b"",

@@ -29,7 +29,7 @@ _CLEAN = struct.Struct("<Q")
 _CLEAN_AT = 8
 
 
-class Header(NamedTuple):
+class FileHeader(NamedTuple):
     """The fields of the header.
 
     clean              1 = the file has a whole engine
@@ -77,12 +77,12 @@ class LiveFile:
 
     # The header
 
-    def header(self) -> Header | None:
+    def header(self) -> FileHeader | None:
         """Return the header, None if it is not that of a whole engine."""
         read = os.pread(self.handle, _HEADER.size, 0)
         if len(read) < _HEADER.size:
             return None
-        header = Header(*_HEADER.unpack(read))
+        header = FileHeader(*_HEADER.unpack(read))
         size = os.fstat(self.handle).st_size
         whole = (
             header.magic == MAGIC
@@ -95,7 +95,7 @@ class LiveFile:
         )
         return header if whole else None
 
-    def index(self, header: Header) -> bytes:
+    def index(self, header: FileHeader) -> bytes:
         """Return the index."""
         return os.pread(self.handle, header.index_bytes, header.index_start)
 
@@ -103,7 +103,7 @@ class LiveFile:
         """Mark the file as dirty."""
         os.pwrite(self.handle, _CLEAN.pack(0), _CLEAN_AT)
 
-    def seal(self, header: Header) -> None:
+    def seal(self, header: FileHeader) -> None:
         """Write the header, and then mark the file as clean."""
         self._write(_HEADER.pack(*header._replace(clean=0)), 0)
         self._write(_CLEAN.pack(1), _CLEAN_AT)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals
 from eddy.join.join import Join
-from eddy.partners.rows import Found, Int64s, joined, net
+from eddy.partners.rows import Int64s, PartnerRows, joined, net
 from eddy.partners.shelf import Shelf
 from eddy.partners.tree import Pushed, TreeNode
 from eddy.query.branch_nodes import Path
@@ -84,7 +84,7 @@ class Partners:
     def begin(self, loading: bool = False) -> None:
         """Note the state. This method has nothing to do, because in `follow` each part notes its own state."""
 
-    def follow(self, arrivals: Arrivals, found: Mapping[Path, Found]) -> tuple[Found, list[int]]:
+    def follow(self, arrivals: Arrivals, found: Mapping[Path, PartnerRows]) -> tuple[PartnerRows, list[int]]:
         """Process the results of the inner joins in a push; return the rows that begin and end, and `live` after it.
 
         The push is still open: `settle` or `roll_back` follows.
@@ -116,7 +116,7 @@ class Partners:
             tree.undo()
         self.shelf.undo()
 
-    def combinations(self, found: Found) -> Combined:
+    def combinations(self, found: PartnerRows) -> Combined:
         """Return rows as combinations of which `Results` makes a table."""
         rows = found.rows
         shown = [self.query.index(stream.name) for stream in self.query.shown]

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eddy.partners.rows import Found, Int64s, joined
+from eddy.partners.rows import Int64s, PartnerRows, joined
 from eddy.partners.shelf import Shelf
-from eddy.query.branch_nodes import Node
+from eddy.query.branch_nodes import BranchNode
 from stairs.deadlines import Deadlines
 from stairs.graph import FOREVER, WindowKind
 from stairs.ledger import Ledger
@@ -29,7 +29,7 @@ class Pushed(NamedTuple):
     finished   the input has ended
     """
 
-    found: Mapping[tuple[int, ...], Found]
+    found: Mapping[tuple[int, ...], PartnerRows]
     alone: list[tuple[range, range]]
     watermark: int | None
     counts: list[int]
@@ -47,7 +47,7 @@ class TreeNode:
     parts      the node and all nodes below it
     """
 
-    def __init__(self, node: Node, shelf: Shelf, changelog: bool) -> None:
+    def __init__(self, node: BranchNode, shelf: Shelf, changelog: bool) -> None:
         self.node, self.shelf, self.changelog = node, shelf, changelog
         self.below = [TreeNode(one, shelf, changelog) for one in node.branches]
         self.width = len(shelf.query.streams)
@@ -57,7 +57,7 @@ class TreeNode:
         self.deadlines = {(clock, b): Deadlines() for clock in clocks for b in range(len(node.branches))}
         self.parts: list[TreeNode] = [self, *(one for child in self.below for one in child.parts)]
 
-    def waits_forever(self) -> list[tuple[Node, Node]]:
+    def waits_forever(self) -> list[tuple[BranchNode, BranchNode]]:
         """Return the pairs of a node and a left or anti branch of it that may get an option at any time."""
         pairs = []
         for one in self.parts:
@@ -117,7 +117,7 @@ class TreeNode:
         for kept in self._kept:
             kept.undo()
 
-    def follow(self, pushed: Pushed) -> Found:
+    def follow(self, pushed: Pushed) -> PartnerRows:
         """Process a push, and return the rows that begin and end with the push."""
         found = self._matches(pushed)
         if self.ledger is None:
@@ -138,9 +138,9 @@ class TreeNode:
             self.ledger.leave(found.rows[found.signs == 0])
         else:
             self._close(pushed)
-        return joined([*parts, Found(*self.ledger.put_out())], self.width)
+        return joined([*parts, PartnerRows(*self.ledger.put_out())], self.width)
 
-    def _matches(self, pushed: Pushed) -> Found:
+    def _matches(self, pushed: Pushed) -> PartnerRows:
         if len(self.node.path) > 1:
             return pushed.found[self.node.path]
         (i,) = self.node.path
@@ -148,7 +148,7 @@ class TreeNode:
         for numbers, sign in zip(pushed.alone[i][: 1 + self.changelog], (1, 0), strict=False):
             rows = np.full((len(numbers), self.width), -1, np.int64)
             rows[:, i] = np.arange(numbers.start, numbers.stop)
-            parts.append(Found(rows, np.full(len(numbers), sign, np.uint8)))
+            parts.append(PartnerRows(rows, np.full(len(numbers), sign, np.uint8)))
         return joined(parts, self.width)
 
     def wait(self, matches: Int64s, serials: Int64s) -> None:
@@ -165,7 +165,7 @@ class TreeNode:
             due = serials * k + b
             deadlines.add(*((at, due) if known.all() else (at[known], due[known])))
 
-    def _end_of(self, times: Mapping[int, Int64s], branch: Node, n: int) -> Int64s:
+    def _end_of(self, times: Mapping[int, Int64s], branch: BranchNode, n: int) -> Int64s:
         """Return the event times after which matches get no option of a branch; 2 * FOREVER = never."""
         latest = np.full(n, -2 * FOREVER, np.int64)
         for one in branch.below():

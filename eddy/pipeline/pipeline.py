@@ -34,7 +34,7 @@ from eddy.ingest.clock import clock_of
 from eddy.ingest.gate import Gate
 from eddy.join.bound import checked_bound
 from eddy.join.join import Join
-from eddy.join.options import Options
+from eddy.join.options import RuntimeOptions
 from eddy.partners.partners import Partners
 from eddy.pipeline.by_join import join_of, own_policy, plans_in, stores_in
 from eddy.pipeline.operator import Operator
@@ -69,7 +69,9 @@ class Pipeline:
     last           the last push
     """
 
-    def __init__(self, query: Query, options: Options, by_join: Mapping[Path, Mapping[str, Any]] | None = None) -> None:
+    def __init__(
+        self, query: Query, options: RuntimeOptions, by_join: Mapping[Path, Mapping[str, Any]] | None = None
+    ) -> None:
         if not isinstance(query, Query):
             raise InputError(f"a Runtime runs an eddy.Query, not {type(query).__name__}")
         changelog = options.output == "changelog"
@@ -297,7 +299,9 @@ class Pipeline:
         vars(self).clear()
 
 
-def _inner_joins(query: Query, options: Options, by_join: Mapping[Path, Mapping[str, Any]] | None) -> dict[Path, Join]:
+def _inner_joins(
+    query: Query, options: RuntimeOptions, by_join: Mapping[Path, Mapping[str, Any]] | None
+) -> dict[Path, Join]:
     """Return the joins of a query with branches. They return row numbers, from which the partners make rows."""
     if by_join is None:
         plans, stores = plans_in(query, options.plan), stores_in(query, options.store)
@@ -309,7 +313,7 @@ def _inner_joins(query: Query, options: Options, by_join: Mapping[Path, Mapping[
     return {path: Join(one, replace(inner, **by_join[path])) for path, one in query.inner_joins().items()}
 
 
-def _groups_of(query: Query, options: Options, allowance: Allowance) -> Groups | None:
+def _groups_of(query: Query, options: RuntimeOptions, allowance: Allowance) -> Groups | None:
     """Return the groups of a query, None for a query without aggregates. Raises InputError."""
     if query.aggregation is None:
         return None

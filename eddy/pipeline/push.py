@@ -23,7 +23,7 @@ from eddy.join.join import Join, JoinCommit
 from eddy.join.room import drop_state, make_room
 from eddy.join.walk import open_push, take
 from eddy.partners.partners import Partners
-from eddy.partners.rows import Found, rows_of
+from eddy.partners.rows import PartnerRows, rows_of
 from eddy.pipeline.grouped import by_rings, choose_way
 from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.records import Commit, LastPush, Prepared
@@ -195,7 +195,7 @@ def _with_partners(
     """Return the records of the joins and of the partners, and the results of the partners."""
     width = len(arrivals.rows)
     records: list[Any] = []
-    found, failed = dict[Path, Found](), list[pa.RecordBatch]()
+    found, failed = dict[Path, PartnerRows](), list[pa.RecordBatch]()
     for path, join in pipeline.joins.items():
         pipeline.at_work = join
         _share_bound(pipeline, join)
@@ -206,7 +206,7 @@ def _with_partners(
         found[path] = rows_of(given.table, path, width)
         failed += given.failed
     rows, live = partners.follow(arrivals, found)
-    made = pipeline.output.make(partners.combinations(Found.none(width) if loading else rows))
+    made = pipeline.output.make(partners.combinations(PartnerRows.none(width) if loading else rows))
     return (*records, live), made._replace(failed=(*failed, *made.failed))
 
 

@@ -39,7 +39,7 @@ class StreamId(NamedTuple):
         return names[self.stream] if self.head < 0 else f"{names[self.stream]}^{names[self.head]}"
 
 
-class Join(NamedTuple):
+class JoinOperator(NamedTuple):
     """Tuples of `source` probe the window of `stream`."""
 
     source: StreamId
@@ -80,7 +80,7 @@ class Ship(NamedTuple):
         return f"ship({self.source.text(names)}, {where})"
 
 
-Operator = Join | Update | Ship
+Operator = JoinOperator | Update | Ship
 NOS = frozenset[Operator]
 """A node operator set."""
 NOTHING: NOS = frozenset()
@@ -104,7 +104,7 @@ def route_operators(head: int, start: Mapping[int, Where], steps: Iterable[tuple
             at = where
         if start[j] != at:
             add(start[j], Ship(StreamId(j), at))
-        add(at, Join(tuples, j))
+        add(at, JoinOperator(tuples, j))
         add(at, Update(j))
         tuples = StreamId(j, head)
     add(at, Ship(tuples, SITE))

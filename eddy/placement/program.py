@@ -13,7 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eddy.placement.operators import NOS, NOTHING, Join, Operator, Ship, StreamId, Update, route_operators, steps_of
+from eddy.placement.operators import (
+    NOS,
+    NOTHING,
+    JoinOperator,
+    Operator,
+    Ship,
+    StreamId,
+    Update,
+    route_operators,
+    steps_of,
+)
 from eddy.placement.places import Place
 from eddy.placement.plan import JEP
 from stairs.errors import PlanError
@@ -64,13 +74,16 @@ class Program:
         return found
 
     @cached_property
-    def _known_steps(self) -> dict[tuple[Place, StreamId], tuple[Join | None, list[Ship]]]:
+    def _known_steps(self) -> dict[tuple[Place, StreamId], tuple[JoinOperator | None, list[Ship]]]:
         return {
-            at: (next((one for one in own if isinstance(one, Join)), None), [o for o in own if isinstance(o, Ship)])
+            at: (
+                next((one for one in own if isinstance(one, JoinOperator)), None),
+                [o for o in own if isinstance(o, Ship)],
+            )
             for at, own in self.by_source.items()
         }
 
-    def _steps(self, place: Place, source: StreamId) -> tuple[Join | None, list[Ship]]:
+    def _steps(self, place: Place, source: StreamId) -> tuple[JoinOperator | None, list[Ship]]:
         return self._known_steps.get((place, source), (None, []))
 
     @cached_property
@@ -78,7 +91,7 @@ class Program:
         """All copies of windows."""
         return frozenset((*copy, version) for copy, version in self.born.items())
 
-    def join(self, place: Place, source: StreamId) -> Join | None:
+    def join(self, place: Place, source: StreamId) -> JoinOperator | None:
         """Return the join of these tuples at a place; None if the tuples are only shipped."""
         return self._steps(place, source)[0]
 

@@ -25,24 +25,24 @@ from eddy.query.query import Query
 
 
 @dataclass(frozen=True)
-class Stream:
+class PrefixTuples:
     """The tuples of a prefix: per epoch their number, their bytes each, and the distribution of their keys."""
 
     rate: float
     tuple_bytes: float
     keys: Mapping[int, Distribution]
 
-    def joined(self, other: Synopsis) -> Stream:
+    def joined(self, other: Synopsis) -> PrefixTuples:
         """Return the tuples after a join with the window of a stream."""
         rate, keys = self.rate * other.preceding, {**other.keys, **self.keys}
         for c in self.keys.keys() & other.keys.keys():
             chance, keys[c] = self.keys[c].meet(other.keys[c])
             rate *= chance
-        return Stream(rate, self.tuple_bytes + other.tuple_bytes, keys)
+        return PrefixTuples(rate, self.tuple_bytes + other.tuple_bytes, keys)
 
 
 @dataclass(frozen=True)
-class Hop:
+class HeadStep:
     """A step of a head.
 
     before, after   its tuples, those copied to several nodes as often as they are copied
@@ -50,11 +50,11 @@ class Hop:
     moves           whether they travel there
     """
 
-    before: Stream
+    before: PrefixTuples
     stream: int
     place: Place
     moves: bool
-    after: Stream
+    after: PrefixTuples
 
 
 @dataclass
@@ -129,12 +129,12 @@ class Planner:
             routes.append(tuple(steps))
         return routes
 
-    def _places(self, flow: Stream, j: int, figures: Sequence[Synopsis], at: Place) -> list[Place]:
+    def _places(self, flow: PrefixTuples, j: int, figures: Sequence[Synopsis], at: Place) -> list[Place]:
         common = sorted(flow.keys.keys() & figures[j].keys.keys())
         return [at, *(by_class(range(self.nodes), c) for c in common)] if common else []
 
     def _step(
-        self, flow: Stream, j: int, own: Synopsis, at: Place, place: Place, paid: set[tuple[int, Place]]
+        self, flow: PrefixTuples, j: int, own: Synopsis, at: Place, place: Place, paid: set[tuple[int, Place]]
     ) -> tuple[float, float]:
         """Return the predicted seconds of a step, all nodes together, and the matches, to choose the next one by."""
         after = flow.joined(own)
@@ -179,7 +179,7 @@ class Planner:
         for node in nodes:
             load.out[node] += n_bytes / len(nodes)
 
-    def hops(self, head: int, steps: Steps, figures: Sequence[Synopsis]) -> Iterator[Hop]:
+    def hops(self, head: int, steps: Steps, figures: Sequence[Synopsis]) -> Iterator[HeadStep]:
         """Yield the predicted work of each step of a head per epoch, over all nodes."""
         flow, at = _head(figures[head]), self.starts[head]
         for k, (j, place) in enumerate(steps):
@@ -192,7 +192,7 @@ class Planner:
             if place.classes:
                 thinned = place.copies(frozenset(after.keys)) / place.copies(frozenset(flow.keys))
                 after = replace(after, rate=after.rate * thinned)
-            yield Hop(flow, j, place, place != at, after)
+            yield HeadStep(flow, j, place, place != at, after)
             flow, at = after, place
 
     def _walk(
@@ -212,5 +212,5 @@ class Planner:
         load.rounds = max(load.rounds, rounds + 1)
 
 
-def _head(own: Synopsis) -> Stream:
-    return Stream(own.rate, own.tuple_bytes, own.keys)
+def _head(own: Synopsis) -> PrefixTuples:
+    return PrefixTuples(own.rate, own.tuple_bytes, own.keys)

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 How = Literal["immediate", "delayed-drain", "drain-query", "drain-stream", "graceful", "graceful-drain", "handover"]
 
 
-class Change(NamedTuple):
+class ChangeKind(NamedTuple):
     """A kind of change.
 
     drains     whether the old version drains; else it stops
@@ -36,12 +36,12 @@ class Change(NamedTuple):
     warm: bool = False
 
 
-CHANGES: dict[str, Change] = {
-    "immediate": Change(),
-    "delayed-drain": Change(drains=True, waits=True),
-    "drain-query": Change(drains=True, holds=True),
-    "drain-stream": Change(drains=True),
-    "graceful": Change(at_result=True),
-    "graceful-drain": Change(drains=True, at_result=True),
-    "handover": Change(warm=True),
+CHANGES: dict[str, ChangeKind] = {
+    "immediate": ChangeKind(),
+    "delayed-drain": ChangeKind(drains=True, waits=True),
+    "drain-query": ChangeKind(drains=True, holds=True),
+    "drain-stream": ChangeKind(drains=True),
+    "graceful": ChangeKind(at_result=True),
+    "graceful-drain": ChangeKind(drains=True, at_result=True),
+    "handover": ChangeKind(warm=True),
 }

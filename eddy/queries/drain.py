@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.queries.kept import Kept
-from eddy.queries.sources import Push, Sources
+from eddy.queries.kept import KeptRows
+from eddy.queries.sources import EnginePush, Sources
 from eddy.queries.version import Drain, Version
 from eddy.streams.stream import Stream
 from stairs.graph import FOREVER, Window, WindowKind
@@ -42,7 +42,7 @@ class _Window:
     since: int = 0
     passed: int | None = None
 
-    def note(self, push: Push, at: int) -> None:
+    def note(self, push: EnginePush, at: int) -> None:
         """Take notice of a push, once of each that has rows."""
         places, times = push.places[self.i], push.times[self.i]
         n = int(np.searchsorted(places, at))
@@ -76,7 +76,7 @@ class _Window:
         unused = self.window.kind == WindowKind.ROWS and oldest is not None and self.newest < oldest
         return at if unused else self.passed
 
-    def _filling(self, push: Push) -> npt.NDArray[np.int64]:
+    def _filling(self, push: EnginePush) -> npt.NDArray[np.int64]:
         """Return the positions of the rows that have a place in the window."""
         places, batch = push.places[self.i], push.batches[self.i]
         if self.filter is None or not len(places):
@@ -110,7 +110,7 @@ class DrainByWindows(Drain):
         super().__init__(at)
         self.greatest: int | None = None
 
-    def note(self, push: Push) -> int | None:
+    def note(self, push: EnginePush) -> int | None:
         """See `Drain.note`; only the groups know the end."""
         if self.greatest is None and push.end >= self.at:
             self.greatest = push.clock_at(self.at)
@@ -121,7 +121,7 @@ class DrainByArrivals(Drain):
     """A drain whose end follows from the arrivals, given before one of which the pushes noted here tell."""
 
     def __init__(
-        self, at: int, version: Version, sources: Sources, newest: Sequence[int], kept: Sequence[Kept] | None
+        self, at: int, version: Version, sources: Sources, newest: Sequence[int], kept: Sequence[KeptRows] | None
     ) -> None:
         """See `drain_version`; without the rows that are kept, `fill` follows."""
         super().__init__(at)
@@ -153,7 +153,7 @@ class DrainByArrivals(Drain):
         for own, (before, newest, since, passed) in zip(self._windows, contents, strict=True):
             own.before, own.newest, own.since, own.passed = before, newest, since, passed
 
-    def note(self, push: Push) -> int | None:
+    def note(self, push: EnginePush) -> int | None:
         """See `Drain.note`. It may be called again once the start of the version is known."""
         if self._noted != (push.first, push.end):
             for own in self._windows:
@@ -169,7 +169,7 @@ class DrainByArrivals(Drain):
         return max(self.at, *passed) if len(passed) == len(self._windows) else None
 
 
-def drain_version(version: Version, at: int, sources: Sources, newest: Sequence[int], kept: Sequence[Kept]) -> None:
+def drain_version(version: Version, at: int, sources: Sources, newest: Sequence[int], kept: Sequence[KeptRows]) -> None:
     """Have a version stop by draining from a position on; the earliest drain counts.
 
     newest, kept  per stream of the engine, the greatest event time and the rows that are kept

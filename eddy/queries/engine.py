@@ -17,16 +17,16 @@ from eddy.pipeline.records import Prepared
 from eddy.pipeline.turn import Turn, in_turn, settled
 from eddy.queries.drain import drain_version
 from eddy.queries.family import Family
-from eddy.queries.history import Event, History
+from eddy.queries.history import ElementHistory, Event
 from eddy.queries.joins import Joins
 from eddy.queries.life import Life
 from eddy.queries.lone_join import LoneJoin, Output
 from eddy.queries.query import RunningQuery
 from eddy.queries.restoring import restored
-from eddy.queries.savepoint import Savepoint
+from eddy.queries.savepoint import AttributeSavepoint
 from eddy.queries.shown import engine_description, engine_timelines
 from eddy.queries.snapshot import engine_snapshot
-from eddy.queries.sources import Push, Sources, placed
+from eddy.queries.sources import EnginePush, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
@@ -43,7 +43,7 @@ from stairs.errors import InputError
 from stairs.graph import FOREVER
 
 
-class LastPush(NamedTuple):
+class LastEnginePush(NamedTuple):
     """A push that happened: the position after it, and its results by query."""
 
     position: int
@@ -53,12 +53,12 @@ class LastPush(NamedTuple):
 class _Done(NamedTuple):
     """A push that has happened: what each join has prepared, and the figures after it."""
 
-    push: Push
+    push: EnginePush
     prepared: dict[Family, Prepared]
     newest: list[int]
     clock: npt.NDArray[np.int64] | None
     late: dict[str, int]
-    last: LastPush
+    last: LastEnginePush
     counts: dict[RunningQuery, int]
     failed: dict[RunningQuery, LateRows]
 
@@ -123,10 +123,10 @@ class Engine(Uncopied):
         self.joins = Joins(self.sources, options, share, self.clock)
         self.newest = [-FOREVER] * len(self.sources.streams)
         """Stream -> its greatest event time in ticks."""
-        self._history = History()
+        self._history = ElementHistory()
         self._late = dict.fromkeys(self.sources.graph.names, 0)
-        self._last: LastPush | None = None
-        self._undo: Savepoint | None = None
+        self._last: LastEnginePush | None = None
+        self._undo: AttributeSavepoint | None = None
         self._done: _Done | None = None
         self._position = 0
 
@@ -147,7 +147,7 @@ class Engine(Uncopied):
     def _begin(self, *lives: Life) -> None:
         """Note what everything is now; while `_undo` is set, an exception leads back to here."""
         versions = [part for life in lives for version in life.versions for part in version.parts]
-        self._undo = Savepoint([self, self._history, *self.joins.parts, *lives, *versions])
+        self._undo = AttributeSavepoint([self, self._history, *self.joins.parts, *lives, *versions])
 
     @property
     @settled
@@ -325,7 +325,9 @@ class Engine(Uncopied):
         for i, rows in admitted.late.items():
             late[self.sources.graph.names[i]] += rows.n_rows
         counts = {one: one.n_results + results[one.name].num_rows for one in live}
-        self._done = _Done(push, prepared, newest, admitted.clock, late, LastPush(push.end, results), counts, failed)
+        self._done = _Done(
+            push, prepared, newest, admitted.clock, late, LastEnginePush(push.end, results), counts, failed
+        )
         self._finish(self._done)
         with ExitStack() as after:
             for one, new in reversed(new_failed.items()):
@@ -350,7 +352,7 @@ class Engine(Uncopied):
         self._done = None
 
     @in_turn
-    def last_push(self) -> LastPush | None:
+    def last_push(self) -> LastEnginePush | None:
         """Return the last push that happened, the position after it and its results, or None before the first.
 
         For a caller whose `push` was interrupted, by Ctrl-C for example: if `position` has increased, the push

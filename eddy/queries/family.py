@@ -18,11 +18,11 @@ from eddy.ingest.arrivals import keep_rows, kept_places
 from eddy.log import endless_told
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
-from eddy.queries.found import Found
+from eddy.queries.found import FoundCombinations
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.queries.kept import Need
 from eddy.queries.owner import Owner
-from eddy.queries.sources import POSITION, Push, Sources
+from eddy.queries.sources import POSITION, EnginePush, Sources
 from eddy.queries.version_shares import VersionShares
 from eddy.query.query import Query
 from eddy.query.ungrouped import ResultsQuery
@@ -240,7 +240,7 @@ class Family:
 
     # Pushes
 
-    def prepare(self, push: Push) -> tuple[Found, Prepared]:
+    def prepare(self, push: EnginePush) -> tuple[FoundCombinations, Prepared]:
         """Compute the results of a push that has not happened yet (`eddy.pipeline.push.prepare`)."""
         began = thread_time()
         order = self._number[push.order]
@@ -258,7 +258,7 @@ class Family:
         self.seconds += thread_time() - began
         return found, prepared
 
-    def push_rows(self, rows: Mapping[str, pa.RecordBatch], watermark: int | None) -> Found:
+    def push_rows(self, rows: Mapping[str, pa.RecordBatch], watermark: int | None) -> FoundCombinations:
         """Push rows with their positions, in order of event time, and return the results of the join.
 
         watermark   the watermark after the push, as in `Runtime.push`; without effect on windows without event time
@@ -273,9 +273,9 @@ class Family:
         counts = [0 if batch is None else len(batch) for batch in batches]
         return self.found(self.runtime.push(given, np.repeat(np.arange(len(counts)), counts)))
 
-    def found(self, table: pa.Table) -> Found:
+    def found(self, table: pa.Table) -> FoundCombinations:
         """Return the results of `query` in a push as combinations of rows."""
-        return Found(table, [self._sources.streams[i] for i in self._index], self._sources.time_type)
+        return FoundCombinations(table, [self._sources.streams[i] for i in self._index], self._sources.time_type)
 
     def settle(self, prepared: Prepared) -> None:
         """Commit a prepared push. The call may be repeated."""
@@ -300,7 +300,9 @@ class Family:
                     self.whole = False
         return keep
 
-    def shares(self, position: int, found: Found, owners: Sequence[Owner[Family]] | None = None) -> VersionShares:
+    def shares(
+        self, position: int, found: FoundCombinations, owners: Sequence[Owner[Family]] | None = None
+    ) -> VersionShares:
         """Return the share of each version in the results of the join.
 
         position  the position of the first arrival that `found` covers

@@ -23,7 +23,7 @@ FIRST, LAST, AGE = "#first", "#last", "#age."
 component of a stream, whose name follows: ticks from its event time to the greatest event time of the components."""
 
 
-class Found:
+class FoundCombinations:
     """The combinations that a join found in a push.
 
     Rows are in the order of `last`.
@@ -87,7 +87,7 @@ class Found:
         return self._ages[name]
 
 
-class Owned(NamedTuple):
+class VersionRows(NamedTuple):
     """The rows that a version gives in a push, the position of each, and its failed rows (with columns `FAILED`)."""
 
     table: pa.Table

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.filters.ranges import GREATEST, LEAST, Codes, Range, codes
+from eddy.filters.ranges import GREATEST, LEAST, Codes, ColumnRange, codes
 from eddy.queries.kernels import accepted_by_any, set_bits, share
 
 Int64s = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class GroupedFilters:
     Memory: cells * versions bits. Not changed after it was made.
     """
 
-    def __init__(self, ranges: Sequence[Sequence[Range]]) -> None:
+    def __init__(self, ranges: Sequence[Sequence[ColumnRange]]) -> None:
         self.versions = len(ranges)
         self._everyone = _set_of(range(self.versions), self.versions)
         texts: dict[str, set[str]] = {}

@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from eddy.aggregates.groups import Groups, GroupsCommit
 from eddy.queries.drain import DrainByWindows
-from eddy.queries.found import Owned
-from eddy.queries.sources import Push
+from eddy.queries.found import VersionRows
+from eddy.queries.sources import EnginePush
 from eddy.queries.version import Version
 from stairs.graph import FOREVER
 from stairs.memory.allowance import Allowance
@@ -48,7 +48,7 @@ class Grouping:
         """Bytes of the groups."""
         return self._groups.nbytes
 
-    def follow(self, table: pa.Table, push: Push) -> Owned:
+    def follow(self, table: pa.Table, push: EnginePush) -> VersionRows:
         """Take the results of a push that the version owns; return the rows of its windows, and the arrival of each.
 
         `settle` or `roll_back` follows. Ends the version if it drains and this is over.
@@ -56,7 +56,7 @@ class Grouping:
         version, groups = self._version, self._groups
         assert version.start is not None
         if version.start > push.end:
-            return Owned(version.query.output_schema.empty_table(), np.zeros(0, np.int64))
+            return VersionRows(version.query.output_schema.empty_table(), np.zeros(0, np.int64))
         after = push.clock_at(version.start) if self._after is None else self._after
         until = FOREVER
         if isinstance(version.drain, DrainByWindows) and version.drain.greatest is not None:
@@ -82,14 +82,14 @@ class Grouping:
             windows = tuple(one for one, place in zip(windows, at.tolist(), strict=True) if place < version.stop)
         order = np.argsort(places, kind="stable")
         failed = (*failed, *(one for _, one in windows))
-        return Owned(found.take(pa.array(order)), places[order], failed)
+        return VersionRows(found.take(pa.array(order)), places[order], failed)
 
-    def _given_at(self, push: Push, ends: Int64s) -> Int64s:
+    def _given_at(self, push: EnginePush, ends: Int64s) -> Int64s:
         """Return the arrivals of a push with which windows of some ends are given."""
         assert push.reading is not None
         return push.first + np.searchsorted(push.reading.marks, ends + self._slack)
 
-    def _passed(self, push: Push, end: int) -> int:
+    def _passed(self, push: EnginePush, end: int) -> int:
         """Return the position from which the windows of an end have been given."""
         assert push.reading is not None
         at = end + self._slack

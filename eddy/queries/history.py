@@ -34,11 +34,11 @@ class Event(NamedTuple):
     complete_from: int
 
 
-class History:
+class ElementHistory:
     """The elements so far.
 
-    Their number is an attribute of its own, so a `Savepoint` copies no elements. It restores the number; elements of
-    the list beyond it were taken back, and `add` drops them.
+    Their number is an attribute of its own, so an `AttributeSavepoint` copies no elements. It restores the number;
+    elements of the list beyond it were taken back, and `add` drops them.
     """
 
     def __init__(self) -> None:

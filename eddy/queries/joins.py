@@ -4,9 +4,9 @@ A version takes its results from the join of its family (`eddy.queries.family`),
 (`eddy.queries.lone_join`). Families may share SteMs (`eddy.queries.sharing`).
 
 An exception may come between any two statements. So a push has two steps. Before `settle` it has not happened, and
-`roll_back` with a `Savepoint` of `parts` takes back what `prepare` has done. From `settle` on it has happened: the
-caller repeats `settle` and `forget` until both are complete. The savepoint alone takes back a version that `make`
-began, because the attributes of `parts` are replaced, and the lists and dicts in them are never modified.
+`roll_back` with an `AttributeSavepoint` of `parts` takes back what `prepare` has done. From `settle` on it has
+happened: the caller repeats `settle` and `forget` until both are complete. The savepoint alone takes back a version
+that `make` began, because the attributes of `parts` are replaced, and the lists and dicts in them are never modified.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from eddy.ingest.clock import Clock
 from eddy.pipeline.records import Prepared
 from eddy.queries.family import Family, family_key
-from eddy.queries.found import Found, Owned
+from eddy.queries.found import FoundCombinations, VersionRows
 from eddy.queries.grouping import Grouping
-from eddy.queries.kept import Kept, Need
+from eddy.queries.kept import KeptRows, Need
 from eddy.queries.lone_join import LoneJoin, Output, is_alone
 from eddy.queries.owner import Owner
 from eddy.queries.sharing import Sharing
-from eddy.queries.sources import Push, Sources
+from eddy.queries.sources import EnginePush, Sources
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.routing.plan_change import ASKED_FOR, change_plan
@@ -38,9 +38,9 @@ class Finds(NamedTuple):
     alone     version with a join of its own -> the rows that it gives
     """
 
-    found: dict[Family, Found]
+    found: dict[Family, FoundCombinations]
     prepared: dict[Family, Prepared]
-    alone: dict[Version, Owned]
+    alone: dict[Version, VersionRows]
 
 
 class Joins:
@@ -61,7 +61,7 @@ class Joins:
         """Version -> the owner, which takes the version's results from those of its family."""
         self.alone: dict[Version, LoneJoin] = {}
         """Version without a family -> its own join."""
-        self.kept = [Kept() for _ in sources.streams]
+        self.kept = [KeptRows() for _ in sources.streams]
         """The rows for later starts, for each stream."""
 
     @property
@@ -136,7 +136,7 @@ class Joins:
 
     # Pushes
 
-    def prepare(self, push: Push) -> Finds:
+    def prepare(self, push: EnginePush) -> Finds:
         """Compute the results of a push that has not happened yet; the caller then calls `settle` or `roll_back`."""
         kept = dict(zip(self._sources.graph.names, self.kept, strict=True))
         tables = self.sharing.prepare(push, self._families.values(), kept)
@@ -147,7 +147,7 @@ class Joins:
                 found[family], prepared[family] = family.prepare(push)
         return Finds(found, prepared, {version: own.prepare(push, self.kept) for version, own in self.alone.items()})
 
-    def settle(self, push: Push, prepared: Mapping[Family, Prepared]) -> None:
+    def settle(self, push: EnginePush, prepared: Mapping[Family, Prepared]) -> None:
         """Commit a prepared push. The call may be repeated."""
         self.sharing.settle()
         for family, own in prepared.items():

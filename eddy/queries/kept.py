@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.queries.sources import POSITION, Push, one_batch
+from eddy.queries.sources import POSITION, EnginePush, one_batch
 from stairs.graph import Window, WindowKind
 
 
@@ -34,7 +34,7 @@ class _Chunk(NamedTuple):
         return self.passing[filter]
 
 
-class Kept:
+class KeptRows:
     """The newest rows of one stream, as far as any window needs them.
 
     complete_from  the position from which all rows are here
@@ -48,7 +48,7 @@ class Kept:
         self.count = 0
         self.end = 0
 
-    def add(self, push: Push, i: int) -> None:
+    def add(self, push: EnginePush, i: int) -> None:
         """Add the rows of stream i, unless they are here."""
         batch, times = push.batches[i], push.times[i]
         if batch is not None and len(batch) and self.end <= push.places[i][0]:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from eddy.queries.changes import CHANGES, Change, How
+from eddy.queries.changes import CHANGES, ChangeKind, How
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from stairs.errors import InputError, QueryError
@@ -22,7 +22,7 @@ State = Literal["scheduled", "running", "draining", "changing", "stopped"]
 Stop = Literal["immediate", "drain"]
 
 
-class Host(Protocol):
+class VersionHost(Protocol):
     """The engine that runs the versions of many lives.
 
     position  the position of the next arrival
@@ -53,7 +53,7 @@ class Succession:
     at: int
 
     @property
-    def change(self) -> Change:
+    def change(self) -> ChangeKind:
         """The kind as its properties."""
         return CHANGES[self.how]
 
@@ -65,7 +65,7 @@ class Life:
     version has begun, and whether the query has ended (`start_waiting`).
     """
 
-    def __init__(self, host: Host, name: str, version: Version) -> None:
+    def __init__(self, host: VersionHost, name: str, version: Version) -> None:
         self.host = host
         self.name = name
         self.successions: list[Succession] = []
@@ -180,7 +180,7 @@ class Life:
         return min((one for one in bounds if one is not None), default=None)
 
     def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
-        """Return a version of the query; see `Host.make`."""
+        """Return a version of the query; see `VersionHost.make`."""
         return self.host.make(number, query, start, warm)
 
     def require_ends(self, what: str) -> None:

@@ -23,15 +23,15 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from eddy.expressions.computed import Computed
+from eddy.expressions.computed import ComputedExpression
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.log import endless_told
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
 from eddy.queries.changes import CHANGES, How
-from eddy.queries.found import Owned
-from eddy.queries.kept import Kept, Need
-from eddy.queries.sources import POSITION, Push, Sources
+from eddy.queries.found import VersionRows
+from eddy.queries.kept import KeptRows, Need
+from eddy.queries.sources import POSITION, EnginePush, Sources
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
@@ -139,7 +139,8 @@ class LoneJoin:
             return own
         placed = [replace(one, schema=one.schema.append(pa.field(POSITION, pa.int64()))) for one in query.streams]
         select = {
-            name: one.expression if isinstance(one, Computed) else ".".join(one) for name, one in query.outputs.items()
+            name: one.expression if isinstance(one, ComputedExpression) else ".".join(one)
+            for name, one in query.outputs.items()
         }
         places = {f"{POSITION}.{name}": f"{name}.{POSITION}" for name in self.names}
         return Query(placed, query.on, select={**select, **places}, where=list(query.conditions) or None)
@@ -172,7 +173,7 @@ class LoneJoin:
 
     # Pushes
 
-    def prepare(self, push: Push, kept: Sequence[Kept]) -> Owned:
+    def prepare(self, push: EnginePush, kept: Sequence[KeptRows]) -> VersionRows:
         """Compute the rows of a push that has not happened yet; the caller then calls `settle` or `roll_back`.
 
         kept   per stream of the engine the rows before the push
@@ -181,7 +182,7 @@ class LoneJoin:
         start = push.end if version.start is None else max(version.start, push.first)
         stop = push.end if version.stop is None else min(version.stop, push.end)
         if start >= stop:
-            return Owned(self.output_schema.empty_table(), np.zeros(0, np.int64))
+            return VersionRows(self.output_schema.empty_table(), np.zeros(0, np.int64))
         self._open = None
         if not self.begun and version.warm:
             self._load(push, start, kept)
@@ -199,9 +200,9 @@ class LoneJoin:
         table = self._owned(prepared.results)
         self.seconds += thread_time() - began
         rows = [self._failed(one.rows) for one in failed.values() if one.rows is not None]
-        return Owned(table, np.full(table.num_rows, start), tuple(rows))
+        return VersionRows(table, np.full(table.num_rows, start), tuple(rows))
 
-    def _rows(self, push: Push, start: int, stop: int) -> dict[str, pa.RecordBatch]:
+    def _rows(self, push: EnginePush, start: int, stop: int) -> dict[str, pa.RecordBatch]:
         """Return the rows of a push from one position to another."""
         found = {}
         for name, i in zip(self.names, self._index, strict=True):
@@ -211,13 +212,13 @@ class LoneJoin:
                 found[name] = batch.slice(first, end - first)
         return found
 
-    def _watermark(self, push: Push, position: int) -> int | None:
+    def _watermark(self, push: EnginePush, position: int) -> int | None:
         """Return the watermark of the engine before a position of a push; None if the runtime has no event time."""
         if not self.query.graph.timed:
             return None
         return push.watermark_at(position)
 
-    def _load(self, push: Push, start: int, kept: Sequence[Kept]) -> None:
+    def _load(self, push: EnginePush, start: int, kept: Sequence[KeptRows]) -> None:
         """Load the rows that were kept before the push, and the rows of the push that arrived before the start."""
         rows = {}
         now = self._rows(push, push.first, start)

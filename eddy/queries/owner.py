@@ -15,8 +15,8 @@ import pyarrow as pa
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Predicate
 from eddy.filters.faults import Faults
-from eddy.filters.ranges import GREATEST, LEAST, Range, ranges_of
-from eddy.queries.found import AGE, FIRST, LAST, Found
+from eddy.filters.ranges import GREATEST, LEAST, ColumnRange, ranges_of
+from eddy.queries.found import AGE, FIRST, LAST, FoundCombinations
 from eddy.queries.grouping import Grouping
 from eddy.queries.version import Version
 from eddy.results.failed_rows import failed_batch
@@ -48,7 +48,7 @@ class Owner(Generic[Of]):
         columns = [*query.select.values(), *query.where_columns]
         self.needed = tuple(dict.fromkeys(f"{stream}.{column}" for stream, column in columns))
         """The columns of the version's results and the columns that `where` reads, as "stream.column"."""
-        self.ranges: dict[str, list[Range]] = {stream.name: [] for stream in query.streams}
+        self.ranges: dict[str, list[ColumnRange]] = {stream.name: [] for stream in query.streams}
         """Stream -> those of its conditions that are ranges, on columns named "stream.column"."""
         self._filters: dict[str, AdaptiveFilter] = {}
         self._filtered: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ class Owner(Generic[Of]):
 
     # Its results
 
-    def bounds(self) -> list[Range]:
+    def bounds(self) -> list[ColumnRange]:
         """Return the bounds on positions of the version's results, if the family has results beyond them.
 
         The version must have started.
@@ -94,14 +94,14 @@ class Owner(Generic[Of]):
         assert version.start is not None
         found = []
         if version.start > self.family.oldest:
-            found.append(Range(LAST if version.warm else FIRST, version.start, GREATEST))
+            found.append(ColumnRange(LAST if version.warm else FIRST, version.start, GREATEST))
         if version.stop is not None:
-            found.append(Range(LAST, LEAST, version.stop - 1))
+            found.append(ColumnRange(LAST, LEAST, version.stop - 1))
         if version.drain is not None and self.grouping is None:
-            found.append(Range(FIRST, LEAST, version.drain.at - 1))
+            found.append(ColumnRange(FIRST, LEAST, version.drain.at - 1))
         return found
 
-    def within_bounds(self, found: Found, rows: Positions) -> npt.NDArray[np.bool_]:
+    def within_bounds(self, found: FoundCombinations, rows: Positions) -> npt.NDArray[np.bool_]:
         """Return whether each of the rows is within the present bounds."""
         keep = np.ones(len(rows), np.bool_)
         for column, low, high, _ in self.bounds():
@@ -109,11 +109,11 @@ class Owner(Generic[Of]):
             keep &= (places >= low) & (places <= high)
         return keep
 
-    def windows(self) -> list[Range]:
+    def windows(self) -> list[ColumnRange]:
         """Return the greatest ages of components, for streams for which the family has a wider window."""
         pairs = zip(self.query.streams, self.query.graph.windows, strict=True)
         return [
-            Range(AGE + stream.name, LEAST, window.size)
+            ColumnRange(AGE + stream.name, LEAST, window.size)
             for stream, window in pairs
             if window.kind == WindowKind.RANGE and self.family.windows[stream.name] != window
         ]
@@ -129,7 +129,7 @@ class Owner(Generic[Of]):
         own = [*self._filters.values(), *([] if self._where is None else [self._where])]
         return sum(one.seconds for one in own)
 
-    def accepted(self, found: Found, rows: Positions) -> tuple[Positions, Faults]:
+    def accepted(self, found: FoundCombinations, rows: Positions) -> tuple[Positions, Faults]:
         """Return the rows for which the conditions hold that are no ranges, and the faults of those that fail."""
         faults = Faults()
         for stream in self.query.streams:
@@ -146,7 +146,7 @@ class Owner(Generic[Of]):
             rows = rows[~np.isin(rows, list(faults))]
         return rows, faults
 
-    def failed(self, found: Found, faults: Faults) -> list[pa.RecordBatch]:
+    def failed(self, found: FoundCombinations, faults: Faults) -> list[pa.RecordBatch]:
         """Return the rows of `FAILED` of combinations, given the faults of each."""
         read = sorted(self.read.intersection(found.columns))
         batch = found.batch(read, np.array(list(faults), np.int64))

@@ -12,12 +12,12 @@ from eddy.ingest.clock import Clock
 from eddy.log import log_endless
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
-from eddy.queries.found import Found, Owned
+from eddy.queries.found import FoundCombinations, VersionRows
 from eddy.queries.history import Event
 from eddy.queries.joins import Joins
-from eddy.queries.life import Host, Life, State, Stop, Succession
+from eddy.queries.life import Life, State, Stop, Succession, VersionHost
 from eddy.queries.lone_join import LoneJoin, Output, check_change, check_drain
-from eddy.queries.sources import Push, Sources
+from eddy.queries.sources import EnginePush, Sources
 from eddy.queries.version import Version
 from eddy.queries.version_shares import VersionShares
 from eddy.query.query import Query
@@ -29,7 +29,7 @@ from eddy.uncopied import Uncopied
 from stairs.errors import InputError
 
 
-class QueryHost(Host, Protocol):
+class QueryHost(VersionHost, Protocol):
     """The part of an `Engine` that a query, a description and a snapshot need; the engine documents all of it."""
 
     sources: Sources
@@ -239,13 +239,16 @@ class RunningQuery(Life, Uncopied):
 
     # Its results
 
-    def begin(self, push: Push) -> None:
+    def begin(self, push: EnginePush) -> None:
         """Take notice of a push, before its results."""
         for one in self.live:
             one.note(push)
 
     def results(
-        self, push: Push, finds: Mapping[Family, tuple[Found, VersionShares]], alone: Mapping[Version, Owned]
+        self,
+        push: EnginePush,
+        finds: Mapping[Family, tuple[FoundCombinations, VersionShares]],
+        alone: Mapping[Version, VersionRows],
     ) -> tuple[pa.Table, list[pa.RecordBatch]]:
         """Return the results of a push, and rows of `FAILED`.
 
@@ -263,7 +266,7 @@ class RunningQuery(Life, Uncopied):
                 return shares.table(owner), list(shares.failed(owner))
             owned = shares.owned(owner, push)
             return owned.table, list(owned.failed)
-        parts: dict[Version, Owned] = {}
+        parts: dict[Version, VersionRows] = {}
         for one in reversed(giving):
             parts[one] = alone[one] if one in alone else finds[owners[one].family][1].owned(owners[one], push)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
@@ -285,7 +288,7 @@ class RunningQuery(Life, Uncopied):
         """Whether a push may change the versions of the query, or the results that wait."""
         return bool(self.successions or self._held) or any(one.stop is not None or one.drain for one in self.live)
 
-    def _merged(self, parts: Mapping[Version, Owned]) -> pa.Table:
+    def _merged(self, parts: Mapping[Version, VersionRows]) -> pa.Table:
         """Return the results of all versions in the order in which they are given out.
 
         That is the order of their last components. Results of a version that is held wait until the old ones have

@@ -76,7 +76,7 @@ def restored(
         engine.options["decide_every"] = every
     _check_streams(header, engine)
     _check_lateness(streams, header, engine)
-    reader = _Reader(header, parts, engine)
+    reader = _EngineReader(header, parts, engine)
     found = _matched(header, queries)
     reader.rows()
     reader.resume(found)
@@ -157,7 +157,7 @@ def _match(name: str, version: Mapping[str, Any], given: Sequence[Query]) -> Que
     )
 
 
-class _Reader:
+class _EngineReader:
     """Fills an engine without rows and queries from the checked header and the other parts of a snapshot."""
 
     def __init__(self, header: Mapping[str, Any], parts: Parts, engine: QueryHost) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Savepoint:
+class AttributeSavepoint:
     """The attributes of some objects. O(attributes)."""
 
     def __init__(self, parts: Iterable[object]) -> None:

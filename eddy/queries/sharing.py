@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eddy.queries.kept import Kept
+from eddy.queries.kept import KeptRows
 from eddy.queries.shared_join import STRATEGIES, SharedJoin
-from eddy.queries.sources import Push, Sources
+from eddy.queries.sources import EnginePush, Sources
 from eddy.queries.stem_pool import StemPool
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Sharing:
             and (not own.timed or query.time_type == self._sources.time_type)
         )
 
-    def prepare(self, push: Push, families: Iterable[Family], rows: Mapping[str, Kept]) -> dict[Family, pa.Table]:
+    def prepare(
+        self, push: EnginePush, families: Iterable[Family], rows: Mapping[str, KeptRows]
+    ) -> dict[Family, pa.Table]:
         """Compute the results of the families that share, in a push that has not happened yet.
 
         rows     per stream those that are kept
@@ -97,7 +99,7 @@ class Sharing:
         if self.pool is not None:
             self.pool.roll_back()
 
-    def _follow(self, families: list[Family], rows: Mapping[str, Kept], watermark: int) -> None:
+    def _follow(self, families: list[Family], rows: Mapping[str, KeptRows], watermark: int) -> None:
         """Have the pool serve these families, and no others."""
         pool = self.pool
         if pool is not None:

@@ -12,7 +12,7 @@ from eddy.pipeline.pipeline import Pipeline
 from eddy.queries.family import Family
 from eddy.queries.query import QueryHost
 from eddy.queries.shared_join import SharedJoin
-from eddy.show.description import Description, Element, JoinPlan, Query
+from eddy.show.description import Description, ElementDescription, JoinPlan, QueryDescription
 from eddy.show.html import Timeline
 from eddy.show.planned import planned
 from eddy.show.times import time_seconds, time_text
@@ -23,7 +23,7 @@ ELEMENTS = 30
 """Control elements in a description: the newest ones."""
 
 
-class _Running(NamedTuple):
+class _RunningJoin(NamedTuple):
     """A join of an engine: its title, its family if versions share it, and what runs it, None before its first push.
 
     pipeline   the pipeline to which the join belongs, None if it is one over shared SteMs
@@ -40,7 +40,7 @@ class _Running(NamedTuple):
         return None if self.join is None else self.join.strategy
 
 
-def engine_joins(engine: QueryHost) -> list[_Running]:
+def engine_joins(engine: QueryHost) -> list[_RunningJoin]:
     """Return the joins of an engine, each with the queries that it serves in its title."""
     found = []
     for family in engine.joins.families:
@@ -49,12 +49,13 @@ def engine_joins(engine: QueryHost) -> list[_Running]:
         shared = engine.joins.sharing.join(family)
         title = f"join of {' '.join(family.names)} for {', '.join(names)}{', over shared SteMs' * family.shared}"
         pipeline = None if family.runtime is None or shared is not None else family.runtime._pipeline
-        found.append(_Running(title, family, shared if pipeline is None else pipeline.join, pipeline))
+        found.append(_RunningJoin(title, family, shared if pipeline is None else pipeline.join, pipeline))
     for version, own in engine.joins.alone.items():
         (name,) = [one.name for one in engine.queries.values() if version in one.live]
         pipeline = own.runtime._pipeline
         found += [
-            _Running(f"join of {one.title} for {name} alone", None, one, pipeline) for one in pipeline.joins.values()
+            _RunningJoin(f"join of {one.title} for {name} alone", None, one, pipeline)
+            for one in pipeline.joins.values()
         ]
     return found
 
@@ -93,11 +94,13 @@ def engine_description(engine: QueryHost, predict: bool = True) -> Description:
         query=None,
         joins=tuple(_described(one, predict) for one in engine_joins(engine)),
         queries=tuple(
-            Query(one.name, one.state, one.versions[-1].number, len(one.live), one.n_results, repr(one.query))
+            QueryDescription(
+                one.name, one.state, one.versions[-1].number, len(one.live), one.n_results, repr(one.query)
+            )
             for one in queries
         ),
         elements=tuple(
-            Element(one["position"], one["query"], one["version"], one["event"])
+            ElementDescription(one["position"], one["query"], one["version"], one["event"])
             for one in elements.slice(max(len(elements) - ELEMENTS, 0)).to_pylist()
         ),
         arrivals=engine.position,
@@ -110,7 +113,7 @@ def engine_description(engine: QueryHost, predict: bool = True) -> Description:
     )
 
 
-def _described(one: _Running, predict: bool) -> JoinPlan:
+def _described(one: _RunningJoin, predict: bool) -> JoinPlan:
     if one.join is None:
         assert one.family is not None
         return planned(one.family.query, one.family.tree, title=one.title)

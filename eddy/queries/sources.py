@@ -181,7 +181,7 @@ def window_of(stream: Stream, time_type: pa.DataType | None) -> Window:
     return Window(WindowKind.UNBOUNDED)
 
 
-class Push(NamedTuple):
+class EnginePush(NamedTuple):
     """One push, as all queries see it.
 
     first    position of the first arrival
@@ -219,7 +219,7 @@ class Push(NamedTuple):
         return self.reading.before if position <= self.first else int(self.reading.marks[position - self.first - 1])
 
 
-def placed(arrivals: Arrivals, first: int, greatest: int) -> Push:
+def placed(arrivals: Arrivals, first: int, greatest: int) -> EnginePush:
     """Return arrivals as a push that begins at position `first`; `greatest` is the greatest event time before it."""
     places = [first + np.flatnonzero(arrivals.order == i) for i in range(len(arrivals.batches))]
     batches = [
@@ -234,4 +234,4 @@ def placed(arrivals: Arrivals, first: int, greatest: int) -> Push:
         clock[0] = max(clock[0], greatest)
     timed = any(times is not None for times in arrivals.times)
     clock = np.maximum.accumulate(clock) if timed else clock[:0]
-    return Push(first, batches, arrivals.order, places, arrivals.times, clock, greatest, arrivals.reading)
+    return EnginePush(first, batches, arrivals.order, places, arrivals.times, clock, greatest, arrivals.reading)

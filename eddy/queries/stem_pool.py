@@ -10,18 +10,18 @@ import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals, Times, counts
 from eddy.ingest.keys import KeyEncoder
-from eddy.ingest.loader import Loader, Source
+from eddy.ingest.loader import Loader, StreamLayout
 from eddy.ingest.validation import checked_times
 from eddy.join.join import Join
 from eddy.join.payload_room import fit_payload
-from eddy.queries.kept import Kept
+from eddy.queries.kept import KeptRows
 from eddy.queries.shared_join import SharedJoin
-from eddy.queries.sources import POSITION, Push, Sources
+from eddy.queries.sources import POSITION, EnginePush, Sources
 from eddy.query.query import Query
 from eddy.streams.key_types import text_words, word_count
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.payload import Payload
-from stairs.share import Place
+from stairs.share import SharedPlace
 from stairs.shared import SharedStems
 from stairs.stems import RENUMBER_AT
 
@@ -102,7 +102,7 @@ class StemPool:
         found, x = [], 0
         for name, schema, columns, own in zip(self.names, schemas, stored, keys, strict=True):
             encoders = [(x + k, c, KeyEncoder(name, one.components, one.types)) for k, (c, one) in enumerate(own)]
-            found.append(Source(name, schema, columns, encoders))
+            found.append(StreamLayout(name, schema, columns, encoders))
             x += len(own)
         self._loader = Loader(found, self.stems, self.payload)
         self.joins: dict[Family, SharedJoin] = {}
@@ -131,7 +131,7 @@ class StemPool:
         """
         query, owned = family.query, attributes_of(family.query)
         by_class = [{one.stream: self._places[one] for one in own} for own in owned]
-        place = Place(
+        place = SharedPlace(
             streams=tuple(self.names.index(stream.name) for stream in query.streams),
             directories=tuple(next(iter(own.values()))[2] for own in by_class),
             attributes=tuple(
@@ -154,7 +154,7 @@ class StemPool:
         for share in [share for share in self.stems.shares if share not in known]:
             self.stems.drop(share)
 
-    def fill(self, rows: Mapping[str, Kept]) -> None:
+    def fill(self, rows: Mapping[str, KeptRows]) -> None:
         """Insert rows that arrived earlier, with their positions."""
         batches: list[pa.RecordBatch | None] = []
         times: list[Times | None] = []
@@ -181,7 +181,7 @@ class StemPool:
         fit_payload(self.stems, self.payload)
         self._loader.load(arrivals)
 
-    def prepare(self, push: Push) -> dict[Family, pa.Table]:
+    def prepare(self, push: EnginePush) -> dict[Family, pa.Table]:
         """Compute the results of each join in a push, which has not happened yet: `settle` or `roll_back` follows."""
         number = np.full(256, 255, np.uint8)
         number[self._index] = np.arange(len(self._index))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eddy.queries.sources import Push
+from eddy.queries.sources import EnginePush
 from eddy.query.query import Query
 
 
@@ -29,7 +29,7 @@ class Drain:
         """The objects whose attributes say how far it is."""
         return [self]
 
-    def note(self, push: Push) -> int | None:
+    def note(self, push: EnginePush) -> int | None:
         """Take notice of a push; return the position from which the drain is over, None if that is not known."""
         return None
 
@@ -75,7 +75,7 @@ class Version:
         if self.stop <= now:
             self._ends(self.stop)
 
-    def note(self, push: Push) -> None:
+    def note(self, push: EnginePush) -> None:
         """Take notice of a push, the first time before the results of this version are asked for."""
         if (self.stop is None and self.drain is None) or (self.ended is not None and self.ended <= push.first):
             return

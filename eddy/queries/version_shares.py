@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.filters.faults import Faults, others
-from eddy.queries.found import Found, Owned
+from eddy.queries.found import FoundCombinations, VersionRows
 from eddy.queries.owner import Owner
-from eddy.queries.sources import Push
+from eddy.queries.sources import EnginePush
 
 
 class VersionShares:
@@ -28,7 +28,7 @@ class VersionShares:
 
     def __init__(
         self,
-        found: Found,
+        found: FoundCombinations,
         rows: Mapping[Owner[Any], npt.NDArray[np.int64] | None],
         faults: Mapping[Owner[Any], Faults] = MappingProxyType({}),
     ) -> None:
@@ -76,16 +76,16 @@ class VersionShares:
         kept = {row: fault for (row, fault), keep in zip(faults.items(), within, strict=True) if keep}
         return tuple(owner.failed(self._found, dict(sorted(kept.items())))) if kept else ()
 
-    def within_bounds(self, owner: Owner[Any]) -> Owned:
+    def within_bounds(self, owner: Owner[Any]) -> VersionRows:
         """Return the results of a version that lie within its present bounds, and the position of each."""
         rows, table = self.rows(owner), self.table(owner)
         if len(rows):
             keep = owner.within_bounds(self._found, rows)
             if not keep.all():
                 rows, table = rows[keep], table.filter(pa.array(keep))
-        return Owned(table, self._found.last[rows], self.failed(owner))
+        return VersionRows(table, self._found.last[rows], self.failed(owner))
 
-    def owned(self, owner: Owner[Any], push: Push) -> Owned:
+    def owned(self, owner: Owner[Any], push: EnginePush) -> VersionRows:
         """Return the rows of a version in a push, with the arrival of each: results, or windows of groups."""
         owned = self.within_bounds(owner)
         if owner.grouping is None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.expressions.select import Columns
+from eddy.expressions.select import ResultColumns
 from eddy.filters.conditions import (
     Filter,
     Predicate,
@@ -33,7 +33,7 @@ MOST_WINDOWS = 10_000
 """Maximal number of hopping windows of a result: each window has a row for the result when it ends."""
 
 
-class Joined(Columns, Protocol):
+class JoinedStreams(ResultColumns, Protocol):
     """The part of a query (`eddy.query.query.Query`) that is made before its aggregates, and that they read."""
 
     streams: tuple[Stream, ...]
@@ -76,7 +76,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Input:
+class AggregateInput:
     """An argument of a group column or function: its name, its type, and the expression that computes it, or None."""
 
     name: str
@@ -85,7 +85,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputedAggregate:
     """An aggregate of a query.
 
     name        name of the output column
@@ -136,7 +136,7 @@ class Aggregation:
 
     def __init__(
         self,
-        query: Joined,
+        query: JoinedStreams,
         group_by: Sequence[str] | Mapping[str, Argument],
         aggregates: Mapping[str, Aggregate],
         having: Filter | None,
@@ -145,7 +145,7 @@ class Aggregation:
         self._query = query
         self._rows, pairs = query.readable()
         self._pairs = dict(zip(self._rows.names, pairs, strict=True))
-        self.inputs: list[Input] = []
+        self.inputs: list[AggregateInput] = []
         self._read: dict[Place, None] = {}
         self.group_window = group_window
         self.times: tuple[str, ...] = ()
@@ -186,19 +186,19 @@ class Aggregation:
                 ) from error
             for k in columns_read(argument, self._rows):
                 self._read[self._pairs[self._rows.names[k]]] = None
-            found = Input(f"\0{len(self.inputs)}", kind, argument)
+            found = AggregateInput(f"\0{len(self.inputs)}", kind, argument)
         else:
             place = self._query.place_of(argument, what)
             self._read[place] = None
             name = readable_name(*place)
-            found = Input(name, self._rows.field(name).type)
+            found = AggregateInput(name, self._rows.field(name).type)
         if value and not is_value(found.kind):
             raise QueryError(f"{what} is {found.kind}, whose values cannot be compared; use a column that can be a key")
         if found not in self.inputs:
             self.inputs.append(found)
         return self.inputs.index(found)
 
-    def _function(self, name: str, one: object) -> Computed:
+    def _function(self, name: str, one: object) -> ComputedAggregate:
         what = f"aggregate {name!r}"
         if not isinstance(one, Aggregate):
             raise QueryError(f"{what} must be a function of eddy.agg, such as agg.sum('stream.column'), not {one!r}")
@@ -210,7 +210,7 @@ class Aggregation:
         if one.column is None:
             if rule.form != "count":
                 raise QueryError(f"{what}: {one.function} needs a column")
-            return Computed(name, one.function, None, None, pa.int64())
+            return ComputedAggregate(name, one.function, None, None, pa.int64())
         column = self._input(one.column, what, False)
         kind = rule.result(self.inputs[column].kind)
         if kind is None:
@@ -218,7 +218,7 @@ class Aggregation:
                 f"{what}: {one.function} takes {rule.arguments}, and {one.column} is {self.inputs[column].kind}"
             )
         by = None if one.by is None else self._input(one.by, f"{what}, by", True)
-        return Computed(name, one.function, column, by, kind)
+        return ComputedAggregate(name, one.function, column, by, kind)
 
     # Time
 

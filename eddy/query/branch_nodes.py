@@ -16,7 +16,7 @@ Path = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Node:
+class BranchNode:
     """The core or a branch of a query.
 
     how       how the node hangs on the node above: "left", "semi" or "anti"; "core" for a core
@@ -30,14 +30,14 @@ class Node:
     own: tuple[int, ...]
     path: Path
     windows: dict[int, Window]
-    branches: tuple[Node, ...]
+    branches: tuple[BranchNode, ...]
 
-    def spans(self, below: Node) -> list[tuple[int, int]]:
+    def spans(self, below: BranchNode) -> list[tuple[int, int]]:
         """Return the streams of this node with a RANGE window in the join of a node below it, with their sizes."""
         own = [(i, below.windows[i]) for i in self.path]
         return [(i, window.size) for i, window in own if window.kind == WindowKind.RANGE]
 
-    def below(self) -> Iterator[Node]:
+    def below(self) -> Iterator[BranchNode]:
         """Yield the node and all nodes below it."""
         yield self
         for one in self.branches:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.branch import Branch
-from eddy.query.branch_nodes import Node, Path
+from eddy.query.branch_nodes import BranchNode, Path
 from eddy.query.intervals import Intervals
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.streams.event_time import span_of, ticks
@@ -79,7 +79,7 @@ class BranchTree(Generic[J]):
         self.nullable: set[int] = set()
         self.on_conditions: tuple[Condition, ...] = ()
         node = self._node("core", self.core_streams, (), (), on, self.branches, ())
-        self.cores: tuple[Node, ...] = (node,)
+        self.cores: tuple[BranchNode, ...] = (node,)
         if any(one.how == "full" for one in self.branches):
             self.cores = (node, self._turned(node))
         self.streams = tuple(self._kept(i) for i in range(len(self.streams)))
@@ -107,7 +107,7 @@ class BranchTree(Generic[J]):
         on: Sequence[str],
         branches: Sequence[Branch],
         where: tuple[Condition, ...],
-    ) -> Node:
+    ) -> BranchNode:
         """Return a node of streams that hang on those of the path `above`, whose predicates are `texts`.
 
         where   the conditions on the matches of its path
@@ -145,7 +145,7 @@ class BranchTree(Generic[J]):
                 self.nullable |= below
             else:
                 self.hidden |= below
-        return Node(how, own, path, windows, tuple(nodes))
+        return BranchNode(how, own, path, windows, tuple(nodes))
 
     def _check_full(self, branch: Branch) -> None:
         alone = len(self.core_streams) == len(self.branches) == len(branch.streams) == 1 and not branch.branches
@@ -155,14 +155,14 @@ class BranchTree(Generic[J]):
                 " the rows of the core with any number of branches"
             )
 
-    def _turned(self, core: Node) -> Node:
+    def _turned(self, core: BranchNode) -> BranchNode:
         """Return the other half of a full outer join: the rows of the branch without a partner."""
         (branch,) = core.branches
         self.nullable |= set(core.own)
-        other = Node("anti", core.own, branch.path, branch.windows, ())
-        return Node("core", branch.own, branch.own, {}, (other,))
+        other = BranchNode("anti", core.own, branch.path, branch.windows, ())
+        return BranchNode("core", branch.own, branch.own, {}, (other,))
 
-    def _shared_key(self, core: Node) -> tuple[AttributeClass, ...]:
+    def _shared_key(self, core: BranchNode) -> tuple[AttributeClass, ...]:
         """Return the class of columns of all streams that are equal in the core and on every path, if there is one."""
         first = core if len(core.path) > 1 else core.branches[0]
         for component in self._components(first.path):
@@ -180,7 +180,7 @@ class BranchTree(Generic[J]):
                 for k in range(len(one.types)):
                     yield {self._index(name): components[k] for name, components in one.columns.items()}
 
-    def _spread(self, node: Node, key: dict[int, str]) -> bool:
+    def _spread(self, node: BranchNode, key: dict[int, str]) -> bool:
         """Add columns of all streams below a node that equal those of the node in `key`; return whether there are."""
         for one in node.branches:
             for component in self._components(one.path):
@@ -220,7 +220,7 @@ class BranchTree(Generic[J]):
         longer._settle_windows()
         return longer
 
-    def _lengthen(self, above: Node, lateness: int) -> None:
+    def _lengthen(self, above: BranchNode, lateness: int) -> None:
         """Lengthen the derived windows of the streams below a node."""
         for node in above.branches:
             join = self.joins[node.path]
@@ -291,7 +291,7 @@ class BranchTree(Generic[J]):
         """
         found = list(own)
 
-        def extend(node: Node, wait: int | None) -> None:
+        def extend(node: BranchNode, wait: int | None) -> None:
             """Extend the spans of rows below a node, given the wait of the matches above it, None = forever."""
             for branch in node.branches:
                 for below in branch.below():
@@ -308,7 +308,7 @@ class BranchTree(Generic[J]):
         return found
 
     def __str__(self) -> str:
-        def text(node: Node) -> str:
+        def text(node: BranchNode) -> str:
             names = ", ".join(f"{self.streams[i].name} [{self.streams[i].window}]" for i in node.own)
             return " ".join([names, *(f"{one.how} ({text(one)})" for one in node.branches)])
 

@@ -13,13 +13,13 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.types as pt
 
-from eddy.expressions.parser import TURNED, Amount, Column, Compared, Term
+from eddy.expressions.parser import TURNED, Amount, Column, Term, WrittenComparison
 from eddy.query.predicates import AttributeClass
 from eddy.streams.key_types import comparable
 from eddy.streams.key_types.times import units_per
 from eddy.streams.stream import Stream
 from stairs.errors import QueryError
-from stairs.graph import FOREVER, Comparison, Value
+from stairs.graph import FOREVER, ComparedValue, Comparison
 from stairs.nearest import no_column, no_stream
 
 NUMBERS = "integers, floats, decimals, dates, times, timestamps and durations"
@@ -67,7 +67,7 @@ class ColumnComparison:
         """The two columns."""
         return self.left, self.right
 
-    def in_graph(self, left: Value, right: Value) -> Comparison:
+    def in_graph(self, left: ComparedValue, right: ComparedValue) -> Comparison:
         """Return the comparison of two values of tuples in the form for the state modules."""
         none = float("inf") if self.floats else 2 * FOREVER
         low = -none if self.low is None else self.low
@@ -76,7 +76,7 @@ class ColumnComparison:
 
 
 def comparisons(
-    streams: Sequence[Stream], written: Sequence[Compared], time_type: pa.DataType | None
+    streams: Sequence[Stream], written: Sequence[WrittenComparison], time_type: pa.DataType | None
 ) -> tuple[ColumnComparison, ...]:
     """Return the comparisons of a query; comparisons of the same two columns become one, except for floats.
 
@@ -105,7 +105,7 @@ def comparisons(
     return tuple(found.values())
 
 
-def _kind(by_name: dict[str, Stream], one: Compared) -> pa.DataType:
+def _kind(by_name: dict[str, Stream], one: WrittenComparison) -> pa.DataType:
     """Return the type in which the columns of a comparison are compared."""
     sides = one.left.column, one.right.column
     for name, column in sides:
@@ -130,7 +130,7 @@ def _kind(by_name: dict[str, Stream], one: Compared) -> pa.DataType:
     return kind
 
 
-def _turned(one: Compared, order: list[str], floats: bool) -> Compared:
+def _turned(one: WrittenComparison, order: list[str], floats: bool) -> WrittenComparison:
     """Return the same comparison with its columns in a canonical order, or for floats without an amount on the left."""
     amounts = [bool(term.amount.value) for term in (one.left, one.right)]
     if floats and all(amounts):
@@ -138,10 +138,10 @@ def _turned(one: Compared, order: list[str], floats: bool) -> Compared:
     turn = order.index(one.left.column[0]) < order.index(one.right.column[0])
     if floats and any(amounts):
         turn = amounts[0]
-    return Compared(one.right, TURNED[one.operator], one.left, one.text) if turn else one
+    return WrittenComparison(one.right, TURNED[one.operator], one.left, one.text) if turn else one
 
 
-def _comparison(one: Compared, kind: pa.DataType) -> ColumnComparison:
+def _comparison(one: WrittenComparison, kind: pa.DataType) -> ColumnComparison:
     amount = _units(one, one.right, kind) - _units(one, one.left, kind)
     left, right, texts = one.left.column, one.right.column, (one.text,)
     if pt.is_floating(kind):
@@ -164,7 +164,7 @@ def _comparison(one: Compared, kind: pa.DataType) -> ColumnComparison:
     return ColumnComparison(left, right, kind, low, high, one.operator == "!=", 0, texts)
 
 
-def _units(one: Compared, term: Term, kind: pa.DataType) -> Fraction:
+def _units(one: WrittenComparison, term: Term, kind: pa.DataType) -> Fraction:
     """Return the amount of a term in units of the type in which it is compared."""
     amount: Amount = term.amount
     per_second = units_per(kind)

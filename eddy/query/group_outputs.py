@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.expressions.computed import Computed, compute, computed_type
+from eddy.expressions.computed import ComputedExpression, compute, computed_type
 from eddy.expressions.select import computed_of_groups
 from eddy.filters.faults import Faults, others
 from stairs.errors import QueryError
@@ -33,7 +33,7 @@ class GroupOutputs:
         self._reads: dict[str, None] = {}
         fields = []
         for name, one in self.outputs.items():
-            if isinstance(one, Computed):
+            if isinstance(one, ComputedExpression):
                 kind, read = computed_type(name, one, groups)
                 fields.append(pa.field(name, kind))
                 self._reads.update(dict.fromkeys(read))
@@ -43,7 +43,7 @@ class GroupOutputs:
 
     def of(self, table: pa.Table) -> tuple[pa.Table, Faults]:
         """Return the output of rows of groups, and the rows on which an expression fails, which have no output."""
-        computed = {name: one for name, one in self.outputs.items() if isinstance(one, Computed)}
+        computed = {name: one for name, one in self.outputs.items() if isinstance(one, ComputedExpression)}
         if table.num_rows == 0:
             # Arrow cannot make empty arrays of every type.
             return pa.Table.from_batches([], schema=self.schema), {}
@@ -51,7 +51,9 @@ class GroupOutputs:
         faults: Faults = {}
         if computed:
             found, faults = compute(computed, {name: table.column(name) for name in self._reads}, table.num_rows)
-        plain = {name: table.column(one) for name, one in self.outputs.items() if not isinstance(one, Computed)}
+        plain = {
+            name: table.column(one) for name, one in self.outputs.items() if not isinstance(one, ComputedExpression)
+        }
         if faults:
             kept = others(faults, table.num_rows)
             if not len(kept):
@@ -61,13 +63,13 @@ class GroupOutputs:
         return pa.Table.from_arrays(columns, schema=self.schema), faults
 
 
-def _output(name: object, one: Any, groups: pa.Schema) -> str | Computed:
+def _output(name: object, one: Any, groups: pa.Schema) -> str | ComputedExpression:
     if not isinstance(name, str):
         raise QueryError(f"select: the name of an output column must be a string, not {name!r}")
-    if isinstance(one, Computed):
+    if isinstance(one, ComputedExpression):
         return one
     if isinstance(one, pc.Expression):
-        return Computed(one)
+        return ComputedExpression(one)
     if one in groups.names:
         return str(one)
     if isinstance(one, str) and one != name:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.expressions.parser import Compared
+from eddy.expressions.parser import WrittenComparison
 from eddy.query.comparisons import ColumnComparison
 from eddy.query.predicates import AttributeClass
 from eddy.streams.event_time import span_of, ticks
@@ -53,7 +53,7 @@ def closure(n_streams: int, bounds: Sequence[Bound]) -> npt.NDArray[np.int64] | 
     return most
 
 
-def check_time_columns(streams: Sequence[Stream], written: Sequence[Compared]) -> None:
+def check_time_columns(streams: Sequence[Stream], written: Sequence[WrittenComparison]) -> None:
     """Raise QueryError if a predicate adds a span of time to a column of a stream without time column and window.
 
     Such a predicate is meant as an interval; without a time column it bounds no event times, and every row is kept.

@@ -17,7 +17,7 @@ from eddy.streams.stream import Stream
 from eddy.streams.table import Table
 from eddy.streams.windows import Range, Rows
 from stairs.errors import QueryError
-from stairs.graph import JoinGraph, Value, Window, WindowKind
+from stairs.graph import ComparedValue, JoinGraph, Window, WindowKind
 
 
 def check_connected(
@@ -87,18 +87,18 @@ def windows_in_numbers(
 
 def places_of_values(
     streams: Sequence[Stream], comparisons: Sequence[ColumnComparison], time_type: pa.DataType | None, timed: bool
-) -> dict[tuple[str, str, pa.DataType], Value]:
+) -> dict[tuple[str, str, pa.DataType], ComparedValue]:
     """Return the places of the values that comparisons read: by stream, column and type."""
-    found: dict[tuple[str, str, pa.DataType], Value] = {}
+    found: dict[tuple[str, str, pa.DataType], ComparedValue] = {}
     names = [stream.name for stream in streams]
     counts = [int(timed)] * len(streams)
     for one in comparisons:
         for name, column in one.columns:
             i = names.index(name)
             if timed and streams[i].time == column and one.kind == time_type:
-                found[name, column, one.kind] = Value(i, 0)
+                found[name, column, one.kind] = ComparedValue(i, 0)
             elif (name, column, one.kind) not in found:
-                found[name, column, one.kind] = Value(i, counts[i])
+                found[name, column, one.kind] = ComparedValue(i, counts[i])
                 counts[i] += 1
     return found
 
@@ -109,7 +109,7 @@ def join_graph(
     classes: Sequence[AttributeClass],
     comparisons: Sequence[ColumnComparison],
     scans: Sequence[tuple[str, str]],
-    values: Mapping[tuple[str, str, pa.DataType], Value],
+    values: Mapping[tuple[str, str, pa.DataType], ComparedValue],
     primary: Sequence[AttributeClass | None],
 ) -> JoinGraph:
     """Return the join graph; the arguments are those of the other functions here.

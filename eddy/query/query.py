@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.expressions.computed import Computed, compute, computed_type
+from eddy.expressions.computed import ComputedExpression, compute, computed_type
 from eddy.expressions.parser import column_place
 from eddy.expressions.select import computed
 from eddy.expressions.written import parse_predicates
@@ -22,7 +22,7 @@ from eddy.filters.faults import Faults, others
 from eddy.query.aggregation import Aggregate, Aggregation, Argument
 from eddy.query.arguments import Select, check_streams, has_groups, listed, predicate_texts, selected
 from eddy.query.branch import Branch, checked_branches
-from eddy.query.branch_nodes import Node, Path
+from eddy.query.branch_nodes import BranchNode, Path
 from eddy.query.branches import BranchTree
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
@@ -53,7 +53,7 @@ from eddy.streams.stream import PRESENCE, Stream, present, readable_name
 from eddy.streams.table import Table
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
-from stairs.graph import JoinGraph, Value, Window, WindowKind
+from stairs.graph import ComparedValue, JoinGraph, Window, WindowKind
 from stairs.nearest import nearest, no_stream
 from stairs.plain_types import Column, taken
 
@@ -164,7 +164,7 @@ class Query:
         """The treatment of late rows of each stream."""
         self.aggregation: Aggregation | None = None
         """The groups and aggregates, None for the results of the join themselves."""
-        self.outputs: dict[str, tuple[str, str] | Computed] = {}
+        self.outputs: dict[str, tuple[str, str] | ComputedExpression] = {}
         """Output column of joined rows -> (stream, column), or an expression."""
         if self._grouped:
             self.aggregation = Aggregation(self, group_by, aggregates or {}, having, group_window)
@@ -255,7 +255,7 @@ class Query:
         self.primary = primary_keys(self.streams)
         self._check_tables()
         self.comparisons, self.scans = (), ()
-        self.values: dict[tuple[str, str, pa.DataType], Value] = {}
+        self.values: dict[tuple[str, str, pa.DataType], ComparedValue] = {}
         """The places of the values that comparisons read: by stream, column and type."""
         self.unretracted = False
         self.time_type = self._time_type()
@@ -299,7 +299,7 @@ class Query:
         return {tuple(range(len(self.streams))): self} if self.tree is None else self.tree.joins
 
     @property
-    def cores(self) -> tuple[Node, ...]:
+    def cores(self) -> tuple[BranchNode, ...]:
         """The cores of the trees of nodes of a query with branches: one, or two for a full outer join; none without."""
         return () if self.tree is None else self.tree.cores
 
@@ -493,11 +493,11 @@ class Query:
 
     def _read_outputs(self) -> tuple[pa.Schema, dict[str, tuple[str, str]]]:
         """Return the schema of results, and the columns to read: the selected columns, then those of expressions."""
-        plain = {name: one for name, one in self.outputs.items() if not isinstance(one, Computed)}
+        plain = {name: one for name, one in self.outputs.items() if not isinstance(one, ComputedExpression)}
         fields, read = [], dict(plain)
         schema, places = self.readable()
         for name, one in self.outputs.items():
-            if not isinstance(one, Computed):
+            if not isinstance(one, ComputedExpression):
                 fields.append(self._output_field(name, one))
                 continue
             kind, columns = computed_type(name, one, schema)
@@ -511,7 +511,7 @@ class Query:
     @property
     def computes(self) -> bool:
         """Whether a column of results is the value of an expression."""
-        return any(isinstance(one, Computed) for one in self.outputs.values())
+        return any(isinstance(one, ComputedExpression) for one in self.outputs.values())
 
     def output(self, columns: Sequence[Column], count: int) -> tuple[list[Column], Faults]:
         """Return the columns of results, given those of `select`, of `count` rows each; and the rows that fail.
@@ -520,7 +520,7 @@ class Query:
 
         Cost: O(columns); with expressions, their evaluation.
         """
-        computed = {name: one for name, one in self.outputs.items() if isinstance(one, Computed)}
+        computed = {name: one for name, one in self.outputs.items() if isinstance(one, ComputedExpression)}
         if not computed:
             return list(columns), {}
         by_place = dict(zip(self.select.values(), columns, strict=True))
@@ -532,20 +532,20 @@ class Query:
             by_name = {name: taken(column, kept) for name, column in by_name.items()}
         return [found[name] if name in computed else by_name[name] for name in self.outputs], faults
 
-    def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | Computed]:
+    def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | ComputedExpression]:
         if select is None:
             return {f"{s.name}.{column}": (s.name, column) for s in self.shown for column in s.schema.names}
         named = isinstance(select, Mapping)
         return {name: self._output(text, named) for name, text in selected(select)}
 
-    def _output(self, text: Any, named: bool) -> tuple[str, str] | Computed:
+    def _output(self, text: Any, named: bool) -> tuple[str, str] | ComputedExpression:
         """Return an output column; an expression must have a name."""
-        if isinstance(text, Computed):
+        if isinstance(text, ComputedExpression):
             return text
         if isinstance(text, pc.Expression):
             if not named:
                 raise QueryError(f'select: the expression {text} has no name; write {{"name": expression}}')
-            return Computed(text)
+            return ComputedExpression(text)
         try:
             return self.place_of(text, "select")
         except QueryError:

@@ -9,9 +9,9 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.expressions.computed import Computed
+from eddy.expressions.computed import ComputedExpression
 from eddy.filters.conditions import Predicate
-from eddy.query.branch_nodes import Node
+from eddy.query.branch_nodes import BranchNode
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
 from eddy.streams.table import Table
@@ -92,9 +92,9 @@ def query_text(query: Query) -> Text:
     }
 
 
-def _output_text(name: str, one: tuple[str, str] | Computed) -> list[str]:
+def _output_text(name: str, one: tuple[str, str] | ComputedExpression) -> list[str]:
     """Return an output column: its name, stream and column. Of an expression, the stream is empty."""
-    if not isinstance(one, Computed):
+    if not isinstance(one, ComputedExpression):
         return [name, *one]
     return [name, "", _expression_text(one.expression)]
 
@@ -127,7 +127,7 @@ def _shown(query: Query) -> str:
         found.append("having " + " and ".join(map(_identity, own.conditions)))
     if query.group_outputs is not None:
         for name, output in query.group_outputs.outputs.items():
-            shown = _expression_text(output.expression) if isinstance(output, Computed) else repr(output)
+            shown = _expression_text(output.expression) if isinstance(output, ComputedExpression) else repr(output)
             found.append(f"select {shown} as {name!r}")
     return "; ".join(found)
 
@@ -147,7 +147,7 @@ def _branches(query: Query) -> str:
     if not query.branches:
         return ""
 
-    def node(one: Node) -> str:
+    def node(one: BranchNode) -> str:
         names, join = " ".join(query.graph.names[i] for i in one.own), query.inner_joins().get(one.path)
         on = [] if join is None else [*map(str, join.classes), *sorted(own.canonical for own in join.comparisons)]
         return f"{one.how}({'; '.join([f'{names}: ' + ' and '.join(on), *map(node, one.branches)])})"

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eddy.replay.recorded import feed_of, query_of, read_streams
-from eddy.replay.ways import Outcome, Replay, asked_ways
+from eddy.replay.ways import Replay, WayOutcome, asked_ways
 from eddy.show.drawing import printable
 from eddy.show.text import bytes_text
 from stairs.errors import EddyError
@@ -67,7 +67,7 @@ def replay(
         raise typer.Exit(1)
 
 
-def show(found: Sequence[Outcome], rows: int) -> None:
+def show(found: Sequence[WayOutcome], rows: int) -> None:
     """Print the ways with their plans at the end, and a table with a line for each, by number."""
     console = Console()
     if not console.is_terminal:

@@ -128,7 +128,7 @@ def _span(text: str) -> timedelta | int:
 
 
 @dataclass(frozen=True)
-class Feed:
+class ReplayFeed:
     """Rows in the order in which they are replayed.
 
     tables   by stream, sorted
@@ -161,7 +161,7 @@ class Feed:
             begin += counts
 
 
-def feed_of(query: Query, tables: Mapping[str, pa.Table], limit: int | None = None) -> Feed:
+def feed_of(query: Query, tables: Mapping[str, pa.Table], limit: int | None = None) -> ReplayFeed:
     """Return the rows of a query's streams by event time, or, without event times, evenly mixed in their own order.
 
     limit   upper bound on the rows of all streams together
@@ -191,7 +191,7 @@ def feed_of(query: Query, tables: Mapping[str, pa.Table], limit: int | None = No
         chosen.append(table)
     number = np.repeat(np.arange(len(names)), [len(own) for own in keys]).astype(np.uint8)
     order = number[np.argsort(np.concatenate(keys), kind="stable")][:limit]
-    return Feed(names, tuple(chosen), order)
+    return ReplayFeed(names, tuple(chosen), order)
 
 
 def _times(query: Query, stream: Stream, table: pa.Table) -> npt.NDArray[np.int64]:

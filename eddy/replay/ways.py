@@ -8,7 +8,7 @@ from itertools import product
 from time import perf_counter, process_time
 
 from eddy.query.query import Query
-from eddy.replay.recorded import Feed
+from eddy.replay.recorded import ReplayFeed
 from eddy.routing.estimates import plans
 from eddy.routing.policies import PolicyName
 from eddy.routing.router import policy_name
@@ -32,7 +32,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WayOutcome:
     """The outcome of a way.
 
     results, late, changes   in all
@@ -75,7 +75,7 @@ class Replay:
     count_only   whether results are counted and not built
     """
 
-    def __init__(self, query: Query, feed: Feed, size: int, count_only: bool = False) -> None:
+    def __init__(self, query: Query, feed: ReplayFeed, size: int, count_only: bool = False) -> None:
         self.query, self.feed, self.size, self.count_only = query, feed, size, count_only
 
     def usual_ways(self) -> Iterator[Way]:
@@ -117,7 +117,7 @@ class Replay:
             if n == 1:
                 return
 
-    def run(self, way: Way) -> Outcome:
+    def run(self, way: Way) -> WayOutcome:
         """Run all rows in one way. Only pushes are timed."""
         runtime, results = self._runtime(way), 0
         seconds = cpu = longest = 0.0
@@ -132,11 +132,11 @@ class Replay:
         runtime.finish()
         results = int(runtime.metrics()["results"])
         late, policy = sum(runtime.late_counts.values()), runtime.policy
-        return Outcome(
+        return WayOutcome(
             way, policy, results, late, runtime.changes, seconds, cpu, longest, most, runtime.plan, runtime.reason
         )
 
-    def compare(self, ways: Sequence[Way], repeat: int = 1) -> list[Outcome]:
+    def compare(self, ways: Sequence[Way], repeat: int = 1) -> list[WayOutcome]:
         """Return the outcome of each way; of several rounds, the one with the least CPU time.
 
         The rounds alternate between the ways, so that a machine that slows down slows all of them down.

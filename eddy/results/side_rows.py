@@ -29,7 +29,7 @@ CHUNK_ROWS = 4096
 CHUNK_BYTES = 1 << 16
 
 
-class Chunk(NamedTuple):
+class StreamRows(NamedTuple):
     """Late rows of one stream.
 
     batch      the rows, in plain types (`stairs.plain_types`): encodings and views would keep shared memory alive
@@ -45,17 +45,17 @@ class Chunk(NamedTuple):
 class Chunks(NamedTuple):
     """The stored late rows of one stream: chunks, oldest first, and the sums of their rows and bytes."""
 
-    chunks: tuple[Chunk, ...] = ()
+    chunks: tuple[StreamRows, ...] = ()
     rows: int = 0
     n_bytes: int = 0
 
     @classmethod
-    def of(cls, chunks: Iterable[Chunk]) -> Chunks:
+    def of(cls, chunks: Iterable[StreamRows]) -> Chunks:
         """Return these chunks with their sums."""
         listed = tuple(chunks)
         return cls(listed, sum(len(one.batch) for one in listed), sum(one.n_bytes for one in listed))
 
-    def with_added(self, new: Iterable[Chunk]) -> Chunks:
+    def with_added(self, new: Iterable[StreamRows]) -> Chunks:
         """Return these chunks and newer ones, small ones merged."""
         chunks, rows, n_bytes = list(self.chunks), self.rows, self.n_bytes
         for chunk in new:
@@ -208,22 +208,22 @@ class LateRows:
         return cls(stored, counts, dropped, reported)
 
 
-def _chunk(batch: pa.RecordBatch) -> Chunk:
-    return Chunk(batch, batch.get_total_buffer_size(), len(batch))
+def _chunk(batch: pa.RecordBatch) -> StreamRows:
+    return StreamRows(batch, batch.get_total_buffer_size(), len(batch))
 
 
-def _chunks(rows: pa.RecordBatch) -> Iterable[Chunk]:
+def _chunks(rows: pa.RecordBatch) -> Iterable[StreamRows]:
     """Yield rows cut into chunks."""
     step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * len(rows) // max(rows.nbytes, 1)))
     for start in range(0, len(rows), step):
         yield _own_memory(rows.slice(start, step))
 
 
-def _fit(one: Chunk, other: Chunk) -> bool:
+def _fit(one: StreamRows, other: StreamRows) -> bool:
     return len(one.batch) + len(other.batch) <= CHUNK_ROWS and one.n_bytes + other.n_bytes <= CHUNK_BYTES
 
 
-def _own_memory(rows: pa.RecordBatch) -> Chunk:
+def _own_memory(rows: pa.RecordBatch) -> StreamRows:
     """Return a copy of rows as a chunk."""
     columns = [to_plain(column) for column in rows.columns]
     return _chunk(_copied(pa.RecordBatch.from_arrays(columns, rows.schema.names)))

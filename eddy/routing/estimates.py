@@ -32,7 +32,7 @@ SCHEMA = pa.schema([("plan", pa.string()), ("ns", pa.float64()), ("times", pa.fl
 """The columns of `eddy.plans`."""
 
 
-class Partners(NamedTuple):
+class PartnerEstimate(NamedTuple):
     """The partners of a tuple in another stream by one class: their mean number, and the share of tuples with any."""
 
     fanout: float
@@ -60,8 +60,8 @@ class Statistics:
         shares = np.array([streams[name]["share"] or 0.0 for name in names])
         self.shares = shares / shares.sum() if shares.sum() else np.full(len(names), 1 / len(names))
         self.rows = np.array([streams[name]["rows"] or 0 for name in names], np.float64)
-        self.pairs: dict[tuple[int, int, int], Partners] = {
-            (number[one["from"]], number[one["to"]], one["classes"][0] - 1): Partners(one["fanout"], one["hit"])
+        self.pairs: dict[tuple[int, int, int], PartnerEstimate] = {
+            (number[one["from"]], number[one["to"]], one["classes"][0] - 1): PartnerEstimate(one["fanout"], one["hit"])
             for one in rows
             if one["kind"] == "pair" and one["fanout"] is not None and one["hit"] is not None
         }
@@ -181,8 +181,8 @@ def _walk(stream: int, hops: list[Hop], graph: JoinGraph, known: Statistics) -> 
     return _Work(spent, tuples * product)
 
 
-_NONE = Partners(0.0, 0.0)
+_NONE = PartnerEstimate(0.0, 0.0)
 
 
-def _partners(binder: Mapping[int, int], hop: Hop, known: Statistics) -> Partners:
+def _partners(binder: Mapping[int, int], hop: Hop, known: Statistics) -> PartnerEstimate:
     return known.pairs.get((binder[hop.by], hop.stream, hop.by), _NONE)

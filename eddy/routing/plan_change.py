@@ -15,7 +15,7 @@ ASKED_FOR = "asked for"
 NO_ROOM = "there was no room for the states"
 
 
-class Planned(Protocol):
+class PlannedJoin(Protocol):
     """A join with a plan: a join of its own, or one of several over shared SteMs."""
 
     router: Router
@@ -23,7 +23,7 @@ class Planned(Protocol):
 
 
 def change_plan(
-    join: Planned,
+    join: PlannedJoin,
     tree: Tree,
     store: frozenset[StateId] | None,
     reason: str,
@@ -51,7 +51,7 @@ def change_plan(
     strategy.change(tree, f"{reason}; {NO_ROOM}", kept, prefer)
 
 
-def follow_router(join: Planned, only_kept: bool = False) -> None:
+def follow_router(join: PlannedJoin, only_kept: bool = False) -> None:
     """Let the router look at the data, and change the plan as it decides."""
     choice = join.router.look()
     if choice is not None:

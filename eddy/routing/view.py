@@ -29,7 +29,7 @@ KIND_BYTES = 16
 NOTHING: frozenset[StateId] = frozenset()
 
 
-class Tables:
+class RouteCache:
     """Cached routes of plans, because the same plans are tried repeatedly."""
 
     def __init__(self, masks: Masks) -> None:
@@ -62,9 +62,9 @@ class Tables:
 
 
 @lru_cache(maxsize=32)
-def tables_of(graph: JoinGraph) -> Tables:
+def tables_of(graph: JoinGraph) -> RouteCache:
     """Return the tables for a query, shared by all its engines in this process."""
-    return Tables(Masks(graph))
+    return RouteCache(Masks(graph))
 
 
 @dataclass
@@ -105,7 +105,7 @@ class View:
     rng: np.random.Generator
     masks: Masks
     samples: Samples
-    tables: Tables
+    tables: RouteCache
     considered: dict[tuple[Tree, frozenset[StateId]], float] = field(default_factory=dict)
     """Predicted costs of the plans and stored states considered so far."""
     _checked: set[Tree] = field(default_factory=set)

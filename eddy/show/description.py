@@ -40,7 +40,7 @@ class StemFigures:
 
 
 @dataclass(frozen=True)
-class Stem:
+class StemDescription:
     """A leaf of a plan: the SteM of a stream. `derived` says whether its window follows from intervals."""
 
     stream: str
@@ -51,7 +51,7 @@ class Stem:
 
 
 @dataclass(frozen=True)
-class Stair:
+class StairDescription:
     """A stored state: the key by whose number it is probed, its live entries, keys to complete, and bytes.
 
     probes, matches, time   as in `StemFigures`
@@ -67,7 +67,7 @@ class Stair:
 
 
 @dataclass(frozen=True)
-class Join:
+class JoinDescription:
     """An inner node of a plan.
 
     on      numbers of the keys that both sides share
@@ -77,18 +77,18 @@ class Join:
 
     streams: tuple[str, ...]
     on: tuple[int, ...]
-    left: Stem | Join
-    right: Stem | Join
+    left: StemDescription | JoinDescription
+    right: StemDescription | JoinDescription
     root: bool
-    stair: Stair | None = None
+    stair: StairDescription | None = None
     kind: Literal["join"] = "join"
 
 
-Node = Stem | Join
+Node = StemDescription | JoinDescription
 
 
 @dataclass(frozen=True)
-class Key:
+class KeyDescription:
     """A key that streams share, numbered from 1: an equality, or a pair of streams that comparisons connect (`scan`).
 
     keys, bytes   of its directory
@@ -103,7 +103,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparisonDescription:
     """A comparison between two streams."""
 
     left: str
@@ -112,7 +112,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Hop:
+class HopDescription:
     """A probe of a route; `time` is its share of the time of all probes of the plan."""
 
     to: tuple[str, ...]
@@ -127,7 +127,7 @@ class Hop:
 
 
 @dataclass(frozen=True)
-class Route:
+class RouteDescription:
     """The probes of the arrivals of a stream, in order.
 
     walked   share of arrivals with a match at each leaf hop; None where routes have none
@@ -135,7 +135,7 @@ class Route:
     """
 
     stream: str
-    hops: tuple[Hop, ...]
+    hops: tuple[HopDescription, ...]
     walked: float | None
     virtual: bool
 
@@ -159,7 +159,7 @@ class Pushes:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeDescription:
     """A change of a plan or of its stored states."""
 
     position: int
@@ -170,7 +170,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictionDescription:
     """A plan that was considered: its stored states, and its predicted nanoseconds per arrival.
 
     alike   whether arrivals take the same routes as now
@@ -183,7 +183,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Benefit:
+class BenefitDescription:
     """The predicted nanoseconds per arrival that storing an inner state saves and costs, and its predicted size."""
 
     state: str
@@ -200,7 +200,7 @@ class Benefit:
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryDescription:
     """The bound on bytes, what windows, keys and payload take, and what stored states take."""
 
     max_bytes: int
@@ -229,15 +229,15 @@ class Reasons:
     decisions: int
     changes: int
     seconds: float
-    room: Room | None
+    room: MemoryDescription | None
     predicted: bool = False
-    present: Predicted | None = None
+    present: PredictionDescription | None = None
     measured: float | None = None
     considered_at: int | None = None
     own: float | None = None
-    considered: tuple[Predicted, ...] = ()
+    considered: tuple[PredictionDescription, ...] = ()
     more: int = 0
-    benefits: tuple[Benefit, ...] = ()
+    benefits: tuple[BenefitDescription, ...] = ()
     more_states: int = 0
 
 
@@ -259,32 +259,32 @@ class JoinPlan:
     streams: tuple[str, ...]
     old_plans: tuple[str, ...]
     tree: Node
-    keys: tuple[Key, ...]
-    comparisons: tuple[Compared, ...]
+    keys: tuple[KeyDescription, ...]
+    comparisons: tuple[ComparisonDescription, ...]
     where: tuple[str, ...]
-    routes: tuple[Route, ...] = ()
+    routes: tuple[RouteDescription, ...] = ()
     arrivals: int | None = None
     results: int | None = None
     bytes: int | None = None
     memory: tuple[tuple[str, int], ...] = ()
     pushes: Pushes | None = None
     changes: int = 0
-    last: Change | None = None
+    last: ChangeDescription | None = None
     reasons: Reasons | None = None
 
-    def stems(self) -> Iterator[Stem]:
+    def stems(self) -> Iterator[StemDescription]:
         """Yield the leaves of the plan from left to right."""
         waiting: list[Node] = [self.tree]
         while waiting:
             node = waiting.pop()
-            if isinstance(node, Stem):
+            if isinstance(node, StemDescription):
                 yield node
             else:
                 waiting += (node.right, node.left)
 
 
 @dataclass(frozen=True)
-class Query:
+class QueryDescription:
     """A query of an engine: where it is in its life, its newest version, its results so far, and the query as text."""
 
     name: str
@@ -296,7 +296,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Element:
+class ElementDescription:
     """A control element of a query of an engine, and the position from which it holds."""
 
     position: int
@@ -322,8 +322,8 @@ class Description:
     title: str
     query: str | None
     joins: tuple[JoinPlan, ...]
-    queries: tuple[Query, ...] = ()
-    elements: tuple[Element, ...] = ()
+    queries: tuple[QueryDescription, ...] = ()
+    elements: tuple[ElementDescription, ...] = ()
     arrivals: int | None = None
     results: int | None = None
     late: int | None = None

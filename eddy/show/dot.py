@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eddy.show.description import Description, Join, JoinPlan, Node
+from eddy.show.description import Description, JoinDescription, JoinPlan, Node
 from eddy.show.labels import cut, node_lines
 
 
@@ -55,7 +55,7 @@ def _plan(join: JoinPlan, name: str) -> Iterator[str]:
         nonlocal count
         own, count = f"{name}_{count}", count + 1
         label = quoted("\n".join(node_lines(one)))
-        if not isinstance(one, Join):
+        if not isinstance(one, JoinDescription):
             yield f"    {own} [shape=box label={label}];"
             return
         style = "filled" if one.stair is not None else "solid" if one.root else "dashed"

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf, isfinite
 
-from eddy.show.sheet import Figure, Sheet
+from eddy.show.sheet import Metric, Sheet
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(sheet: Sheet) -> str:
     """Return the figures; those without a value are left out. Figures of one name are one family."""
-    families: dict[str, list[Figure]] = {}
+    families: dict[str, list[Metric]] = {}
     for one in sheet.figures:
         if one.value is not None and isfinite(one.value):
             families.setdefault(f"eddy_{one.name}{'_total' if one.counter else ''}", []).append(one)
@@ -29,7 +29,7 @@ def exposition(sheet: Sheet) -> str:
     return "\n".join([*lines, ""])
 
 
-def _samples(name: str, one: Figure, labels: list[tuple[str, str]]) -> list[str]:
+def _samples(name: str, one: Metric, labels: list[tuple[str, str]]) -> list[str]:
     if not one.buckets:
         return [f"{name}{_labels(labels)} {one.value!r}"]
     bounds = [("+Inf" if bound == inf else repr(bound), count) for bound, count in one.buckets]

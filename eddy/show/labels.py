@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eddy.show.description import Join, Stair, Stem, StemFigures
+from eddy.show.description import JoinDescription, StairDescription, StemDescription, StemFigures
 from eddy.show.text import bytes_text
 
 LONGEST = 40
@@ -32,9 +32,9 @@ def short(count: float) -> str:
     raise AssertionError
 
 
-def node_lines(node: Stem | Join) -> list[str]:
+def node_lines(node: StemDescription | JoinDescription) -> list[str]:
     """Return the lines of a node: its name, its figures, the work on it; one line without figures."""
-    if isinstance(node, Stem):
+    if isinstance(node, StemDescription):
         lines = [cut(node.stream), cut(f"{node.window}{' (from the intervals)' if node.derived else ''}")]
         own = node.figures
         if own is not None:
@@ -54,7 +54,7 @@ def node_lines(node: Stem | Join) -> list[str]:
     return [*lines, *(line for line in [_work(node.stair)] if line)]
 
 
-def _work(own: StemFigures | Stair) -> str:
+def _work(own: StemFigures | StairDescription) -> str:
     """Return the selectivity of the probes of a state, and their share of the time."""
     if not own.probes:
         return ""

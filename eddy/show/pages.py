@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any
 
-from eddy.show.sheet import Figure, Sheet, Table
+from eddy.show.sheet import Metric, PageTable, Sheet
 from eddy.show.values import as_values
 
 POINTS = 300
@@ -21,7 +21,7 @@ AGO = 10.0
 """Seconds over which a rate is taken, at most."""
 
 
-class Record:
+class RecentFigures:
     """The figures of the last moments, from which rates and curves follow. Any thread may use this object."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ CURVES = ("arrivals", "rows", "results", "state_bytes")
 """Figures of which the page shows curves; `rows` is what a streaming job calls arrivals."""
 
 
-def document(sheet: Sheet, record: Record, drawings: bool) -> dict[str, Any]:
+def document(sheet: Sheet, record: RecentFigures, drawings: bool) -> dict[str, Any]:
     """Return a sheet as JSON values, with or without its drawings and curves."""
     record.note(sheet)
     rates = record.rates()
@@ -77,12 +77,12 @@ def document(sheet: Sheet, record: Record, drawings: bool) -> dict[str, Any]:
     return {**found, "curves": record.curves(CURVES)} if drawings else found
 
 
-def _tiled(one: Figure) -> bool:
+def _tiled(one: Metric) -> bool:
     """Return whether the page shows a figure as a number of its own."""
     return not one.labels and not one.buckets
 
 
-def _figure(one: Figure, rates: dict[str, float]) -> dict[str, Any]:
+def _figure(one: Metric, rates: dict[str, float]) -> dict[str, Any]:
     rate = rates.get(one.name) if one.counter else None
     return {
         "name": one.name,
@@ -94,7 +94,7 @@ def _figure(one: Figure, rates: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def _table(one: Table) -> dict[str, Any]:
+def _table(one: PageTable) -> dict[str, Any]:
     return {"title": one.title, "columns": one.columns, "rows": [as_values(list(row)) for row in one.rows]}
 
 

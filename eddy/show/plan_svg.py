@@ -6,7 +6,7 @@ if neither of two nodes is below the other, their centres are at least one colum
 
 from __future__ import annotations
 
-from eddy.show.description import Join, JoinPlan, Node, Stem
+from eddy.show.description import JoinDescription, JoinPlan, Node, StemDescription
 from eddy.show.drawing import FAINT, INK, LINE, PAPER, STEM, STORED, element, picture, tip, words
 from eddy.show.labels import cut, node_lines
 
@@ -25,7 +25,7 @@ def plan_svg(join: JoinPlan) -> str:
     def place(node: Node, depth: int) -> float:
         nonlocal count
         nodes.append((node, node_lines(node), depth))
-        if isinstance(node, Stem):
+        if isinstance(node, StemDescription):
             columns[id(node)], count = float(count), count + 1
         else:
             columns[id(node)] = (place(node.left, depth + 1) + place(node.right, depth + 1)) / 2
@@ -49,7 +49,7 @@ def plan_svg(join: JoinPlan) -> str:
     edges, shapes = list[str](), list[str]()
     for node, lines, _ in nodes:
         x, y, height = boxes[id(node)]
-        for child in (node.left, node.right) if isinstance(node, Join) else ():
+        for child in (node.left, node.right) if isinstance(node, JoinDescription) else ():
             to, below, _ = boxes[id(child)]
             edges.append(
                 element("line", x1=x, y1=y + height, x2=to, y2=below, stroke=LINE, stroke_width=_weight(child))
@@ -61,26 +61,32 @@ def plan_svg(join: JoinPlan) -> str:
 
 def _weight(child: Node) -> int:
     """Return the width of an edge, which grows with the share of the probe time that its state takes."""
-    own = child.figures if isinstance(child, Stem) else child.stair
+    own = child.figures if isinstance(child, StemDescription) else child.stair
     return 1 if own is None or own.time is None else 1 + round(7 * own.time)
 
 
 def _shape(node: Node, lines: list[str], x: int, y: int, width: int, height: int) -> str:
-    stored = isinstance(node, Join) and node.stair is not None
-    virtual = isinstance(node, Join) and not stored and not node.root
+    stored = isinstance(node, JoinDescription) and node.stair is not None
+    virtual = isinstance(node, JoinDescription) and not stored and not node.root
     outline: dict[str, object] = {"stroke": INK if not virtual else FAINT, "fill": PAPER}
     if virtual:
         outline["stroke_dasharray"] = "4 3"
-    if isinstance(node, Stem):
+    if isinstance(node, StemDescription):
         outline["fill"] = STEM
     elif stored:
         outline["fill"] = STORED
     rect = element(
-        "rect", x=x - width // 2, y=y, width=width, height=height, rx=6 if isinstance(node, Join) else 0, **outline
+        "rect",
+        x=x - width // 2,
+        y=y,
+        width=width,
+        height=height,
+        rx=6 if isinstance(node, JoinDescription) else 0,
+        **outline,
     )
     texts = [
         words(line, x, y + PADDING + 10 + LINE_HEIGHT * k, weight=600 if k == 0 else 400, fill=INK if k == 0 else FAINT)
         for k, line in enumerate(lines)
     ]
-    streams = node.stream if isinstance(node, Stem) else " ".join(node.streams)
+    streams = node.stream if isinstance(node, StemDescription) else " ".join(node.streams)
     return element("g", tip(cut(streams, 400)), rect, *texts)

@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from eddy.show.description import Compared, Join, JoinPlan, Key, Node, Stair, Stem, StemFigures
+from eddy.show.description import (
+    ComparisonDescription,
+    JoinDescription,
+    JoinPlan,
+    KeyDescription,
+    Node,
+    StairDescription,
+    StemDescription,
+    StemFigures,
+)
 from jisc.plan.tree import Tree, default_plan
 
 if TYPE_CHECKING:
     from stairs.graph import JoinGraph
 
 
-class Joined(Protocol):
+class DescribedQuery(Protocol):
     """The attributes of an `eddy.Query` that a description reads. This room does not import the class."""
 
     @property
@@ -50,7 +59,7 @@ class Live(NamedTuple):
     shares: Mapping[str, float]
 
 
-def planned(query: Joined, tree: Tree | None = None, strategy: str = "", title: str = "") -> JoinPlan:
+def planned(query: DescribedQuery, tree: Tree | None = None, strategy: str = "", title: str = "") -> JoinPlan:
     """Return the description of a plan that does not run; None is the default plan. O(streams)."""
     chosen = default_plan(query.graph) if tree is None else tree
     return JoinPlan(
@@ -66,7 +75,7 @@ def planned(query: Joined, tree: Tree | None = None, strategy: str = "", title: 
     )
 
 
-def node_of(query: Joined, tree: Tree, live: Live | None, root: bool) -> Node:
+def node_of(query: DescribedQuery, tree: Tree, live: Live | None, root: bool) -> Node:
     """Return a plan as a tree; `live` has its figures, None of a plan that does not run."""
     graph = query.graph
     streams = tuple(graph.names[i] for i in tree.leaves())
@@ -80,23 +89,23 @@ def node_of(query: Joined, tree: Tree, live: Live | None, root: bool) -> Node:
             figures = StemFigures(
                 **counts, late=state.get("late"), **probed._asdict(), share=live.shares.get(stream.name)
             )
-        return Stem(stream.name, str(stream.window), stream.name in query.derived, figures)
+        return StemDescription(stream.name, str(stream.window), stream.name in query.derived, figures)
     left, right = tree.children
     found = None if live is None else live.stairs.get(frozenset(streams))
-    return Join(
+    return JoinDescription(
         streams,
         tuple(c + 1 for c in graph.shared(left.streams, right.streams)),
         node_of(query, left, live, False),
         node_of(query, right, live, False),
         root,
-        None if found is None else Stair(**found, **probed._asdict()),
+        None if found is None else StairDescription(**found, **probed._asdict()),
     )
 
 
 NEVER = Probed(0, 0, None)
 
 
-def keys_of(query: Joined, figures: Iterable[Mapping[str, int]] | None) -> tuple[Key, ...]:
+def keys_of(query: DescribedQuery, figures: Iterable[Mapping[str, int]] | None) -> tuple[KeyDescription, ...]:
     """Return the keys of a query, with the figures of a running join if there are any."""
     known = [{}] * query.graph.n_classes if figures is None else list(figures)
     scans: list[tuple[str, tuple[str, ...]]]
@@ -108,12 +117,12 @@ def keys_of(query: Joined, figures: Iterable[Mapping[str, int]] | None) -> tuple
     primary = [(f"{one}, the primary key", tuple(one.columns)) for one in query.primary if one is not None]
     scanned = range(len(equal), len(equal) + len(scans))
     return tuple(
-        Key(c + 1, text, streams, c in scanned, **own)
+        KeyDescription(c + 1, text, streams, c in scanned, **own)
         for c, ((text, streams), own) in enumerate(zip([*equal, *scans, *primary], known, strict=True))
     )
 
 
-def comparisons_of(query: Joined) -> tuple[Compared, ...]:
+def comparisons_of(query: DescribedQuery) -> tuple[ComparisonDescription, ...]:
     """Return the comparisons of a query."""
     # A `between` is two comparisons of one text.
-    return tuple(dict.fromkeys(Compared(one.left[0], one.right[0], str(one)) for one in query.comparisons))
+    return tuple(dict.fromkeys(ComparisonDescription(one.left[0], one.right[0], str(one)) for one in query.comparisons))

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from eddy.show.exposition import CONTENT_TYPE, exposition
-from eddy.show.pages import Record, as_bytes, document, page, page_policy
+from eddy.show.pages import RecentFigures, as_bytes, document, page, page_policy
 from eddy.show.sheet import Sheet
 from eddy.uncopied import Uncopied
 from stairs.errors import InputError
@@ -119,7 +119,7 @@ class _Listening(socketserver.ThreadingTCPServer):
         if ":" in address:
             self.address_family = socket.AF_INET6
         self.read, self.every, self.paths = read, every, paths
-        self.record, self.closing = Record(), threading.Event()
+        self.record, self.closing = RecentFigures(), threading.Event()
         self._hosts = {one.lower() for one in hosts} | {"localhost", address.lower()}
         self._open = threading.BoundedSemaphore(CONNECTIONS)
         if not _is_loopback(address):

@@ -14,7 +14,7 @@ Unit = Literal["", "bytes", "seconds", "ns", "time"]
 
 
 @dataclass(frozen=True)
-class Figure:
+class Metric:
     """A number that Prometheus reads as eddy_<name>, with "_total" after it if it is a counter.
 
     text     its meaning, in a few words
@@ -35,15 +35,15 @@ class Figure:
     buckets: tuple[tuple[float, int], ...] = ()
 
 
-def watermark_figure(ticks: int | None, seconds: float | None, shown: str | None, text: str) -> Figure:
+def watermark_figure(ticks: int | None, seconds: float | None, shown: str | None, text: str) -> Metric:
     """Return the figure of a watermark: Unix time, or in the unit of time columns that are no timestamps."""
     if seconds is not None:
-        return Figure("watermark_timestamp_seconds", f"{text}, Unix time", seconds, shown=shown)
-    return Figure("watermark", f"{text}, in the unit of the time columns", ticks)
+        return Metric("watermark_timestamp_seconds", f"{text}, Unix time", seconds, shown=shown)
+    return Metric("watermark", f"{text}, in the unit of the time columns", ticks)
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PlanDrawing:
     """A plan: its title, its text, and drawings of the join graph, the plan and its history."""
 
     title: str
@@ -52,7 +52,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table of the page."""
 
     title: str
@@ -72,9 +72,9 @@ class Sheet:
     name: str
     label: str
     at: float
-    figures: tuple[Figure, ...]
-    plans: tuple[Drawn, ...] = ()
-    tables: tuple[Table, ...] = field(default=())
+    figures: tuple[Metric, ...]
+    plans: tuple[PlanDrawing, ...] = ()
+    tables: tuple[PageTable, ...] = field(default=())
     note: str = ""
 
     def value(self, name: str) -> float | None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eddy.show.description import Benefit, Description, JoinPlan, Node, Predicted, Reasons, Stem
+from eddy.show.description import (
+    BenefitDescription,
+    Description,
+    JoinPlan,
+    Node,
+    PredictionDescription,
+    Reasons,
+    StemDescription,
+)
 
 
 def bytes_text(count: int) -> str:
@@ -77,7 +85,7 @@ def _join_lines(join: JoinPlan) -> Iterator[str]:
 
 
 def _tree_lines(node: Node, prefix: str, branch: str) -> Iterator[str]:
-    if isinstance(node, Stem):
+    if isinstance(node, StemDescription):
         yield prefix + branch + _stem_line(node)
         return
     on = ", ".join(f"[{c}]" for c in node.on)
@@ -92,7 +100,7 @@ def _tree_lines(node: Node, prefix: str, branch: str) -> Iterator[str]:
     yield from _tree_lines(node.right, inside, "└─ ")
 
 
-def _stem_line(stem: Stem) -> str:
+def _stem_line(stem: StemDescription) -> str:
     text = f"SteM {stem.stream} [{stem.window}{', from the intervals' if stem.derived else ''}]"
     own = stem.figures
     if own is None:
@@ -141,11 +149,11 @@ def _reason_lines(join: JoinPlan, reasons: Reasons) -> Iterator[str]:
             yield f"  and {reasons.more_states:,} more"
 
 
-def _plan_text(one: Predicted) -> str:
+def _plan_text(one: PredictionDescription) -> str:
     return f"{one.plan}, {'stored ' + ', '.join(one.stored) if one.stored else 'nothing stored'}"
 
 
-def _benefit_line(one: Benefit) -> str:
+def _benefit_line(one: BenefitDescription) -> str:
     return (
         f"  {one.state}  saves {one.saved:,.1f}, upkeep {one.upkeep:,.1f}, net {one.net:+,.1f}"
         f"  about {one.entries:,.0f} entries, {bytes_text(one.bytes)}  {'stored' if one.stored else 'not stored'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eddy.join.options import Options
+from eddy.join.options import RuntimeOptions
 from eddy.pipeline.by_join import own_policy
 from eddy.pipeline.pipeline import Pipeline
 from eddy.query.query import Query
@@ -35,7 +35,7 @@ def from_parts(parts: Parts, query: Query, policy: str | Policy | None) -> Pipel
 
     Raises StateError, PlanError, QueryError or InputError for parts that do not fit together.
     """
-    options = Options(
+    options = RuntimeOptions(
         output=parts.text("output"),
         count_only=parts.flag("count_only"),
         ids_only=parts.flag("ids_only"),

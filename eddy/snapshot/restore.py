@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from eddy.join.join import Join
-from eddy.join.options import Options
+from eddy.join.options import RuntimeOptions
 from eddy.pipeline.by_join import own_policy, plans_in
 from eddy.pipeline.pipeline import Pipeline
 from eddy.query.query import Query
@@ -45,7 +45,7 @@ def restored(parts: Parts, query: Query, choices: Choices) -> Pipeline:
     for path, own in saved.items():
         policy = own_policy(query, choices.policy)
         by_join[path] = _chosen(own["options"], choices._replace(plan=plans.get(path), policy=policy))
-    pipeline = Pipeline(query, Options(**options), by_join)
+    pipeline = Pipeline(query, RuntimeOptions(**options), by_join)
     joins = zip(pipeline.joins.values(), saved.values(), strict=True)
     schedules = [_schedule(join, own["options"]["strategy"], own["schedule"]) for join, own in joins]
     fill_pipeline(pipeline, header, parts)

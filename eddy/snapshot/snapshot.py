@@ -31,7 +31,7 @@ from stairs.descriptors import S_BASE, S_LO, S_NEXT
 from stairs.errors import SnapshotError, StateError
 from stairs.graph import FOREVER
 from stairs.plain_types import Column, plain
-from stairs.snapshot import Windows, fill, live_windows
+from stairs.snapshot import WindowContents, fill, live_windows
 from stairs.storage.parts import Parts, Plain
 
 
@@ -173,7 +173,7 @@ def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, path: Path, clo
     def numbers(name: str, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
         return parts.array(name, dtype, (-1,))
 
-    windows = Windows(
+    windows = WindowContents(
         firsts=firsts,
         rows=rows,
         watermark=clock["watermark"] if graph.timed and clock else -FOREVER,

@@ -22,7 +22,7 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Directory:
+class StreamDirectory:
     """The place of a stream's files, and the limits of a micro-batch.
 
     path       a directory or a file, with a scheme; its segments may be patterns (`*`, `?`, `[ab]`)

@@ -15,7 +15,7 @@ import time
 
 from eddy.log import LOG
 from eddy.show.sheet import Sheet
-from eddy.watch.embedded import Observed, Shown, observe, sheet_of
+from eddy.watch.embedded import ObservedFigures, Watchable, observe, sheet_of
 
 PATIENCE = 0.05
 """Seconds to wait for the end of a push."""
@@ -28,12 +28,12 @@ class Board:
     every   seconds between two figures, at least
     """
 
-    def __init__(self, shown: Shown, name: str, every: float) -> None:
+    def __init__(self, shown: Watchable, name: str, every: float) -> None:
         self._shown, self._name, self._every = shown, name, every
         self._changed = threading.Condition()
-        self._seen: Observed | None = None
+        self._seen: ObservedFigures | None = None
         self._read_at = -float("inf")
-        self._sheet: tuple[Observed, Sheet] | None = None
+        self._sheet: tuple[ObservedFigures, Sheet] | None = None
         shown._turn.read(self.publish)
 
     def publish(self) -> None:

@@ -17,14 +17,14 @@ from eddy.show.description import Description, JoinPlan
 from eddy.show.graph_svg import graph_svg
 from eddy.show.html import Timeline
 from eddy.show.plan_svg import plan_svg
-from eddy.show.sheet import Cell, Drawn, Figure, Sheet, Table, watermark_figure
+from eddy.show.sheet import Cell, Metric, PageTable, PlanDrawing, Sheet, watermark_figure
 from eddy.show.timeline_svg import timeline_svg
 
 NEWEST = 30
 """Changes in a table."""
 
 
-class Shown(Protocol):
+class Watchable(Protocol):
     """A runtime, or an engine of several queries."""
 
     _turn: Turn
@@ -35,7 +35,7 @@ class Shown(Protocol):
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedFigures:
     """All figures read from an engine at one moment."""
 
     at: float
@@ -43,12 +43,12 @@ class Observed:
     timelines: tuple[Timeline, ...]
 
 
-def observe(shown: Shown) -> Observed:
+def observe(shown: Watchable) -> ObservedFigures:
     """Return the present figures, without predictions. O(streams + hops + changes)."""
-    return Observed(time.time(), shown._description(predict=False), tuple(shown._timelines()))
+    return ObservedFigures(time.time(), shown._description(predict=False), tuple(shown._timelines()))
 
 
-def sheet_of(seen: Observed, name: str) -> Sheet:
+def sheet_of(seen: ObservedFigures, name: str) -> Sheet:
     """Return the sheet of an engine of this name."""
     shown = seen.description
     return Sheet(
@@ -63,77 +63,77 @@ def sheet_of(seen: Observed, name: str) -> Sheet:
     )
 
 
-def _drawn(join: JoinPlan, line: Timeline) -> Drawn:
+def _drawn(join: JoinPlan, line: Timeline) -> PlanDrawing:
     svgs = graph_svg(join), plan_svg(join), timeline_svg(line.history, line.position, line.plan)
-    return Drawn(join.title, join.plan, svgs)
+    return PlanDrawing(join.title, join.plan, svgs)
 
 
-def _figures(seen: Observed) -> Iterator[Figure]:
+def _figures(seen: ObservedFigures) -> Iterator[Metric]:
     shown, joins = seen.description, seen.description.joins
-    yield Figure("arrivals", "Rows that arrived", shown.arrivals, counter=True)
-    yield Figure("results", "Results", shown.results, counter=True)
-    yield Figure("late", "Late rows", shown.late, counter=True)
-    yield Figure("changes", "Changes of plans and stored states", sum(one.changes for one in joins), counter=True)
-    yield Figure("state_bytes", "Bytes of all state", shown.bytes, unit="bytes")
+    yield Metric("arrivals", "Rows that arrived", shown.arrivals, counter=True)
+    yield Metric("results", "Results", shown.results, counter=True)
+    yield Metric("late", "Late rows", shown.late, counter=True)
+    yield Metric("changes", "Changes of plans and stored states", sum(one.changes for one in joins), counter=True)
+    yield Metric("state_bytes", "Bytes of all state", shown.bytes, unit="bytes")
     pushes = [one.pushes for one in joins if one.pushes is not None]
     if pushes:
         mean = sum(one.seconds / one.count for one in pushes)
-        yield Figure("push_seconds", "Mean time of the last pushes", mean, unit="seconds")
-        yield Figure(
+        yield Metric("push_seconds", "Mean time of the last pushes", mean, unit="seconds")
+        yield Metric(
             "push_longest_seconds", "Longest of the last pushes", max(one.longest for one in pushes), unit="seconds"
         )
         seconds, arrivals = sum(one.seconds for one in pushes), sum(one.arrivals for one in pushes)
         if arrivals:
-            yield Figure("arrival_ns", "Time of an arrival in the last pushes", 1e9 * seconds / arrivals, unit="ns")
+            yield Metric("arrival_ns", "Time of an arrival in the last pushes", 1e9 * seconds / arrivals, unit="ns")
     yield watermark_figure(shown.watermark, shown.watermark_seconds, shown.watermark_time, "Watermark")
-    yield Figure("figures_timestamp_seconds", "When these figures were read", seen.at, unit="time")
+    yield Metric("figures_timestamp_seconds", "When these figures were read", seen.at, unit="time")
     several = len(joins) > 1
     for join in joins:
         own = (("join", join.title),) if several else ()
         if join.pushes is not None:
             spread = (*join.pushes.buckets, (inf, join.pushes.total))
             text = "Seconds of pushes"
-            yield Figure("push_duration_seconds", text, join.pushes.spent, labels=own, buckets=spread)
+            yield Metric("push_duration_seconds", text, join.pushes.spent, labels=own, buckets=spread)
         for stem in join.stems():
             if stem.figures is None:
                 continue
             labels = (*own, ("stream", stem.stream))
-            yield Figure("stream_arrivals", "Rows of a stream that arrived", stem.figures.arrivals, True, "", labels)
-            yield Figure("stream_rows", "Rows in the window of a stream", stem.figures.rows, False, "", labels)
+            yield Metric("stream_arrivals", "Rows of a stream that arrived", stem.figures.arrivals, True, "", labels)
+            yield Metric("stream_rows", "Rows in the window of a stream", stem.figures.rows, False, "", labels)
     for query in shown.queries:
         labels = (("query", query.name),)
-        yield Figure("query_results", "Results of a query", query.results, True, "", labels)
+        yield Metric("query_results", "Results of a query", query.results, True, "", labels)
 
 
-def _tables(seen: Observed) -> Iterator[Table]:
+def _tables(seen: ObservedFigures) -> Iterator[PageTable]:
     shown = seen.description
-    yield Table(
+    yield PageTable(
         "Queries",
         ("query", "state", "newest version", "live versions", "results", "text"),
         [(one.name, one.state, one.version, one.versions, one.results, one.text) for one in shown.queries],
     )
-    yield Table(
+    yield PageTable(
         "Changes of plan, newest first",
         ("arrival", "join", "plan", "stored", "why", "ns per arrival before", "after"),
         _changes(seen),
     )
-    yield Table(
+    yield PageTable(
         "Control elements, newest first",
         ("arrival", "query", "version", "event"),
         [(one.position, one.query, one.version, one.event) for one in reversed(shown.elements)],
     )
-    yield Table(
+    yield PageTable(
         "Streams",
         ("join", "stream", "window", "rows", "bytes", "arrivals", "late", "no-good marks", "matches per probe",
          "share of probe time"),
         [row for join in shown.joins for row in _stems(join)],
     )  # fmt: skip
-    yield Table(
+    yield PageTable(
         "Memory",
         ("join", "what", "bytes"),
         [(join.title, what, taken) for join in shown.joins for what, taken in join.memory],
     )
-    yield Table(
+    yield PageTable(
         "Decisions",
         ("join", "strategy", "policy", "samples", "decisions", "changes", "seconds"),
         [
@@ -142,7 +142,7 @@ def _tables(seen: Observed) -> Iterator[Table]:
             if (why := one.reasons) is not None
         ],
     )
-    yield Table("Filters", ("filter",), [(line,) for line in shown.filters])
+    yield PageTable("Filters", ("filter",), [(line,) for line in shown.filters])
 
 
 def _stems(join: JoinPlan) -> Iterator[tuple[Cell, ...]]:
@@ -157,7 +157,7 @@ def _stems(join: JoinPlan) -> Iterator[tuple[Cell, ...]]:
             )  # fmt: skip
 
 
-def _changes(seen: Observed) -> list[tuple[Cell, ...]]:
+def _changes(seen: ObservedFigures) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = [
         (
             row["position"], join.title, row["new"], row["stored"], row["reason"],

@@ -24,7 +24,7 @@ from stairs.descriptors import (
     E_UNMARKED,
     S_NEXT,
 )
-from stairs.graph import Value
+from stairs.graph import ComparedValue
 from stairs.stair import Stair
 
 Composite = tuple[int, ...]
@@ -117,7 +117,7 @@ def _compare(stair: Stair, streams: list[int], components: Composite) -> bool:
     modules = stair.modules
     at = dict(zip(streams, components, strict=True))
 
-    def value(end: Value, floats: bool) -> float:
+    def value(end: ComparedValue, floats: bool) -> float:
         ring = modules.value_ring(end.stream, end.ring)
         own = ring[at[end.stream] & (len(ring) - 1)]
         return float(own.view(np.float64)) if floats else int(own)

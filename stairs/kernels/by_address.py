@@ -4,7 +4,7 @@ Python would unwrap some fifty arrays at each call of a kernel of pushes, which 
 rows. But the arrays of an engine stay where they are for many pushes. So a tuple is described once: the address of each
 array, then its length along each axis. The kernel *opens* the description.
 
-A kernel cannot see whether an address is right. So `Description` refuses other arrays than the class declares, and
+A kernel cannot see whether an address is right. So `TupleDescription` refuses other arrays than the class declares, and
 keeps its own alive; `Descriptions` returns the address for exactly the tuple that is asked for.
 """
 
@@ -31,7 +31,7 @@ Arrays = Any
 """A named tuple of arrays, such as an Arena."""
 
 
-class Kind(NamedTuple):
+class ArrayKind(NamedTuple):
     """The type and the number of axes of an array."""
 
     dtype: np.dtype[Any]
@@ -46,25 +46,25 @@ def _resolved(hint: Any) -> Any:
 
 
 @cache
-def kinds_of(cls: type) -> list[Kind]:
+def kinds_of(cls: type) -> list[ArrayKind]:
     """Return the kinds of the arrays of a class of named tuples, from its annotations; `NDArray` has one axis."""
     found = []
     for hint in get_type_hints(cls).values():
         shape, dtype = map(_resolved, get_args(_resolved(hint)))
         # The shape of `NDArray` is `tuple[Any, ...]`, and `Any` before numpy 2.2.
         axes = [one for one in get_args(shape) if one is not Ellipsis] or [Any]
-        found.append(Kind(np.dtype(get_args(dtype)[0]), len(axes)))
+        found.append(ArrayKind(np.dtype(get_args(dtype)[0]), len(axes)))
     return found
 
 
-class Description:
+class TupleDescription:
     """The description of a named tuple of arrays, at `address`."""
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
         words = []
         for name, array, kind in zip(type(arrays)._fields, arrays, kinds_of(type(arrays)), strict=True):
-            if Kind(array.dtype, array.ndim) != kind or not (array.flags.c_contiguous and array.flags.writeable):
+            if ArrayKind(array.dtype, array.ndim) != kind or not (array.flags.c_contiguous and array.flags.writeable):
                 raise TypeError(f"{name} of a {type(arrays).__name__} is no writable array of {kind} in one piece")
             words += [array.ctypes.data, *array.shape]
         self._words = np.array(words, np.int64)
@@ -75,13 +75,13 @@ class Descriptions:
     """The newest description of each class of named tuples."""
 
     def __init__(self) -> None:
-        self._known: dict[type, Description] = {}
+        self._known: dict[type, TupleDescription] = {}
 
     def address(self, arrays: Arrays) -> int:
         """Return the address of the description of a named tuple; it holds until the next call with another one."""
         known = self._known.get(type(arrays))
         if known is None or known.arrays is not arrays:
-            known = self._known[type(arrays)] = Description(arrays)
+            known = self._known[type(arrays)] = TupleDescription(arrays)
         return known.address
 
 

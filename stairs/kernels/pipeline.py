@@ -1,8 +1,8 @@
 """The compiler of kernels: numba's own without the parts that kernels do not need.
 
 numba makes a library of each function, optimises it and emits machine code for it, and then does the same in each
-caller. A step of kernels needs neither, since Python cannot call it. So a step is a `Part`: its code is kept as it is,
-and optimised and emitted within the kernels that use it. That halves the time.
+caller. A step of kernels needs neither, since Python cannot call it. So a step is a `StepLibrary`: its code is kept as
+it is, and optimised and emitted within the kernels that use it. That halves the time.
 
 Three smaller savings, a fifth of the rest together: passes for closures, array expressions and the like are left out;
 the types of operations on numbers are looked up once per process; and options compare by what was set.
@@ -55,7 +55,7 @@ class _Environments:
         """Do nothing."""
 
 
-class Part(JITCodeLibrary):
+class StepLibrary(JITCodeLibrary):
     """The code of a step, for other libraries to link: not optimised as a whole, no machine code, not cached."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -98,7 +98,7 @@ class MakePart(LoweringPass):
     def run_pass(self, state: Any) -> bool:
         """Set the library of a step; return whether the step itself changed."""
         if state.flags.no_cpython_wrapper:
-            state.library = Part(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library = StepLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         return False
 
 
@@ -143,7 +143,7 @@ class InferTypes(NopythonTypeInference):
             state.typingctx = context
 
 
-class Options(Flags):
+class CompilationOptions(Flags):
     """numba's options of a compilation: it looks each implementation of an operation up by them.
 
     Its own comparison computes some thirty properties on each side, which was a sixth of the time.
@@ -155,7 +155,7 @@ class Options(Flags):
         return hash(frozenset(self._values))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Options) and bool(self._values == other._values)
+        return isinstance(other, CompilationOptions) and bool(self._values == other._values)
 
 
 class Passes(PassManager):
@@ -169,7 +169,7 @@ class KernelCompiler(CompilerBase):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.state.flags = Options(self.state.flags)
+        self.state.flags = CompilationOptions(self.state.flags)
 
     def define_pipelines(self) -> list[PassManager]:
         """Return the only pipeline."""

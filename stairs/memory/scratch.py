@@ -25,7 +25,7 @@ MOST_PARTIALS = 1 << 31
 """More places in `Chunk.partials` would not fit an int32."""
 
 
-class Room(NamedTuple):
+class ScratchSizes(NamedTuple):
     """Sizes of the scratch memory.
 
     Key words, rows, results, signs of results, tuples in flight, events of a chunk, and int32s of
@@ -64,7 +64,7 @@ class Scratch:
         n_streams: int,
         n_classes: int,
         n_comparisons: int,
-        room: Room | None = None,
+        room: ScratchSizes | None = None,
         most: int = CHUNK,
         timed: bool = False,
     ) -> None:
@@ -72,7 +72,7 @@ class Scratch:
         self.described = Descriptions()
         self._streams = m = n_streams
         self._classes = n = n_classes
-        room = room or Room()
+        room = room or ScratchSizes()
         self.input = Input(
             np.empty(room.words, np.int64), np.empty(room.rows, np.uint8), np.empty(room.rows * timed, np.int64)
         )
@@ -100,11 +100,11 @@ class Scratch:
         )
 
     @property
-    def room(self) -> Room:
+    def room(self) -> ScratchSizes:
         """The present sizes."""
         walk, chunk, words, rows = self.walk, self.chunk, len(self.input.words), len(self.input.dead)
         results, signs, frames = len(walk.ids) // self._streams, len(walk.signs), len(walk.frames)
-        return Room(words, rows, results, signs, frames, len(chunk.places), len(chunk.partials))
+        return ScratchSizes(words, rows, results, signs, frames, len(chunk.places), len(chunk.partials))
 
     @property
     def nbytes(self) -> int:

@@ -23,7 +23,7 @@ from bench.adaptivity import (
 from bench.fixed_plans import Times, best_fixed, best_per_phase, fixed_plans, in_the_running, texts
 from bench.harness.figure import number
 from bench.workloads.families import SHAPES, SNOWFLAKE, STAR, ZIPF, arms, either, points, shape, turns
-from bench.workloads.shapes import ABRUPT, STATIONARY, Draw, Shape
+from bench.workloads.shapes import ABRUPT, STATIONARY, Draw, WorkloadShape
 
 FLAKE = "snowflake-7"
 TINY = [
@@ -76,7 +76,7 @@ def test_a_plan_that_is_near_the_best_in_one_phase_stays() -> None:
 
 
 @pytest.mark.parametrize("tiny", TINY, ids=lambda own: own.name)
-def test_all_contenders_find_the_same(tiny: Shape) -> None:
+def test_all_contenders_find_the_same(tiny: WorkloadShape) -> None:
     plans = texts(fixed_plans(tiny.query.graph), tiny.query.graph)
     run = race(tiny, [DEFAULT, CACQ, ALL_STORED, *plans], plans[0], 1)
     assert run.results > 0

@@ -13,12 +13,12 @@ from bench.harness.turns import Mismatch
 from bench.papers.jisc import propositions
 from bench.papers.jisc.propositions import drawn_pair, far_by_law, harmonic, law, proposition_1, proposition_2
 from bench.papers.migration import track_costs
-from bench.papers.migration.arrivals import Arrivals, Setting, draw
+from bench.papers.migration.arrivals import MigrationSetting, PaperArrivals, draw
 from bench.papers.migration.length import CHANGE_MS
 from bench.papers.migration.track_costs import count, eq5, eq6, eq6_printed, eq7, joined
 
 TINY = {"joins": 5, "transitions": 8, "window": 12, "seed": 7}
-SETTING = Setting(1_000, (100, 50, 80, 100), (0.1, 0.05, 0.02), 10)
+SETTING = MigrationSetting(1_000, (100, 50, 80, 100), (0.1, 0.05, 0.02), 10)
 
 
 def pairs(n: int) -> dict[tuple[int, int], Fraction]:
@@ -69,12 +69,12 @@ def test_promotions_and_probes_of_the_engine_are_as_predicted() -> None:
 
 
 def test_a_count_of_states_that_is_not_that_of_the_paper_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = propositions.Run.take
+    honest = propositions.TurnoverRun.take
 
-    def another(run: propositions.Run, pushes: int, plan: str | None = None) -> tuple[float, int]:
+    def another(run: propositions.TurnoverRun, pushes: int, plan: str | None = None) -> tuple[float, int]:
         return honest(run, pushes, plan and " ".join(reversed(plan.split())))
 
-    monkeypatch.setattr(propositions.Run, "take", another)
+    monkeypatch.setattr(propositions.TurnoverRun, "take", another)
     with pytest.raises(Mismatch, match="swapped: "):
         propositions.measure(TINY, lambda said: None)
 
@@ -104,7 +104,7 @@ def test_the_equations_count_the_pairs_of_a_nested_loop() -> None:
     assert len(set(eq7(40, 30, 0.1, 1, 1.5))) == 1
 
 
-def matches(arrivals: Arrivals, left: int, first: float, last: float, known: float) -> int:
+def matches(arrivals: PaperArrivals, left: int, first: float, last: float, known: float) -> int:
     """Return the pairs of stream `left` and the next one that a nested loop finds in [first, last) ms."""
     came = list(zip(arrivals.times.tolist(), arrivals.order.tolist(), arrivals.keys.tolist(), strict=True))
     found = 0

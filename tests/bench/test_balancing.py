@@ -75,7 +75,7 @@ def test_rows_fit_the_tables_and_plots(figure: Figure) -> None:
 
 
 def test_the_same_seed_gives_the_same_rows_and_rates_fall() -> None:
-    setting = runs.Setting.of(SMALL)
+    setting = runs.BalancingSetting.of(SMALL)
     first, second = setting.arrivals(), setting.arrivals()
     assert all(a["A"].equals(b["A"]) for (_, a), (_, b) in zip(first, second, strict=True))
     late = [sum(len(batches[name]) for at, batches in first if at > 6) for name in "AB"]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from bench import cli
 from bench.contents import Chapter, UnknownFigure
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say
 from bench.peers import environment
 
 RUNNER = CliRunner()
@@ -36,7 +36,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             return [{"size": 20 if full else 10}]
 
         plot = Plot("Time", "size", "seconds", "way")
-        table = Table("Time", {"size": "size"}, {"seconds": "s"}, across="way")
+        table = ReportTable("Time", {"size": "size"}, {"seconds": "s"}, across="way")
         return Figure(name, "About it.", points, measure, f"The {name}", plots=[plot], tables=[table])
 
     def load(wanted: Sequence[str]) -> list[Figure]:

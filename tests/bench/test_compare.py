@@ -11,27 +11,39 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bench import cli
-from bench.compare import BETTER, CHANGED, SAME, WORSE, CompareError, Measured, better, compare, read, show, verdict
+from bench.compare import (
+    BETTER,
+    CHANGED,
+    SAME,
+    WORSE,
+    CompareError,
+    MeasuredFigure,
+    better,
+    compare,
+    read,
+    show,
+    verdict,
+)
 
 
 @pytest.mark.parametrize(
     ("name", "before", "after", "expected"),
     [
-        ("W1.engine_vs_loop", Measured(0.6, 0.55, 0.65), Measured(0.5, 0.45, 0.54), WORSE),
-        ("W1.engine_vs_loop", Measured(0.6, 0.55, 0.65), Measured(0.5, 0.45, 0.56), SAME),
-        ("W1.arrow_vs_loop", Measured(0.470, 0.467, 0.477), Measured(0.434, 0.316, 0.462), SAME),
-        ("W1.engine_vs_loop", Measured(0.6, 0.60, 0.60), Measured(0.61, 0.61, 0.61), SAME),
-        ("fig7/joins=5/seconds", Measured(1.0, 0.9, 1.1), Measured(0.5, 0.4, 0.6), BETTER),
-        ("fig7/joins=5/seconds", Measured(0.5), Measured(0.6), WORSE),
-        ("fig7/joins=5/seconds", Measured(0.5), Measured(0.55), SAME),
-        ("fig7/joins=5/seconds", Measured(0.5, 0.4, 0.6), Measured(0.55), SAME),
-        ("W1.loop_tuples_per_s", Measured(2e7), Measured(3e7), BETTER),
-        ("streaming.state_rows", Measured(22), Measured(3), CHANGED),
-        ("spark.zero", Measured(0), Measured(0), SAME),
-        ("spark.zero", Measured(0), Measured(1), CHANGED),
+        ("W1.engine_vs_loop", MeasuredFigure(0.6, 0.55, 0.65), MeasuredFigure(0.5, 0.45, 0.54), WORSE),
+        ("W1.engine_vs_loop", MeasuredFigure(0.6, 0.55, 0.65), MeasuredFigure(0.5, 0.45, 0.56), SAME),
+        ("W1.arrow_vs_loop", MeasuredFigure(0.470, 0.467, 0.477), MeasuredFigure(0.434, 0.316, 0.462), SAME),
+        ("W1.engine_vs_loop", MeasuredFigure(0.6, 0.60, 0.60), MeasuredFigure(0.61, 0.61, 0.61), SAME),
+        ("fig7/joins=5/seconds", MeasuredFigure(1.0, 0.9, 1.1), MeasuredFigure(0.5, 0.4, 0.6), BETTER),
+        ("fig7/joins=5/seconds", MeasuredFigure(0.5), MeasuredFigure(0.6), WORSE),
+        ("fig7/joins=5/seconds", MeasuredFigure(0.5), MeasuredFigure(0.55), SAME),
+        ("fig7/joins=5/seconds", MeasuredFigure(0.5, 0.4, 0.6), MeasuredFigure(0.55), SAME),
+        ("W1.loop_tuples_per_s", MeasuredFigure(2e7), MeasuredFigure(3e7), BETTER),
+        ("streaming.state_rows", MeasuredFigure(22), MeasuredFigure(3), CHANGED),
+        ("spark.zero", MeasuredFigure(0), MeasuredFigure(0), SAME),
+        ("spark.zero", MeasuredFigure(0), MeasuredFigure(1), CHANGED),
     ],
 )
-def test_verdicts(name: str, before: Measured, after: Measured, expected: str) -> None:
+def test_verdicts(name: str, before: MeasuredFigure, after: MeasuredFigure, expected: str) -> None:
     assert verdict(name, before, after).verdict == expected
 
 
@@ -52,8 +64,8 @@ def test_which_end_is_better(name: str, side: int) -> None:
 
 
 def test_those_that_changed_come_first_and_only_they_are_shown() -> None:
-    before = {"a_vs_b": Measured(1), "c_vs_d": Measured(1), "x": Measured(1)}
-    found = compare(before, {"c_vs_d": Measured(0.5), "a_vs_b": Measured(1)})
+    before = {"a_vs_b": MeasuredFigure(1), "c_vs_d": MeasuredFigure(1), "x": MeasuredFigure(1)}
+    found = compare(before, {"c_vs_d": MeasuredFigure(0.5), "a_vs_b": MeasuredFigure(1)})
     assert [(one.name, one.verdict) for one in found] == [("c_vs_d", WORSE), ("a_vs_b", SAME)]
     said = io.StringIO()
     show(found, Console(file=said, width=120))
@@ -75,7 +87,7 @@ def written(path: Path, **figures: float | tuple[float, float, float]) -> Path:
 
 def test_files_are_read_with_or_without_a_spread(tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", a=1.0, b=(2.0, 1.5, 2.5))
-    assert read(path) == {"a": Measured(1.0), "b": Measured(2.0, 1.5, 2.5)}
+    assert read(path) == {"a": MeasuredFigure(1.0), "b": MeasuredFigure(2.0, 1.5, 2.5)}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"machine": "m"}', '{"machines": [], "figures": {}}'])

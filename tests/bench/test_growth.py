@@ -25,7 +25,7 @@ from bench.ways.runners import (
     turn,
 )
 from bench.ways.w1_loops import PayloadLoop, compiler
-from bench.workloads.sources import Chunk, Drawn, Permuted, filling, one_key
+from bench.workloads.sources import ArrivalChunk, Permuted, RandomSource, filling, one_key
 from eddy import StateError
 
 JOINS, WINDOWS, KEYS, _, _, RESULTS = FIGURES
@@ -42,7 +42,7 @@ def small(one: Point) -> Point:
     return {**one, **sizes}
 
 
-def count_one_by_one(chunk: Chunk, windows: list[deque[int]]) -> list[int]:
+def count_one_by_one(chunk: ArrivalChunk, windows: list[deque[int]]) -> list[int]:
     """Return the results of each push of a join on one key, found by looking at every row of every window."""
     found = []
     for order, keys in chunk.raw:
@@ -58,7 +58,7 @@ def count_one_by_one(chunk: Chunk, windows: list[deque[int]]) -> list[int]:
 def test_all_ways_find_what_looking_at_every_row_finds(streams: int, skew: float) -> None:
     window, keys = 20, 15
     query = one_key(streams, window)
-    source = Drawn(query, keys, 3, skew)
+    source = RandomSource(query, keys, 3, skew)
     ways: dict[str, Runner] = {
         "runtime": RuntimeRunner(query),
         "engine": EngineRunner(query),
@@ -78,7 +78,7 @@ def test_the_loop_in_c_moves_the_payload() -> None:
     cc = compiler()
     if cc is None:
         return
-    source = Drawn(one_key(4, 20, values=True), 15, 3)
+    source = RandomSource(one_key(4, 20, values=True), 15, 3)
     loop = PayloadLoop(cc, 20, 5, 20, 10_000)
     runtime = RuntimeRunner(source.query)
     for _ in range(3):
@@ -97,7 +97,7 @@ def test_the_loop_in_c_moves_the_payload() -> None:
 def test_small_pushes_give_the_results_of_large_ones() -> None:
     query = one_key(3, 20)
     ways: dict[str, Runner] = {"large": EngineRunner(query), "small": SmallPushes(EngineRunner(query), 7)}
-    assert turn(ways, Drawn(query, 15, 3).draw(200, 50), 0)[1] > 0
+    assert turn(ways, RandomSource(query, 15, 3).draw(200, 50), 0)[1] > 0
 
 
 def test_permutations_have_each_key_once_in_any_window() -> None:
@@ -113,18 +113,18 @@ def test_permutations_have_each_key_once_in_any_window() -> None:
 
 def test_skew_makes_the_first_keys_frequent() -> None:
     query = one_key(2, 10)
-    flat = np.bincount(Drawn(query, 50, 1).draw(20_000, 100).keys[:, 0], minlength=50)
-    skewed = np.bincount(Drawn(query, 50, 1, 1.0).draw(20_000, 100).keys[:, 0], minlength=50)
+    flat = np.bincount(RandomSource(query, 50, 1).draw(20_000, 100).keys[:, 0], minlength=50)
+    skewed = np.bincount(RandomSource(query, 50, 1, 1.0).draw(20_000, 100).keys[:, 0], minlength=50)
     assert flat.max() < 1.3 * flat.min()
     assert skewed[0] / skewed[9] == pytest.approx(10, rel=0.2)
     assert skewed.argmax() == 0
-    again = Drawn(query, 50, 1, 1.0).draw(20_000, 100)
+    again = RandomSource(query, 50, 1, 1.0).draw(20_000, 100)
     assert (np.bincount(again.keys[:, 0], minlength=50) == skewed).all()
 
 
 def test_a_chunk_is_the_same_in_all_its_forms() -> None:
     query = one_key(3, 10, values=True)
-    chunk = Drawn(query, 9, 1).draw(25, 10)
+    chunk = RandomSource(query, 9, 1).draw(25, 10)
     for (order, keys), (same, columns), (rows, again) in zip(chunk.raw, chunk.columns, chunk.arrow, strict=True):
         assert (order == same).all()
         assert (order == again).all()
@@ -138,7 +138,7 @@ def test_a_chunk_is_the_same_in_all_its_forms() -> None:
 @pytest.mark.parametrize("streams", [2, 30])
 def test_windows_are_full_when_the_clock_runs(streams: int) -> None:
     runner = RuntimeRunner(one_key(streams, 40))
-    fill({"runtime": runner}, Drawn(one_key(streams, 40), 40, 2), filling([40] * streams, 20), 20)
+    fill({"runtime": runner}, RandomSource(one_key(streams, 40), 40, 2), filling([40] * streams, 20), 20)
     assert runner.live == streams * 40
     assert runner.nbytes > runner.state_bytes > 0
 
@@ -146,7 +146,7 @@ def test_windows_are_full_when_the_clock_runs(streams: int) -> None:
 class Wrong(RuntimeRunner):
     """A Runner that reports one result too many."""
 
-    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+    def take(self, chunk: ArrivalChunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         seconds, found = super().take(chunk, known)
         return seconds, [found[0] + 1, *found[1:]]
 
@@ -155,15 +155,15 @@ def test_ways_that_differ_are_found_out() -> None:
     query = one_key(2, 10)
     ways: dict[str, Runner] = {"one": EngineRunner(query), "other": Wrong(query)}
     with pytest.raises(Mismatch, match="results differ"):
-        turn(ways, Drawn(query, 5, 1).draw(50, 10), 0)
+        turn(ways, RandomSource(query, 5, 1).draw(50, 10), 0)
     with pytest.raises(Mismatch, match="results differ"):
-        rounds(ways, Drawn(query, 5, 1), 50, 10, 1, quiet)
+        rounds(ways, RandomSource(query, 5, 1), 50, 10, 1, quiet)
 
 
 def test_a_loop_is_told_how_much_room_it_needs() -> None:
     query = one_key(2, 10)
     loop = LoopRunner(ONE_KEY, 2, 10, 5)
-    chunk = Drawn(query, 5, 1).draw(500, 100)
+    chunk = RandomSource(query, 5, 1).draw(500, 100)
     with pytest.raises(StateError, match="pass the number of results"):
         loop.take(chunk, None)
     known = EngineRunner(query).take(chunk, None)[1]

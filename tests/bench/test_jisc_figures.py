@@ -12,7 +12,7 @@ from bench.harness.turns import Mismatch, agree
 from bench.papers.jisc import PLOTTED as FIGURES
 from bench.papers.jisc import latency
 from bench.papers.jisc.throughput import NORMAL, STEPS, TOTAL
-from bench.ways.strategies import Run, raced, started
+from bench.ways.strategies import TurnoverRun, raced, started
 from bench.workloads.sources import permutations, uniform
 
 FIGURE = {figure.name: figure for figure in FIGURES}
@@ -110,13 +110,13 @@ def test_the_last_period_may_be_shorter() -> None:
 
 @pytest.mark.parametrize("name", ["fig7", "fig9", "fig11"])
 def test_no_time_is_told_of_ways_that_differ_in_results(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Run.take
+    honest = TurnoverRun.take
 
-    def one_more(run: Run, count: int, plan: str | None = None) -> tuple[float, int]:
+    def one_more(run: TurnoverRun, count: int, plan: str | None = None) -> tuple[float, int]:
         seconds, results = honest(run, count, plan)
         return seconds, results + (run.runtime.strategy == "cacq")
 
-    monkeypatch.setattr(Run, "take", one_more)
+    monkeypatch.setattr(TurnoverRun, "take", one_more)
     with pytest.raises(Mismatch, match="numbers of results differ"):
         FIGURE[name].measure(TINY[name], lambda said: None)
 

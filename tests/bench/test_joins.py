@@ -9,10 +9,10 @@ import pytest
 
 from bench.harness.figure import number
 from bench.harness.turns import Mismatch
-from bench.joins import FIGURES, Band, CountWay, Difference, Interval, Left, RuntimeWay, Theta, ThetaLoop
+from bench.joins import FIGURES, Band, CountWay, DifferenceQuery, Interval, Left, RuntimeWay, Theta, ThetaLoop
 
 
-@pytest.mark.parametrize("workload", [Theta, Band, Interval, Left, Difference])
+@pytest.mark.parametrize("workload", [Theta, Band, Interval, Left, DifferenceQuery])
 def test_a_workload_is_measured(workload: Any) -> None:
     (figure,) = FIGURES
     point = {"workload": workload.name, "window": 400, "rows": 20_000, "rounds": 1}

@@ -10,9 +10,9 @@ from bench.machine_limit import floor, memory, profile
 from bench.machine_limit.floor import KEY, counted, counters, engine_traffic, lines_of, loop_traffic
 from bench.machine_limit.memory import LINE, costs, cycle, powers_of_two
 from bench.machine_limit.memory_kernels import chase, scatter, sweep_over
-from bench.machine_limit.profile import CASES, PARTS, Kernel, Stopwatch, TimedRuntime, Variant, split
+from bench.machine_limit.profile import CASES, PARTS, Kernel, KernelVariant, Stopwatch, TimedRuntime, split
 from bench.ways.runners import EngineRunner, RuntimeRunner
-from bench.workloads.sources import Chunk, Drawn, chain, one_key
+from bench.workloads.sources import ArrivalChunk, RandomSource, chain, one_key
 from stairs.descriptors import M_RESULTS
 
 KINDS = ("dependent", "independent", "sequential")
@@ -74,7 +74,7 @@ def test_lines_of_a_row(n_bytes: int) -> None:
 
 def test_accesses_of_one_key_are_those_counted_one_by_one() -> None:
     query = one_key(3, 20, values=True)
-    runner, source = EngineRunner(query), Drawn(query, 12, 1)
+    runner, source = EngineRunner(query), RandomSource(query, 12, 1)
     engine = runner
     rows: list[list[int]] = [[], [], []]
     matches = results = 0
@@ -107,7 +107,7 @@ def test_keys_that_matches_bring_along_are_counted() -> None:
     # R(1), S(1, 2), T(2, 3), U(3): the arrival of U matches T, which binds b, then S, which binds a, then R.
     keys = np.array([[1, 0], [1, 2], [2, 3], [3, 0]])
     before = counters(engine.routes)
-    assert runner.take(Chunk(query, np.arange(4, dtype=np.uint8), keys, 4), None)[1] == [1]
+    assert runner.take(ArrivalChunk(query, np.arange(4, dtype=np.uint8), keys, 4), None)[1] == [1]
     seen = counted(query.graph, engine.routes, before, 4, 1)
     assert (seen.keys, seen.bindings, seen.matches, seen.results) == (1.5, 2 / 4, 3 / 4, 1 / 4)
     assert engine_traffic(seen, engine.modules).heads == pytest.approx(1.5 + 0.5)
@@ -165,10 +165,10 @@ def test_parts_sum_to_the_whole() -> None:
 
 def test_variants_do_what_they_say() -> None:
     query = one_key(4, 30, values=True)
-    source = Drawn(query, 20, 1)
+    source = RandomSource(query, 20, 1)
     chunk = source.draw(600, 150)
     expected = sum(RuntimeRunner(query).take(chunk, None)[1])
-    variants = [Variant(query), Variant(query, counting=True), Variant(query, probing=False)]
+    variants = [KernelVariant(query), KernelVariant(query, counting=True), KernelVariant(query, probing=False)]
     assert [variant.take(chunk).results for variant in variants] == [expected, expected, 0]
     rows = [[variant.modules.rows(i) for i in range(4)] for variant in variants]
     assert rows == [[30] * 4] * 3
@@ -195,7 +195,7 @@ def test_profile_has_a_row_for_each_part() -> None:
 
 
 def test_a_profile_of_other_work_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Variant.take
-    monkeypatch.setattr(profile.Variant, "take", lambda self, chunk: honest(self, chunk)._replace(results=1))
+    honest = KernelVariant.take
+    monkeypatch.setattr(profile.KernelVariant, "take", lambda self, chunk: honest(self, chunk)._replace(results=1))
     with pytest.raises(Mismatch, match="profile of W1"):
         PROFILE.measure(small_profile(), quiet)

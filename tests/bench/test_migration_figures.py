@@ -17,11 +17,11 @@ from bench.harness.turns import Mismatch
 from bench.papers.migration import PLOTTED as FIGURES
 from bench.papers.migration import arrivals as streams
 from bench.papers.migration import length, over_time
-from bench.papers.migration.arrivals import NAMES, Arrivals, Setting, counted, draw, steps
-from bench.papers.migration.cost_model import Costs, by_hash, calibrate, entries, eq4, eq8
+from bench.papers.migration.arrivals import NAMES, MigrationSetting, PaperArrivals, counted, draw, steps
+from bench.papers.migration.cost_model import MachineCosts, by_hash, calibrate, entries, eq4, eq8
 from bench.papers.migration.over_time import (
     CASES,
-    Served,
+    ServiceTimes,
     level_ms,
     longest_silence,
     rates,
@@ -30,7 +30,7 @@ from bench.papers.migration.over_time import (
     slow_down,
 )
 
-SMALL = Setting(300, (20, 20, 20, 20), (0.25, 0.2, 0.2))
+SMALL = MigrationSetting(300, (20, 20, 20, 20), (0.25, 0.2, 0.2))
 POINT: Point = {**SMALL.columns(), "change_ms": 1_000, "stream_ms": 3_000, "seed": 1, "repeats": 1, "load": 1.3}
 BY_NAME = {figure.name: figure for figure in FIGURES}
 
@@ -39,7 +39,7 @@ def silent(text: str) -> None:
     assert text
 
 
-def drawn(setting: Setting = SMALL, stream_ms: int = 3_000) -> Arrivals:
+def drawn(setting: MigrationSetting = SMALL, stream_ms: int = 3_000) -> PaperArrivals:
     return draw(setting, stream_ms, seed=1)
 
 
@@ -78,7 +78,7 @@ def test_a_full_run_has_the_parameters_of_the_paper(number: int) -> None:
     window, delays, sigmas = TABLE_2[number]
     points = BY_NAME[f"migration-fig{number}"].points(True)
     for point in points:
-        setting = Setting.of(point)
+        setting = MigrationSetting.of(point)
         assert window in (None, setting.w_ms)
         assert all(wanted in (None, delay) for wanted, delay in zip(delays, setting.delays, strict=True))
         assert setting.sigmas == sigmas
@@ -127,7 +127,7 @@ def test_steps_end_where_they_should() -> None:
 
 
 def test_the_model_is_that_of_the_paper() -> None:
-    setting, costs = Setting(1_000, (100, 50, 20, 10), (0.1, 0.05, 0.02)), Costs(0.5, 2.0, 3.0)
+    setting, costs = MigrationSetting(1_000, (100, 50, 20, 10), (0.1, 0.05, 0.02)), MachineCosts(0.5, 2.0, 3.0)
     b, c, d, w = 20, 50, 100, 1.0
     expected = b * c * w**2 * (2 + 3 * 0.05) + 2 * b * c * d * w**3 * (2 * 0.05 + 3 * 0.05 * 0.02)
     assert eq8(setting, costs) == pytest.approx(0.5 + expected)
@@ -137,7 +137,7 @@ def test_the_model_is_that_of_the_paper() -> None:
 
 
 def test_at_a_scale_states_grow_with_it() -> None:
-    setting = Setting(1_000, (100, 50, 20, 10), (0.1, 0.05, 0.02))
+    setting = MigrationSetting(1_000, (100, 50, 20, 10), (0.1, 0.05, 0.02))
     assert entries(replace(setting, scale=7)) == pytest.approx([7 * n for n in entries(setting)])
 
 
@@ -169,7 +169,7 @@ def test_a_stage_purged_as_in_the_paper_lasts_two_windows() -> None:
 def test_moving_state_works_off_what_has_accumulated_first(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: dict[str, set[int | None]] = {}
 
-    def noted(setting: Setting, pushes: Sequence[Any], case: str, change: int | None) -> streams.Run:
+    def noted(setting: MigrationSetting, pushes: Sequence[Any], case: str, change: int | None) -> streams.StrategyRun:
         begun.setdefault(case, set()).add(change)
         return run_case(setting, pushes, case, change)
 
@@ -233,7 +233,7 @@ def test_rates_have_all_results() -> None:
 
 
 def test_the_level_is_reached_for_good() -> None:
-    served = Served([0.0, 10.0, 20.0, 30.0], [5.0, 15.0, 25.0, 35.0])
+    served = ServiceTimes([0.0, 10.0, 20.0, 30.0], [5.0, 15.0, 25.0, 35.0])
     new = [10, 10, 10, 10]
     assert level_ms([90, 10, 20, 10], new, served, 1) == 25
     assert level_ms([90, 0, 10, 10], new, served, 1) == 5

@@ -16,10 +16,10 @@ import pytest
 from bench.harness.figure import Figure, Point
 from bench.harness.turns import Mismatch
 from bench.peers import apart, comparison, environment, here
-from bench.peers.apart import Measure, Outcome, slope
+from bench.peers.apart import Measure, PeerOutcome, slope
 from bench.peers.comparison import ALL, BATCHED, contenders, measure
 from bench.peers.environment import Unavailable
-from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, Step, Turn, Work, found
+from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, PeerTurn, PeerWork, WorkStep, found
 from bench.ways.w1_loops import SOURCE, compiler
 from bench.workloads.sources import WINDOW, Order
 from eddy import EddyError
@@ -37,7 +37,7 @@ def point(peers: str, windows: str, **changed: int) -> Point:
     return {"peers": peers, "windows": windows, **sizes, **changed}
 
 
-def reference(work: Work) -> tuple[int, int]:
+def reference(work: PeerWork) -> tuple[int, int]:
     """Return (results, sum of all values): of each arrival, all combinations with rows that are in their windows."""
     kept: list[list[list[tuple[int, int]]]] = [[[] for _ in range(10_000)] for _ in STREAMS]
     came = [0] * len(STREAMS)
@@ -58,9 +58,9 @@ def reference(work: Work) -> tuple[int, int]:
 
 
 @cache
-def work_of(windows: str) -> tuple[Work, tuple[int, int]]:
+def work_of(windows: str) -> tuple[PeerWork, tuple[int, int]]:
     """Return a work long enough for rows to leave every window, with a shorter last step; and its results."""
-    work = Work(windows, 48_000, 6_500, 6_000, SEED)
+    work = PeerWork(windows, 48_000, 6_500, 6_000, SEED)
     return work, reference(work)
 
 
@@ -75,20 +75,20 @@ def test_every_peer_of_this_process_has_the_results_of_a_nested_loop(name: str, 
 
 
 def test_the_most_that_a_window_has_is_counted() -> None:
-    work = Work(RANGE, 42_000, 1_000, 1_000, SEED)
+    work = PeerWork(RANGE, 42_000, 1_000, 1_000, SEED)
     most = max(
         int((work.order[max(0, last - SPAN) : last + 1] == i).sum())
         for last in range(work.arrivals - 2_500, work.arrivals)
         for i in range(len(STREAMS))
     )
     assert work.most_live >= most >= 0.9 * WINDOW
-    assert Work(RANGE, 1_000, 0, 1_000, SEED).most_live == np.bincount(work.order[:1_000]).max()
+    assert PeerWork(RANGE, 1_000, 0, 1_000, SEED).most_live == np.bincount(work.order[:1_000]).max()
 
 
 def test_a_chain_ends_at_a_slot_that_another_row_took() -> None:
     # The ring has room for this work. The row of key 0 is within the span, but one ring of rows later another row
     # has its slot.
-    work = Work(RANGE, 60_000, 0, 60_000, SEED)
+    work = PeerWork(RANGE, 60_000, 0, 60_000, SEED)
     cc = compiler()
     for peer in [*here.peers(), *(here.c_peers(cc) if cc else [])]:
         engine = peer.start(work)
@@ -104,8 +104,8 @@ def test_a_chain_ends_at_a_slot_that_another_row_took() -> None:
 
 
 def test_a_turn_counts_the_timed_arrivals_alone() -> None:
-    peer, work = contenders()[0][0], Work(ROWS, 12_000, 6_000, 6_000, SEED)
-    engine, turn = peer.start(work), Turn(peer, work)
+    peer, work = contenders()[0][0], PeerWork(ROWS, 12_000, 6_000, 6_000, SEED)
+    engine, turn = peer.start(work), PeerTurn(peer, work)
     of_steps = [engine.count(engine.push(engine.prepare(step))) for step in work.steps]
     seconds, results = turn.run()
     assert seconds > 0
@@ -114,7 +114,7 @@ def test_a_turn_counts_the_timed_arrivals_alone() -> None:
 
 def test_steps_before_the_clock_are_whole() -> None:
     with pytest.raises(EddyError, match="no whole number of steps"):
-        Work(ROWS, 1_500, 1_000, 1_000, SEED)
+        PeerWork(ROWS, 1_500, 1_000, 1_000, SEED)
 
 
 @pytest.mark.parametrize("windows", WORKS)
@@ -145,12 +145,12 @@ def test_the_size_of_a_push_is_a_point() -> None:
 def test_results_are_compared_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fewer(here.Arrow):
         @staticmethod
-        def prepare(step: Step) -> object:
+        def prepare(step: WorkStep) -> object:
             return _cut(here.Arrow.prepare(step))
 
     mine, short = here.eddy_peer(), Peer("fewer", partial(Fewer, count_only=True), "0")
     monkeypatch.setattr(comparison, "contenders", lambda: ([mine, short], []))
-    monkeypatch.setattr(Turn, "run", lambda self: pytest.fail("timed before the results were compared"))
+    monkeypatch.setattr(PeerTurn, "run", lambda self: pytest.fail("timed before the results were compared"))
     with pytest.raises(Mismatch, match="results"):
         measure(point(ALL, ROWS), quiet)
 
@@ -280,7 +280,7 @@ def told(file: Path, seconds: float) -> dict[str, object]:
 
 
 def test_the_slope_is_of_the_arrivals_after_those_before_the_clock() -> None:
-    work = Work(RANGE, 100, 50, 50, SEED)
+    work = PeerWork(RANGE, 100, 50, 50, SEED)
 
     def runs(files: list[Path]) -> list[dict[str, object]]:
         small, large, *again = files
@@ -289,12 +289,12 @@ def test_the_slope_is_of_the_arrivals_after_those_before_the_clock() -> None:
         return [told(small, 1.0), told(large, 3.0), told(small, 1.5), told(large, 2.5)]
 
     # The median of the two shorter runs is subtracted.
-    assert slope("engine", work, 2, runs) == Outcome([1.75, 1.25], 50, 150, 0, "1")
+    assert slope("engine", work, 2, runs) == PeerOutcome([1.75, 1.25], 50, 150, 0, "1")
 
 
 def test_a_slope_that_is_none_is_told() -> None:
     with pytest.raises(Unavailable, match="took no longer"):
-        slope("engine", Work(RANGE, 100, 50, 50, SEED), 1, lambda files: [told(files[0], 2), told(files[1], 1)])
+        slope("engine", PeerWork(RANGE, 100, 50, 50, SEED), 1, lambda files: [told(files[0], 2), told(files[1], 1)])
 
 
 def test_a_peer_apart_is_compared_with_eddy_before_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +302,7 @@ def test_a_peer_apart_is_compared_with_eddy_before_it_is_told(monkeypatch: pytes
     results, total = found(contenders()[0][0], work)
 
     def made(results: int) -> dict[str, tuple[str, Measure]]:
-        return {"Flink": ("Flink SQL", lambda *_: Outcome([0.5, 1.0, 2.0], work.timed, results, total or 0, "9"))}
+        return {"Flink": ("Flink SQL", lambda *_: PeerOutcome([0.5, 1.0, 2.0], work.timed, results, total or 0, "9"))}
 
     monkeypatch.setattr(comparison, "APART", made(results))
     (row,) = measure(point("Flink", RANGE), quiet)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.harness.figure import number
-from bench.placement_costs import SHARED, Measured, drawn, fitted, points, rows_of
+from bench.placement_costs import SHARED, MeasuredJoin, drawn, fitted, points, rows_of
 from bench.placement_spark import points as judged
 from eddy.spark.hops.costs import TaskCosts, TaskWork
 
@@ -18,13 +18,13 @@ TRUE = {
 }
 
 
-def seen(count: int) -> list[dict[str, Measured]]:
+def seen(count: int) -> list[dict[str, MeasuredJoin]]:
     """Joins that take exactly what the costs above say."""
     rng = np.random.default_rng(1)
     found = []
     for _ in range(count):
         works = {way: TaskWork(*(rng.uniform(1, 10, 2)), *(10 ** rng.uniform(5, 8, 5))) for way in TRUE}
-        found.append({way: Measured(way, work, TRUE[way].seconds(work)) for way, work in works.items()})
+        found.append({way: MeasuredJoin(way, work, TRUE[way].seconds(work)) for way, work in works.items()})
     return found
 
 
@@ -37,7 +37,7 @@ def test_a_fit_finds_the_costs_that_made_the_seconds() -> None:
 def test_no_part_costs_less_than_nothing() -> None:
     draw = np.random.default_rng(2)
     joins = [
-        Measured(way, one.work, one.seconds * draw.uniform(0.3, 3)) for own in seen(12) for way, one in own.items()
+        MeasuredJoin(way, one.work, one.seconds * draw.uniform(0.3, 3)) for own in seen(12) for way, one in own.items()
     ]
     assert all(cost >= 0 for costs in fitted(joins).values() for cost in astuple(costs))
 

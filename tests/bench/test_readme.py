@@ -9,7 +9,7 @@ import pytest
 from bench import readme
 from bench.contents import CHAPTERS, load
 from bench.harness import report as pages
-from bench.harness.store import FIGURES, Record, Store, figures_text
+from bench.harness.store import FIGURES, MeasuredPoint, Store, figures_text
 from bench.readme import MOST, ROOT, ReadmeError, block, main, with_block
 
 MARKS = "<!-- figure peers -->\n{}<!-- /figure peers -->"
@@ -22,7 +22,7 @@ def report(tmp_path: Path) -> Path:
     rates = {"eddy": 1e6, "loop, C": 2e6, "loop, numba": 2e6, "Spark": 1e4, "eddy, counting": 3e6}
     rows = [{"peer": name, "tuples_per_s": rate, "eddy_faster": 1e6 / rate} for name, rate in rates.items()]
     rows.append({"peer": "Flink", "skipped": "not installed"})
-    records = [Record({"windows": windows}, rows, "m", "2026-01-01") for windows in ("RANGE", "ROWS")]
+    records = [MeasuredPoint({"windows": windows}, rows, "m", "2026-01-01") for windows in ("RANGE", "ROWS")]
     folder = tmp_path / "bench" / "report"
     folder.mkdir(parents=True)
     (folder / FIGURES).write_text(figures_text({"peers": (figure, records)}))

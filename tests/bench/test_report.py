@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.harness.figure import NAMED, Figure, NotANumber, Plot, Row, Table
+from bench.harness.figure import NAMED, Figure, NotANumber, Plot, ReportTable, Row
 from bench.harness.plots import draw
 from bench.harness.report import body, measured, write
 from bench.harness.store import FIGURES, Store, best_known, record_of
 from bench.harness.tables import cell, table_text
 
-SECONDS = Table("Time", {"joins": "joins"}, {"seconds": "s"}, across="strategy")
+SECONDS = ReportTable("Time", {"joins": "joins"}, {"seconds": "s"}, across="strategy")
 FIGURE = Figure(
     "fig0",
     "What it is about.",
@@ -77,7 +77,9 @@ def test_figures_that_name_themselves_are_held_against_their_bars() -> None:
 
 
 def test_a_table_without_across_has_a_line_a_row() -> None:
-    table = Table("Peers", {"peer": "peer"}, {"rate": "tuples/s", "ok": "same", "none": "none"}, where={"work": "W1"})
+    table = ReportTable(
+        "Peers", {"peer": "peer"}, {"rate": "tuples/s", "ok": "same", "none": "none"}, where={"work": "W1"}
+    )
     rows: list[Row] = [
         {"peer": "a", "rate": 2.5e6, "ok": True, "work": "W1"},
         {"peer": "b", "rate": 12_345, "ok": None, "work": "W1"},

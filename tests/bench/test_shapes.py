@@ -13,9 +13,9 @@ from bench.workloads.shapes import (
     FAST_OSCILLATION,
     SLOW_OSCILLATION,
     STATIONARY,
-    Arrivals,
     Draw,
-    Shape,
+    ShapeArrivals,
+    WorkloadShape,
     between,
     columns,
 )
@@ -23,7 +23,7 @@ from bench.workloads.shapes import (
 ALL = pytest.mark.parametrize("shape", list(SHAPES.values()), ids=list(SHAPES))
 
 
-def same(one: Arrivals, other: Arrivals) -> bool:
+def same(one: ShapeArrivals, other: ShapeArrivals) -> bool:
     mine = [column for own in one.keys for column in own]
     theirs = [column for own in other.keys for column in own]
     return np.array_equal(one.order, other.order) and all(map(np.array_equal, mine, theirs))
@@ -39,7 +39,7 @@ def test_there_are_all_kinds() -> None:
 
 
 @ALL
-def test_a_shape_is_what_its_words_say(shape: Shape) -> None:
+def test_a_shape_is_what_its_words_say(shape: WorkloadShape) -> None:
     for word in (shape.family, shape.keys, shape.change):
         assert word.replace(" ", "-").lower() in shape.name
     names = [phase.name for phase in shape.phases]
@@ -54,7 +54,7 @@ def test_a_shape_is_what_its_words_say(shape: Shape) -> None:
 
 
 @ALL
-def test_equal_seeds_give_equal_arrivals(shape: Shape) -> None:
+def test_equal_seeds_give_equal_arrivals(shape: WorkloadShape) -> None:
     small = shape.scaled(0)
     drawn = small.draw(1)
     assert same(drawn, small.draw(1))
@@ -62,7 +62,7 @@ def test_equal_seeds_give_equal_arrivals(shape: Shape) -> None:
 
 
 @ALL
-def test_pushes_hold_all_arrivals_once_and_end_with_their_phase(shape: Shape) -> None:
+def test_pushes_hold_all_arrivals_once_and_end_with_their_phase(shape: WorkloadShape) -> None:
     small = shape.scaled(0)
     arrivals = small.draw(1)
     pushes = arrivals.pushes(small.push)
@@ -78,7 +78,7 @@ def test_pushes_hold_all_arrivals_once_and_end_with_their_phase(shape: Shape) ->
 
 
 @ALL
-def test_warm_arrivals_fill_each_window_exactly(shape: Shape) -> None:
+def test_warm_arrivals_fill_each_window_exactly(shape: WorkloadShape) -> None:
     arrivals = shape.scaled(0).draw(3)
     assert tuple(np.bincount(arrivals.order[: arrivals.warm]).tolist()) == shape.rows
 

@@ -38,7 +38,7 @@ VALUES: dict[str, Sequence[Any]] = {
 NAMES = "RST"
 
 
-class Drawn:
+class DrawnAggregation:
     """A query: group columns, functions, perhaps windows of groups and `having`."""
 
     def __init__(self, draw: st.DrawFn, kinds: Sequence[str], windows: bool) -> None:
@@ -101,7 +101,7 @@ class Drawn:
             *(self._of_columns(name) for name in FUNCTIONS),
             st.builds(
                 lambda c: (agg.sum(pc.field(c) * 2 - 1), OracleAggregate("sum", lambda row: _twice(row[c]))),
-                Drawn._any(self.names, "i"),
+                DrawnAggregation._any(self.names, "i"),
             ),
         )
         if not self.timed:
@@ -112,9 +112,9 @@ class Drawn:
         """Draw a function of a column that it takes, and, if it is an ordered one and `by`, of one that it goes by."""
         function, make = FUNCTIONS[name], getattr(agg, name)
         taken = [c for c in "gxid" if function.result(SCHEMA.field(c).type) is not None]
-        arguments = [Drawn._any(self.names, "".join(taken))]
+        arguments = [DrawnAggregation._any(self.names, "".join(taken))]
         if function.ordered and by:
-            arguments.append(Drawn._any(self.names, "gxid"))
+            arguments.append(DrawnAggregation._any(self.names, "gxid"))
         return st.tuples(*arguments).map(lambda chosen: (make(*chosen), OracleAggregate(name, *chosen)))
 
     # Results

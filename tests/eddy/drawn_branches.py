@@ -21,7 +21,7 @@ SCHEMA = pa.schema([*((name, pa.int64()) for name in COLUMNS[:-1]), ("p", pa.str
 WINDOWS = {"rows": eddy.Rows, "range": eddy.Range, "unbounded": lambda _: eddy.Unbounded(), "derived": lambda _: None}
 
 
-class Drawn:
+class DrawnBranches:
     """A query with branches, for the oracle and for eddy."""
 
     def __init__(self, draw: st.DrawFn, kinds: Sequence[tuple[str, ...]]) -> None:
@@ -144,11 +144,11 @@ KINDS = (("rows",), ("range",), ("range", "derived"), ("rows", "range", "unbound
 
 
 @st.composite
-def drawn(draw: st.DrawFn, kinds: Sequence[tuple[str, ...]] = KINDS) -> Drawn:
+def drawn(draw: st.DrawFn, kinds: Sequence[tuple[str, ...]] = KINDS) -> DrawnBranches:
     """Draw a query with branches."""
     while True:
         try:
-            return Drawn(draw, kinds)
+            return DrawnBranches(draw, kinds)
         except eddy.QueryError as problem:
             # A stream would be kept forever, or intervals contradict each other.
             if "forever" not in str(problem) and "fulfil" not in str(problem):

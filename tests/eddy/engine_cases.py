@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from eddy.fuzz.case import NAMES, Push, Row
-from eddy.fuzz.changing.case import Asked, EngineCase, Own, Sources, Step
+from eddy.fuzz.case import NAMES, PushStep, Row
+from eddy.fuzz.changing.case import EngineCase, EngineQuery, EngineStreams, Own, Step
 from eddy.streams.windows import Window
 
 _ROW = re.compile(r"(\w)(-?\d+)(?:k(\d))?(?:x(\d))?$")
 
 
-def arrivals(text: str, first: int = 0) -> Push:
+def arrivals(text: str, first: int = 0) -> PushStep:
     """Return a push of rows: "R3" is a row of R at time 3, "R3k1x2" one with the key 1 and the value 2; both may be
     left out and are 0 then. The rows are numbered from `first`."""
     rows = []
@@ -20,15 +20,15 @@ def arrivals(text: str, first: int = 0) -> Push:
         assert found is not None
         keys = dict.fromkeys(("k0", "k1"), int(found[3] or 0))
         rows.append(Row(NAMES.index(found[1]), keys, int(found[2]), number, int(found[4] or 0)))
-    return Push(tuple(rows))
+    return PushStep(tuple(rows))
 
 
-def asked(*windows: Window, least: int | None = None) -> Asked:
+def asked(*windows: Window, least: int | None = None) -> EngineQuery:
     """Return a join of the first streams on one key; `least` is the filter of the first stream."""
     owns = tuple(Own(i, window, least if i == 0 else None) for i, window in enumerate(windows))
-    return Asked(owns, tuple((i, i + 1, "k0") for i in range(len(windows) - 1)))
+    return EngineQuery(owns, tuple((i, i + 1, "k0") for i in range(len(windows) - 1)))
 
 
 def case(*steps: Step, timed: bool = True, lateness: int = 0, streams: int = 2) -> EngineCase:
     """Return a case of an engine whose streams have no windows of their own; the stream that is ahead is the clock."""
-    return EngineCase(Sources((None,) * streams, timed, lateness, "fastest"), "eddy", steps)
+    return EngineCase(EngineStreams((None,) * streams, timed, lateness, "fastest"), "eddy", steps)

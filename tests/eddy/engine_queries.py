@@ -27,7 +27,7 @@ WINDOWS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class ReferenceRow:
     position: int
     k: int
     t: int
@@ -35,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReferenceQuery:
     """A query in the terms of the reference: windows by stream (a span of time, or minus a number of rows), and the
     least x of its rows of R."""
 
@@ -57,7 +57,7 @@ Result = tuple[int, int, tuple[int, ...]]
 """The first and the last position of the components, and their values of x, which are the positions."""
 
 
-def all_results(asked: Asked, rows: dict[str, list[Row]]) -> list[Result]:
+def all_results(asked: ReferenceQuery, rows: dict[str, list[ReferenceRow]]) -> list[Result]:
     """Return all results of a query that always ran, by the definition."""
     found = []
     own = {
@@ -76,13 +76,13 @@ def all_results(asked: Asked, rows: dict[str, list[Row]]) -> list[Result]:
     return sorted(found, key=lambda one: one[1])
 
 
-def _in_window(size: int, stream: list[Row], row: Row, last: int, newest: int) -> bool:
+def _in_window(size: int, stream: list[ReferenceRow], row: ReferenceRow, last: int, newest: int) -> bool:
     if size >= 0:
         return newest - row.t <= size
     return sum(row.position < other.position <= last for other in stream) < -size
 
 
-def drained(asked: Asked, rows: dict[str, list[Row]], at: int) -> int | None:
+def drained(asked: ReferenceQuery, rows: dict[str, list[ReferenceRow]], at: int) -> int | None:
     """Return the first position from which no row can be part of a result with a component before `at`."""
     everything = sorted((row for own in rows.values() for row in own), key=lambda row: row.position)
     for position in range(at, len(everything) + 1):
@@ -98,21 +98,21 @@ def drained(asked: Asked, rows: dict[str, list[Row]], at: int) -> int | None:
     return None
 
 
-class Run:
+class DrawnEngineRun:
     """An engine, and the rows that it got, drawn from a seed."""
 
     def __init__(self, seed: int, **how: object) -> None:
         self.chance = random.Random(seed)
         streams = [eddy.Stream(name, SCHEMA, time="t") for name in NAMES]
         self.engine = eddy.Engine(streams, **how)  # type: ignore[arg-type]
-        self.rows: dict[str, list[Row]] = {name: [] for name in NAMES}
+        self.rows: dict[str, list[ReferenceRow]] = {name: [] for name in NAMES}
         self.results: dict[str, list[tuple[int, ...]]] = {}
 
     def push(self, count: int) -> None:
         order, batches = [], {name: [] for name in NAMES}  # type: ignore[var-annotated]
         for position in range(self.engine.position, self.engine.position + count):
             i = self.chance.randrange(3)
-            row = Row(position, self.chance.randrange(3), position // 2, position)
+            row = ReferenceRow(position, self.chance.randrange(3), position // 2, position)
             self.rows[NAMES[i]].append(row)
             batches[NAMES[i]].append({"k": row.k, "t": row.t, "x": row.x})
             order.append(i)

@@ -75,7 +75,7 @@ def looks(runtime: Runtime) -> dict[str, Any]:
     }
 
 
-class Life:
+class SavedRuntime:
     """A runtime that is saved in a file from the first call of `again` on."""
 
     def __init__(self, path: Path, runtime: Runtime) -> None:

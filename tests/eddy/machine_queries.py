@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.graphs import SHAPES, edges
 from eddy.routing.policies import POLICIES, Decision, View
-from tests.cases import Case, Condition, StreamCase, raising
+from tests.cases import Condition, JoinCase, StreamCase, raising
 from tests.draws import TIME, VALUE, comparisons, connected
 
 OWN_POLICIES = ("chaos", "trouble")
@@ -44,7 +44,7 @@ def policy_of(name: str | None, seed: int) -> Any:
 
 
 @st.composite
-def queries(draw: st.DrawFn) -> Case:
+def queries(draw: st.DrawFn) -> JoinCase:
     """Draw a query on integer keys: a class for each edge, two classes, or one class over all streams."""
     n = draw(st.integers(2, 6))
     order = draw(st.permutations(range(n)))
@@ -76,7 +76,7 @@ def queries(draw: st.DrawFn) -> Case:
         streams.append(StreamCase(names[i], pa.schema(fields), kind, size, TIME if timed else None))
     # A result filter that fails on a value of 0, which good pushes do not have: see `fail_late`.
     where = Condition(raising("R.v"), lambda row: 1 // row["R.v"] > 0)
-    return Case(
+    return JoinCase(
         tuple(streams),
         tuple(predicates),
         (("v", ("R", VALUE)), ("t", (names[n - 1], TIME))) if draw(st.booleans()) else None,

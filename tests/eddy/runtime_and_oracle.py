@@ -13,13 +13,13 @@ import pyarrow as pa
 import eddy
 from eddy.query.clock_rule import WatermarkOf
 from stairs.descriptors import C_NEXT
-from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes
+from tests.cases import Arrival, BatchedPush, JoinCase, StreamCase, assert_changes, changes
 
 A, B, C = "((R S) T) U", "((S T) R) U", "((S T) U) R"
 """The plans of the paper's figures 2 and 4: RS and RST; ST and RST; ST and STU."""
 
 
-def query(columns: Sequence[str], window: str = "rows", size: int = 100, lateness: int = 0, **sizes: int) -> Case:
+def query(columns: Sequence[str], window: str = "rows", size: int = 100, lateness: int = 0, **sizes: int) -> JoinCase:
     """Return a query over R, S, T, … by the names of their key columns: "ab" has a and b. Equal names join. The
     stream that is ahead is the clock."""
     timed = window == "range"
@@ -33,7 +33,7 @@ def query(columns: Sequence[str], window: str = "rows", size: int = 100, latenes
                 predicates.append((((last[column], column), (name, column)),))
             last[column] = name
     watermark: WatermarkOf = "fastest" if timed else "slowest"
-    return Case(tuple(streams), tuple(predicates), lateness=lateness, watermark=watermark)
+    return JoinCase(tuple(streams), tuple(predicates), lateness=lateness, watermark=watermark)
 
 
 ONE_CLASS = query(["a"] * 4)
@@ -43,7 +43,7 @@ CHAIN = query(["a", "ab", "bc", "c"])
 class Twins:
     """A runtime and an oracle that receive the same arrivals."""
 
-    def __init__(self, case: Case, plan: str, strategy: str, output: str = "changelog", **options: Any) -> None:
+    def __init__(self, case: JoinCase, plan: str, strategy: str, output: str = "changelog", **options: Any) -> None:
         self.case, self.output, self.oracle = case, output, case.oracle()
         self.runtime = eddy.Runtime(case.query(), plan, strategy=strategy, output=output, ids_only=True, **options)
 
@@ -60,7 +60,7 @@ class Twins:
 
     def push(self, text: str) -> list[tuple[Any, ...]]:
         """Push arrivals, compare with the oracle and return the changes."""
-        one = Push(tuple(self.arrivals(text)))
+        one = BatchedPush(tuple(self.arrivals(text)))
         table = self.runtime.push(one.batches(self.case), [i for i, _ in one.arrivals])
         outcomes = [self.oracle.arrive(self.case.names[i], row) for i, row in one.arrivals]
         assert_changes(table, changes(self.case, outcomes, self.oracle, self.output, "ids"), "ids")

@@ -21,7 +21,7 @@ from eddy.filters.profile import CallCost, Profile
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 
 
-class Clock:
+class ConditionClock:
     """A clock that advances only when a condition is evaluated."""
 
     def __init__(self) -> None:
@@ -31,7 +31,9 @@ class Clock:
         return self.now
 
 
-def condition(clock: Clock, column: str, per_row: float, per_call: float = 1e-6) -> Callable[[pa.RecordBatch], Any]:
+def condition(
+    clock: ConditionClock, column: str, per_row: float, per_call: float = 1e-6
+) -> Callable[[pa.RecordBatch], Any]:
     """Return a function that reads a column of bool and takes time by the clock."""
 
     def asked(batch: pa.RecordBatch) -> Any:
@@ -97,7 +99,7 @@ def flags(rng: np.random.Generator, shares: dict[str, float], rows: int) -> pa.R
 
 
 def test_the_order_follows_drift() -> None:
-    rng, clock = np.random.default_rng(1), Clock()
+    rng, clock = np.random.default_rng(1), ConditionClock()
     accepts = AdaptiveFilter([condition(clock, name, 1e-6) for name in "pqr"], names=list("pqr"), clock=clock)
     for _ in range(20):
         accepts.filter(flags(rng, {"p": 0.9, "q": 0.5, "r": 0.1}, 20_000))
@@ -115,7 +117,7 @@ def test_the_order_follows_drift() -> None:
 
 
 def test_small_pushes_learn_too_and_sample_within_their_share() -> None:
-    rng, clock = np.random.default_rng(2), Clock()
+    rng, clock = np.random.default_rng(2), ConditionClock()
     accepts = AdaptiveFilter([condition(clock, name, 1e-6) for name in "pq"], names=list("pq"), clock=clock)
     for _ in range(2_000):
         accepts.filter(flags(rng, {"p": 0.9, "q": 0.1}, 100))
@@ -124,7 +126,7 @@ def test_small_pushes_learn_too_and_sample_within_their_share() -> None:
 
 
 def test_cost_counts_as_much_as_what_is_dropped() -> None:
-    rng, clock = np.random.default_rng(3), Clock()
+    rng, clock = np.random.default_rng(3), ConditionClock()
     dear, cheap = condition(clock, "dear", 1e-5), condition(clock, "cheap", 1e-7)
     accepts = AdaptiveFilter([dear, cheap], names=["dear", "cheap"], clock=clock)
     for _ in range(5):
@@ -134,7 +136,7 @@ def test_cost_counts_as_much_as_what_is_dropped() -> None:
 
 @pytest.mark.parametrize("rows", [200, 50_000])
 def test_what_a_call_costs_does_not_count_where_every_order_makes_it(rows: int) -> None:
-    rng, clock = np.random.default_rng(4), Clock()
+    rng, clock = np.random.default_rng(4), ConditionClock()
     slope, flat = condition(clock, "slope", 1e-6, 1e-5), condition(clock, "flat", 1e-8, 1e-3)
     accepts = AdaptiveFilter([slope, flat], names=["slope", "flat"], clock=clock, share=0.3)
     for _ in range(60):
@@ -143,7 +145,7 @@ def test_what_a_call_costs_does_not_count_where_every_order_makes_it(rows: int) 
 
 
 def test_conditional_rates_decide_behind_the_first_place() -> None:
-    rng, clock = np.random.default_rng(5), Clock()
+    rng, clock = np.random.default_rng(5), ConditionClock()
     accepts = AdaptiveFilter([condition(clock, name, 1e-6) for name in "abc"], names=list("abc"), clock=clock)
     for _ in range(10):
         draws = rng.random(20_000)
@@ -157,7 +159,7 @@ def test_conditional_rates_decide_behind_the_first_place() -> None:
 
 
 def test_equal_conditions_do_not_take_turns() -> None:
-    rng, clock = np.random.default_rng(6), Clock()
+    rng, clock = np.random.default_rng(6), ConditionClock()
     names = [f"p{k}" for k in range(4)]
     accepts = AdaptiveFilter([condition(clock, name, 1e-6) for name in names], names=names, clock=clock)
     for _ in range(300):
@@ -167,7 +169,7 @@ def test_equal_conditions_do_not_take_turns() -> None:
 
 
 def test_rare_drops_move_nothing() -> None:
-    rng, clock = np.random.default_rng(7), Clock()
+    rng, clock = np.random.default_rng(7), ConditionClock()
     names = ["p", "q", "r"]
     accepts = AdaptiveFilter([condition(clock, name, 1e-6) for name in names], names=names, clock=clock)
     for _ in range(200):
@@ -176,7 +178,7 @@ def test_rare_drops_move_nothing() -> None:
 
 
 def test_a_fixed_order_samples_nothing_and_one_condition_has_no_profile() -> None:
-    rng, clock = np.random.default_rng(8), Clock()
+    rng, clock = np.random.default_rng(8), ConditionClock()
     batch = flags(rng, {"p": 0.9, "q": 0.1}, 5_000)
     fixed = AdaptiveFilter([condition(clock, name, 1e-6) for name in "pq"], names=["p", "q"], adaptive=False)
     only = AdaptiveFilter(pc.field("q"))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 from eddy import Hopping, Query, Range, Runtime, Session, Stream, agg
-from eddy.aggregates.state import State
+from eddy.aggregates.state import AggregationState
 from eddy.dialect.aggregate_names import AGGREGATES, BY
 from eddy.fuzz.aggregate_oracle import TIME, OracleAggregate, OracleWindow, Row, grouped, windowed
 from eddy.fuzz.sql.expressions import Column, Expressions
@@ -142,7 +142,7 @@ def test_a_function_whose_cells_have_no_rule_for_its_value_fails(form: str, monk
 
 
 def test_the_comparison_of_groups_has_no_rule_for_a_form_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = State(query({"m": agg.min("R.x")}).aggregation, True, False, Allowance())  # type: ignore[arg-type]
+    state = AggregationState(query({"m": agg.min("R.x")}).aggregation, True, False, Allowance())  # type: ignore[arg-type]
     monkeypatch.setitem(FUNCTIONS, "min", MEDIAN)
     cells = np.zeros((1, state.layout.fields), np.int64)
     with pytest.raises(AssertionError, match="median"):

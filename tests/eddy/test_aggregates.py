@@ -14,12 +14,12 @@ import eddy
 from eddy.fuzz.aggregate_oracle import Row
 from jisc.strategies import STRATEGIES
 from tests.draws import fewer
-from tests.eddy.drawn_aggregates import Drawn, arrivals, batches, in_pushes, texts
+from tests.eddy.drawn_aggregates import DrawnAggregation, arrivals, batches, in_pushes, texts
 
 INFINITE = float("inf")
 
 
-def moved(data: st.DataObject, runtime: eddy.Runtime, drawn: Drawn) -> eddy.Runtime:
+def moved(data: st.DataObject, runtime: eddy.Runtime, drawn: DrawnAggregation) -> eddy.Runtime:
     """Perhaps change the plan, or go on from a snapshot, under another strategy at times."""
     runtime.check()
     change = data.draw(st.sampled_from(("none", "none", "none", "plan", "snapshot")))
@@ -35,7 +35,9 @@ def moved(data: st.DataObject, runtime: eddy.Runtime, drawn: Drawn) -> eddy.Runt
     return runtime
 
 
-def pushed(data: st.DataObject, runtime: eddy.Runtime, drawn: Drawn, rows: list[Any]) -> tuple[Any, list[Row]]:
+def pushed(
+    data: st.DataObject, runtime: eddy.Runtime, drawn: DrawnAggregation, rows: list[Any]
+) -> tuple[Any, list[Row]]:
     """Push rows; return the table, and the results that they have by the oracle."""
     found: list[Row] = []
     for name, row in rows:
@@ -47,7 +49,7 @@ def pushed(data: st.DataObject, runtime: eddy.Runtime, drawn: Drawn, rows: list[
 @fewer(2)
 @given(st.data())
 def test_each_window_comes_once_when_the_watermark_has_passed_it(data: st.DataObject) -> None:
-    drawn = Drawn(data.draw, ("range",), windows=True)
+    drawn = DrawnAggregation(data.draw, ("range",), windows=True)
     runtime = eddy.Runtime(drawn.query, strategy=data.draw(st.sampled_from(tuple(STRATEGIES))))
     results: list[Row] = []
     limit = -INFINITE
@@ -74,7 +76,9 @@ def test_each_window_comes_once_when_the_watermark_has_passed_it(data: st.DataOb
 @fewer(2)
 @given(st.data())
 def test_a_changelog_adds_up_to_the_groups_of_the_live_windows(data: st.DataObject) -> None:
-    drawn = Drawn(data.draw, data.draw(st.sampled_from((("range",), ("rows",), ("rows", "unbounded")))), windows=False)
+    drawn = DrawnAggregation(
+        data.draw, data.draw(st.sampled_from((("range",), ("rows",), ("rows", "unbounded")))), windows=False
+    )
     runtime = eddy.Runtime(drawn.query, strategy=data.draw(st.sampled_from(tuple(STRATEGIES))), output="changelog")
     standing: Counter[tuple[int, ...]] = Counter()
     answer: Counter[tuple[str, ...]] = Counter()
@@ -99,7 +103,7 @@ def test_a_changelog_adds_up_to_the_groups_of_the_live_windows(data: st.DataObje
 @fewer(2)
 @given(st.data())
 def test_the_end_of_the_input_gives_the_groups_of_all_results(data: st.DataObject) -> None:
-    drawn = Drawn(data.draw, data.draw(st.sampled_from((("range",), ("rows", "unbounded")))), windows=False)
+    drawn = DrawnAggregation(data.draw, data.draw(st.sampled_from((("range",), ("rows", "unbounded")))), windows=False)
     runtime = eddy.Runtime(drawn.query, bounded=True)
     results: list[Row] = []
     for rows in in_pushes(data.draw, data.draw(arrivals(drawn.names))):

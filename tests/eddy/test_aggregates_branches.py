@@ -14,7 +14,7 @@ import eddy
 from eddy import agg
 from eddy.fuzz.aggregate_oracle import TIME, OracleAggregate, OracleWindow, Row, grouped, windowed
 from tests.draws import fewer
-from tests.eddy.drawn_branches import Drawn, drawn, steps
+from tests.eddy.drawn_branches import DrawnBranches, drawn, steps
 
 WITH_TIME = (("range",), ("range", "derived"))
 INFINITE = float("inf")
@@ -32,7 +32,7 @@ def functions(shown: list[str]) -> dict[str, tuple[agg.Aggregate, OracleAggregat
     }
 
 
-def aggregated(one: Drawn, **groups: Any) -> eddy.Query:
+def aggregated(one: DrawnBranches, **groups: Any) -> eddy.Query:
     """Return the query with aggregates by a key of the first stream."""
     streams, texts, branches = one.query_args
     own = functions([stream.name for stream in one.query.shown])
@@ -47,7 +47,7 @@ def aggregated(one: Drawn, **groups: Any) -> eddy.Query:
     )
 
 
-def joined(one: Drawn, row: dict[str, Any], time: str | None = None) -> Row:
+def joined(one: DrawnBranches, row: dict[str, Any], time: str | None = None) -> Row:
     times = [row[f"{stream.name}.t"] for stream in one.query.shown]
     greatest = max((t for t in times if t is not None), default=None)
     return {**row, TIME: greatest if time is None else row[time]}
@@ -59,7 +59,7 @@ def texts(rows: Any) -> Counter[str]:
 
 @fewer(3)
 @given(drawn(WITH_TIME), st.data())
-def test_windows_are_given_once_and_whole(one: Drawn, data: st.DataObject) -> None:
+def test_windows_are_given_once_and_whole(one: DrawnBranches, data: st.DataObject) -> None:
     """The rows that wait for a partner come later than their event time says, and windows wait for them."""
     times = [None] if one.full or data.draw(st.booleans()) else ["R.t"]
     size, hop = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
@@ -104,7 +104,7 @@ def test_windows_are_given_once_and_whole(one: Drawn, data: st.DataObject) -> No
 
 @fewer(3)
 @given(drawn((("rows",), ("range",), ("range", "derived"), ("rows", "unbounded"))), st.data())
-def test_a_changelog_adds_up_to_the_groups_of_the_rows_that_stand(one: Drawn, data: st.DataObject) -> None:
+def test_a_changelog_adds_up_to_the_groups_of_the_rows_that_stand(one: DrawnBranches, data: st.DataObject) -> None:
     own = functions([stream.name for stream in one.query.shown])
     timed = all(stream.time for stream in one.streams.values())
     streams, on, branches = one.query_args

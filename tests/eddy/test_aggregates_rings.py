@@ -23,7 +23,7 @@ from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream
 from eddy.live.engine_file import EngineFile
 from jisc.strategies import STRATEGIES
 from tests.eddy.drawn_aggregates import VALUES, row_texts, texts
-from tests.eddy.test_aggregates_running import Interrupted, interrupted_at
+from tests.eddy.test_aggregates_running import TracerInterruption, interrupted_at
 
 NAMES = "RSTUV"
 SCHEMA = pa.schema(
@@ -46,7 +46,7 @@ TREES: dict[str, list[str]] = {
 WINDOWS: dict[str, Any] = {"rows": Rows, "range": Range, "unbounded": lambda _: Unbounded()}
 
 
-class Case:
+class RingCase:
     """A query that ring values serve, for the oracle and for eddy."""
 
     def __init__(self, draw: st.DrawFn, kinds: tuple[str, ...]) -> None:
@@ -131,7 +131,7 @@ def forced(runtime: Runtime, on: bool | None) -> RingChoice:
 @given(st.data(), st.sampled_from(("live", "end")))
 def test_groups_are_those_of_the_oracle_through_switches(data: st.DataObject, form: str) -> None:
     kinds = data.draw(st.sampled_from((("rows",), ("range", "rows"), ("unbounded", "rows"), ("unbounded",))))
-    case = Case(data.draw, kinds)
+    case = RingCase(data.draw, kinds)
     options: dict[str, Any] = {"output": "changelog"} if form == "live" else {"bounded": True}
     strategy = data.draw(st.sampled_from(("jisc", "jisc", *STRATEGIES)))
     runtime = Runtime(case.query, strategy=strategy, **options)
@@ -167,7 +167,7 @@ def test_groups_are_those_of_the_oracle_through_switches(data: st.DataObject, fo
         assert texts(runtime.finish()) == case.groups(standing.elements())
 
 
-def reordered(case: Case) -> str:
+def reordered(case: RingCase) -> str:
     """Return another plan: left-deep, from the last stream on."""
     left = [case.names[-1]]
     text = left[0]
@@ -367,7 +367,7 @@ def test_joins_that_are_left_to_enumeration() -> None:
     assert not choice.on
 
 
-class Clock:
+class CostedPushes:
     """Pushes of which the costs are given."""
 
     def __init__(self) -> None:
@@ -386,7 +386,7 @@ class Clock:
 
 
 def test_the_choice_follows_the_costs() -> None:
-    clock = Clock()
+    clock = CostedPushes()
     assert clock.run(100_000, 2, 1.0, 0.5) == 0  # few joined rows: not even tried
     assert clock.run(100_000, 100, 5.0, 1.0) > 0.9
     assert clock.run(200_000, 5, 1.0, 1.3) < 0.25  # the joined rows become few: enumeration costs less
@@ -394,7 +394,7 @@ def test_the_choice_follows_the_costs() -> None:
     clock.run(2_000_000, 5, 1.0, 1.3)
     assert clock.choice.changes - changes < 16  # trials become rare
     assert clock.run(400_000, 100, 5.0, 1.0) > 0.5
-    fresh = Clock()
+    fresh = CostedPushes()
     assert fresh.run(400_000, 100, 5.0, 1.0, seen=0.01) > 0.9  # they see few of the joined rows
 
 
@@ -414,7 +414,7 @@ def test_an_interrupted_push_has_happened_in_whole_or_not_at_all() -> None:
         try:
             with interrupted_at(line):
                 table = runtime.push(batch(4))
-        except Interrupted:
+        except TracerInterruption:
             if runtime.pushes == before:
                 table = runtime.push(batch(4))
             else:

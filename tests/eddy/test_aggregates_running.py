@@ -72,7 +72,7 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """By form of output the arguments of the query and of the runtime."""
 
 
-class Interrupted(BaseException):
+class TracerInterruption(BaseException):
     """Raised by the tracer."""
 
 
@@ -89,7 +89,7 @@ def interrupted_at(line: int) -> Iterator[None]:
         if event == "line":
             count += 1
             if count == line:
-                raise Interrupted
+                raise TracerInterruption
         return trace
 
     with tracing(trace):
@@ -111,7 +111,7 @@ def test_an_interrupted_push_has_happened_in_whole_or_not_at_all(form: str) -> N
         try:
             with interrupted_at(line):
                 table = step(runtime, 3)
-        except Interrupted:
+        except TracerInterruption:
             if runtime.pushes == before:
                 table = step(runtime, 3)
             else:

@@ -14,7 +14,7 @@ from eddy.routing.plan_change import NO_ROOM
 from eddy.routing.policies import Decision, View
 from jisc.plan.states import states_of
 from jisc.strategies import STRATEGIES
-from tests.cases import Arrival, Case, Push, StreamCase
+from tests.cases import Arrival, BatchedPush, JoinCase, StreamCase
 
 STORING = [name for name in STRATEGIES if name not in ("eddy", "mjoin", "cacq")]
 PLAN = "((R S) T) U"
@@ -31,7 +31,7 @@ class All:
         return Decision(view.tree, states_of(view.tree, view.masks), "all of them")
 
 
-class Pair:
+class BoundedPair:
     """A runtime with a bound, and one without bound and states (`mjoin`) that gets the pushes accepted by the first."""
 
     def __init__(self, window: int | None = 100, kind: str = "number", payload: bool = False, **options: Any) -> None:
@@ -42,7 +42,7 @@ class Pair:
         streams = tuple(StreamCase(name, schema, *size) for name in "RSTU")
         pairs = tuple((((a, "k"), (b, "k")),) for a, b in zip("RST", "STU", strict=True))
         select = tuple((name, (name, "p")) for name in "RSTU")
-        self.case = Case(streams, pairs, select if payload else None)
+        self.case = JoinCase(streams, pairs, select if payload else None)
         self.payload = payload
         options = {"plan": PLAN, "policy": "fixed", "ids_only": not payload, **options}
         self.runtime = eddy.Runtime(self.case.query(), **options)
@@ -65,7 +65,7 @@ class Pair:
 
     def push(self, rows: list[Arrival]) -> None:
         """Push rows, compare the results, check the bytes."""
-        one, order = Push(tuple(rows)), [i for i, _ in rows]
+        one, order = BatchedPush(tuple(rows)), [i for i, _ in rows]
         table = self.runtime.push(one.batches(self.case), order)
         other = self.other.push(one.batches(self.case), order)
         keys = [(name, "ascending") for name in other.column_names]
@@ -79,7 +79,7 @@ class Pair:
     def refused(self, rows: list[Arrival]) -> str:
         """Push rows for which there is no room; return the error message."""
         before = self.runtime.position, self.runtime.plan, self.runtime.scheduled()
-        one = Push(tuple(rows))
+        one = BatchedPush(tuple(rows))
         with pytest.raises(eddy.CapacityError) as error:
             self.runtime.push(one.batches(self.case), [i for i, _ in rows])
         assert (self.runtime.position, self.runtime.plan, self.runtime.scheduled()) == before
@@ -94,12 +94,12 @@ class Pair:
 
 def needed(**options: Any) -> int:
     """Return the bytes of a new runtime."""
-    return Pair(**options).used
+    return BoundedPair(**options).used
 
 
 def test_a_bound_that_is_large_enough_changes_nothing() -> None:
-    free = Pair(store=ALL, policy="cost", decide_every=40)
-    bound = Pair(store=ALL, policy="cost", decide_every=40, max_bytes=10_000_000)
+    free = BoundedPair(store=ALL, policy="cost", decide_every=40)
+    bound = BoundedPair(store=ALL, policy="cost", decide_every=40, max_bytes=10_000_000)
     for _ in range(20):
         for pair in (free, bound):
             pair.push(pair.rows(40, 12))
@@ -113,10 +113,10 @@ def test_a_bound_that_is_large_enough_changes_nothing() -> None:
 @pytest.mark.parametrize("size", [8, 80, 800])
 def test_stored_states_make_way_for_windows(size: int) -> None:
     """Windows outgrow the bound between pushes or within one: states are dropped, results stay right."""
-    free = Pair(window=400)
+    free = BoundedPair(window=400)
     for _ in range(-(-1600 // size)):
         free.push(free.rows(size, 500))
-    pair = Pair(window=400, store=ALL, max_bytes=free.used + 100)
+    pair = BoundedPair(window=400, store=ALL, max_bytes=free.used + 100)
     for _ in range(-(-1600 // size)):
         pair.push(pair.rows(size, 500))
     assert pair.runtime.stairs == []
@@ -127,9 +127,9 @@ def test_stored_states_make_way_for_windows(size: int) -> None:
 
 
 def test_a_state_that_outgrows_the_bound_within_a_push_goes_and_the_push_is_done_again() -> None:
-    pair = Pair(window=200, store=["R S"])
+    pair = BoundedPair(window=200, store=["R S"])
     room = pair.used + 40_000
-    pair = Pair(window=200, store=["R S"], max_bytes=room)
+    pair = BoundedPair(window=200, store=["R S"], max_bytes=room)
     pair.push(pair.rows(40, 40))
     assert len(pair.runtime.stairs) == 1
     # 150 times 150 entries under one key, which no tuple of T has.
@@ -140,8 +140,8 @@ def test_a_state_that_outgrows_the_bound_within_a_push_goes_and_the_push_is_done
 
 
 def test_of_two_states_the_one_that_fits_may_stay() -> None:
-    pair = Pair(window=None, store=ALL)
-    pair = Pair(window=None, store=ALL, max_bytes=pair.used + 60_000)
+    pair = BoundedPair(window=None, store=ALL)
+    pair = BoundedPair(window=None, store=ALL, max_bytes=pair.used + 60_000)
     pair.push([(k % 2, {"k": k % 3, "p": k}) for k in range(30)])
     # R S T grows, R S does not.
     pair.push([(2, {"k": k % 3, "p": k}) for k in range(200)])
@@ -154,10 +154,10 @@ def test_of_two_states_the_one_that_fits_may_stay() -> None:
 def test_a_policy_that_stores_whatever_room_there_is(every: int) -> None:
     """Decisions within a push never make the push fail."""
     for more in (0, 800, 3_000, 6_000, 20_000, 60_000):
-        free = Pair(window=100)
+        free = BoundedPair(window=100)
         for _ in range(12):
             free.push(free.rows(50, 60))
-        pair = Pair(window=100, policy=All(), decide_every=every, max_bytes=free.used + more)
+        pair = BoundedPair(window=100, policy=All(), decide_every=every, max_bytes=free.used + more)
         for _ in range(12):
             pair.push(pair.rows(50, 60))
         for _ in range(4):
@@ -166,8 +166,8 @@ def test_a_policy_that_stores_whatever_room_there_is(every: int) -> None:
 
 
 def test_states_scheduled_in_a_push_are_left_out_when_there_is_no_room() -> None:
-    pair = Pair(window=50)
-    pair = Pair(window=50, max_bytes=pair.used + 300)
+    pair = BoundedPair(window=50)
+    pair = BoundedPair(window=50, max_bytes=pair.used + 300)
     pair.push(pair.rows(20, 20))
     pair.runtime.transition("((U T) S) R", at=30, store=["T U", "S T U"])
     pair.push(pair.rows(40, 20))
@@ -177,8 +177,8 @@ def test_states_scheduled_in_a_push_are_left_out_when_there_is_no_room() -> None
 
 
 def test_states_asked_for_now_are_refused_when_there_is_no_room() -> None:
-    pair = Pair(window=50)
-    pair = Pair(window=50, max_bytes=pair.used + 300)
+    pair = BoundedPair(window=50)
+    pair = BoundedPair(window=50, max_bytes=pair.used + 300)
     pair.push(pair.rows(20, 20))
     with pytest.raises(eddy.CapacityError, match="max_bytes"):
         pair.runtime.transition("((U T) S) R", store=["T U", "S T U"])
@@ -194,8 +194,8 @@ def test_states_asked_for_now_are_refused_when_there_is_no_room() -> None:
 def test_windows_alone_that_outgrow_the_bound(kind: str, payload: bool) -> None:
     """Rows, keys, strings or payload exceed the bound: refused without a loss; smaller pushes still work."""
     for keys in (3, 10_000):
-        pair = Pair(window=None, kind=kind, payload=payload)
-        pair = Pair(window=None, kind=kind, payload=payload, max_bytes=pair.used + 60_000, count_only=False)
+        pair = BoundedPair(window=None, kind=kind, payload=payload)
+        pair = BoundedPair(window=None, kind=kind, payload=payload, max_bytes=pair.used + 60_000, count_only=False)
         pair.push(pair.rows(20, keys * 10, first=50))
         message = pair.refused(pair.rows(8_000, 10_000))
         assert "max_bytes is" in message
@@ -217,8 +217,8 @@ def test_windows_alone_that_outgrow_the_bound(kind: str, payload: bool) -> None:
 
 def test_small_windows_are_not_stuck_after_a_push_with_many_keys() -> None:
     """Key directories that a refused push would have enlarged are as before."""
-    pair = Pair(window=16)
-    pair = Pair(window=16, max_bytes=pair.used + 2_500)
+    pair = BoundedPair(window=16)
+    pair = BoundedPair(window=16, max_bytes=pair.used + 2_500)
     pair.push(pair.rows(30, 10))
     used = pair.used
     # As many rows as the rings have slots, each with a new key, again and again.
@@ -234,8 +234,8 @@ def test_small_windows_are_not_stuck_after_a_push_with_many_keys() -> None:
 
 @pytest.mark.parametrize("strategy", STORING)
 def test_other_strategies_are_refused_with_the_state_as_before(strategy: str) -> None:
-    pair = Pair(window=300, strategy=strategy)
-    pair = Pair(window=300, strategy=strategy, max_bytes=pair.used + 30_000)
+    pair = BoundedPair(window=300, strategy=strategy)
+    pair = BoundedPair(window=300, strategy=strategy, max_bytes=pair.used + 30_000)
     pair.push(pair.rows(40, 30))
     message = pair.refused([(k % 2, {"k": 7, "p": k}) for k in range(240)])
     assert "max_bytes" in message
@@ -251,8 +251,8 @@ def test_other_strategies_are_refused_with_the_state_as_before(strategy: str) ->
 @pytest.mark.parametrize("strategy", [name for name in STORING if STRATEGIES[name].changes])
 def test_a_transition_that_there_is_no_room_for(strategy: str) -> None:
     """R S is small; S T, which has one key, is large."""
-    pair = Pair(window=100, strategy=strategy)
-    pair = Pair(window=100, strategy=strategy, plan="((R S) U) T", max_bytes=pair.used + 30_000)
+    pair = BoundedPair(window=100, strategy=strategy)
+    pair = BoundedPair(window=100, strategy=strategy, plan="((R S) U) T", max_bytes=pair.used + 30_000)
     pair.push([(1 + k % 2, {"k": 7, "p": k}) for k in range(180)])
     before = pair.runtime.history().num_rows
     try:
@@ -271,8 +271,8 @@ def test_a_transition_that_there_is_no_room_for(strategy: str) -> None:
 
 
 def test_background_promotion_keeps_to_the_bound() -> None:
-    pair = Pair(window=100)
-    pair = Pair(window=100, store=["R S"], plan="(R S) (T U)", background=50, max_bytes=pair.used + 9_000)
+    pair = BoundedPair(window=100)
+    pair = BoundedPair(window=100, store=["R S"], plan="(R S) (T U)", background=50, max_bytes=pair.used + 9_000)
     for _ in range(10):
         pair.push([(k % 2, {"k": k % 9, "p": k}) for k in range(20)])
         pair.runtime.transition("(R S) (T U)", store=["R S"] if pair.runtime.position % 40 else [])
@@ -280,8 +280,8 @@ def test_background_promotion_keeps_to_the_bound() -> None:
 
 
 def test_a_restored_runtime_keeps_the_bound() -> None:
-    pair = Pair(window=400, store=ALL)
-    pair = Pair(window=400, store=ALL, max_bytes=pair.used + 20_000)
+    pair = BoundedPair(window=400, store=ALL)
+    pair = BoundedPair(window=400, store=ALL, max_bytes=pair.used + 20_000)
     pair.push(pair.rows(100, 50))
     pair.runtime = eddy.Runtime.restore(pair.runtime.snapshot(), pair.case.query())
     assert len(pair.runtime.stairs) == 2
@@ -295,12 +295,12 @@ def test_a_restored_runtime_keeps_the_bound() -> None:
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, "1", True])
 def test_no_number_of_bytes(max_bytes: Any) -> None:
     with pytest.raises(eddy.InputError, match="max_bytes"):
-        Pair(max_bytes=max_bytes)
+        BoundedPair(max_bytes=max_bytes)
 
 
 def test_what_a_bound_counts() -> None:
     """Windows, keys, payload and states count; results do not, nor does a large push that left nothing."""
-    pair = Pair(window=20, store=ALL)
+    pair = BoundedPair(window=20, store=ALL)
     pair.push(pair.rows(400, 5))
     metrics = pair.runtime.metrics()
     assert pair.used < metrics["bytes"]

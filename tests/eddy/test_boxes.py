@@ -16,7 +16,7 @@ from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 from stairs.descriptors import E_PROMOTED
 from stairs.graph import JoinGraph
-from tests.eddy.live_engines import Life
+from tests.eddy.live_engines import SavedRuntime
 
 NAMES = "RSTUV"
 KEYS = pa.schema([("k", pa.int64())])
@@ -159,7 +159,7 @@ def test_transitions_overlap_and_plans_that_are_the_same_begin_no_track() -> Non
 @pytest.mark.parametrize("box", [None, "R S T U V"])
 def test_a_box_with_two_versions_moves_to_another_process(box: str | None, tmp_path: Path) -> None:
     random, other, again = Random(9), started("mjoin"), Random(9)
-    life = Life(tmp_path / "engine", started("parallel-track", purge="paper"))
+    life = SavedRuntime(tmp_path / "engine", started("parallel-track", purge="paper"))
     push(life.runtime, random, 60)
     push(other, again, 60)
     life.runtime.transition(NEW, box=box)

@@ -22,7 +22,7 @@ from eddy.live.engine_file import EngineFile
 from jisc.plan.tree import connected_order, left_deep
 from jisc.strategies import STRATEGIES
 from tests.draws import fewer
-from tests.eddy.drawn_branches import COLUMNS, SCHEMA, Drawn, drawn, steps
+from tests.eddy.drawn_branches import COLUMNS, SCHEMA, DrawnBranches, drawn, steps
 from tests.eddy.opened_files import closed, opened
 
 Form = Literal["ids", "rows", "count"]
@@ -55,7 +55,9 @@ def wanted(oracle: BranchOracle, rows: list[Numbers], query: eddy.Query, form: F
     st.sampled_from(("ids", "rows")),
     st.data(),
 )
-def test_rows_are_those_of_the_oracle(one: Drawn, strategy: str, output: str, form: Form, data: st.DataObject) -> None:
+def test_rows_are_those_of_the_oracle(
+    one: DrawnBranches, strategy: str, output: str, form: Form, data: st.DataObject
+) -> None:
     """Every push begins and ends the rows that the definition says, also with transitions and restarts between."""
     with engine_file() as live:
         changelog = output == "changelog"
@@ -113,7 +115,7 @@ WITHOUT_COUNTS = (("range",), ("range", "derived"), ("range", "unbounded"), ("un
 @fewer(2)
 @given(drawn(WITHOUT_COUNTS), st.sampled_from(sorted(STRATEGIES)), st.sampled_from(("append", "changelog")), st.data())
 def test_loading_the_rows_that_matter_continues_exactly(
-    one: Drawn, strategy: str, output: str, data: st.DataObject
+    one: DrawnBranches, strategy: str, output: str, data: st.DataObject
 ) -> None:
     """A runtime that loads the rows within `Query.spans` gives what the one that took all rows gives from then on."""
     names = one.oracles(False)[0].names

@@ -15,7 +15,7 @@ from tests.eddy.test_interrupts import Seen, traced
 SCHEMA = pa.schema([("a", pa.int64()), ("t", pa.int64()), ("p", pa.string())])
 
 
-class Switch:
+class ValiditySwitch:
     """A filter of results that raises while it is on."""
 
     on = False
@@ -27,7 +27,7 @@ class Switch:
         return pc.is_valid(batch["R.a"])
 
 
-def make_query(switch: Switch) -> eddy.Query:
+def make_query(switch: ValiditySwitch) -> eddy.Query:
     """Return a query with a core of two streams, two branches, a branch of a branch, and a filter that can raise."""
     r, s, t, u, v = (eddy.Stream(name, SCHEMA, window=eddy.Range(6), time="t") for name in "RSTUV")
     inner = eddy.Branch([v], ["V.a = T.a"], "left")
@@ -55,7 +55,7 @@ def contents(runtime: eddy.Runtime) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("output", ["append", "changelog"])
 def test_an_exception_at_each_line(output: str) -> None:
-    query, draw, seen = make_query(Switch()), random.Random(4), Seen()
+    query, draw, seen = make_query(ValiditySwitch()), random.Random(4), Seen()
     runtime, twin = (eddy.Runtime(query, output=output, strategy="jisc") for _ in range(2))
     quiet = clock = 0
     while quiet < 10:
@@ -81,7 +81,7 @@ def test_an_exception_at_each_line(output: str) -> None:
 
 @pytest.mark.parametrize("output", ["append", "changelog"])
 def test_a_failed_push_leaves_everything_as_it_was(output: str) -> None:
-    switch, draw, failed = Switch(), random.Random(5), 0
+    switch, draw, failed = ValiditySwitch(), random.Random(5), 0
     query = make_query(switch)
     runtime = eddy.Runtime(query, output=output)
     for clock in range(60):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cases import Case
+from tests.cases import JoinCase
 from tests.eddy.runtime_and_oracle import ONE_CLASS, A, B, C, Twins, query
 
 GRAPHS = {
@@ -32,7 +32,7 @@ def counts(twins: Twins) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("strategy", PAIRS)
-def test_an_eddy_does_the_work_of_the_compiled_routes(strategy: str, case: Case) -> None:
+def test_an_eddy_does_the_work_of_the_compiled_routes(strategy: str, case: JoinCase) -> None:
     runs = [Twins(case, A, name) for name in (strategy, PAIRS[strategy])]
     chance = random.Random(3)
     for plan in (B, C, A, "(R S) (T U)", A):

@@ -19,7 +19,7 @@ ALONE = ("immediate", "drain-stream")
 """Changes of changelogs."""
 
 
-class Element(NamedTuple):
+class ElementAhead(NamedTuple):
     """An element of query "q" at a position: the first one starts it, the others change or stop it."""
 
     at: int
@@ -34,7 +34,7 @@ class Ran(NamedTuple):
     results: list[tuple[Any, ...]]
     state: str
     history: list[dict[str, Any]]
-    refused: list[Element]
+    refused: list[ElementAhead]
 
 
 def drawn_query(chance: random.Random, kind: str, counted: bool) -> eddy.Query:
@@ -50,7 +50,7 @@ def drawn_query(chance: random.Random, kind: str, counted: bool) -> eddy.Query:
     return eddy.Query(streams, ["R.k = S.k"], select=["R.n", "S.n"])
 
 
-def drawn_elements(chance: random.Random, kind: str) -> list[Element]:
+def drawn_elements(chance: random.Random, kind: str) -> list[ElementAhead]:
     counted = kind != "groups" and chance.random() < 0.5
     hows = ALONE if kind == "changelog" else tuple(CHANGES)
     places = sorted(chance.randrange(END * 2 // 3) for _ in range(chance.randrange(2, 6)))
@@ -58,11 +58,11 @@ def drawn_elements(chance: random.Random, kind: str) -> list[Element]:
     for at in places:
         stops = chance.random() < 0.3
         how = chance.choice(["immediate", "drain"] if stops else hows)
-        found.append(Element(at, how, stops, drawn_query(chance, kind, counted)))
+        found.append(ElementAhead(at, how, stops, drawn_query(chance, kind, counted)))
     return found
 
 
-def run(elements: list[Element], given_at: list[int], cuts: set[int], output: Any) -> Ran:
+def run(elements: list[ElementAhead], given_at: list[int], cuts: set[int], output: Any) -> Ran:
     """Give each element of some at a position; pushes are cut there and at other positions."""
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Unbounded(), time="t") for name in "RS"]
     engine, results, refused = eddy.Engine(streams), [], []

@@ -11,14 +11,18 @@ import pytest
 
 import eddy
 from stairs.errors import InputError, QueryError
-from tests.eddy.engine_queries import NAMES, SCHEMA, WINDOWS, Asked, Result, Run, all_results
+from tests.eddy.engine_queries import NAMES, SCHEMA, WINDOWS, DrawnEngineRun, ReferenceQuery, Result, all_results
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("windows", WINDOWS, ids=str)
 def test_starts_and_stops_at_any_position(seed: int, windows: dict[str, int]) -> None:
-    run, chance = Run(seed), random.Random(seed)
-    asked = [Asked(windows), Asked(windows, 20), Asked({name: size + (size > 0) * 5 for name, size in windows.items()})]
+    run, chance = DrawnEngineRun(seed), random.Random(seed)
+    asked = [
+        ReferenceQuery(windows),
+        ReferenceQuery(windows, 20),
+        ReferenceQuery({name: size + (size > 0) * 5 for name, size in windows.items()}),
+    ]
     expected: dict[str, Callable[[list[Result]], list[Result]]] = {}
     kept = run.engine.start("all", asked[2].query())  # keeps rows for warm starts
     for number, (one, warm, how) in enumerate(product(asked, (False, True), ("immediate", "drain", None))):
@@ -47,10 +51,10 @@ def test_starts_and_stops_at_any_position(seed: int, windows: dict[str, int]) ->
 
 
 def test_queries_over_the_same_streams_share_a_join_and_the_last_one_takes_it_along() -> None:
-    run = Run(6)
+    run = DrawnEngineRun(6)
     for number in range(5):
-        run.engine.start(f"q{number}", Asked({"R": 5 + number, "S": 9}, number).query())
-    run.engine.start("other", Asked({"S": 5, "T": 5}).query())
+        run.engine.start(f"q{number}", ReferenceQuery({"R": 5 + number, "S": 9}, number).query())
+    run.engine.start("other", ReferenceQuery({"S": 5, "T": 5}).query())
     run.push(10)
     joins = run.engine.metrics()["joins"]
     assert [one["queries"] for one in joins] == [["q0", "q1", "q2", "q3", "q4"], ["other"]]
@@ -63,11 +67,11 @@ def test_queries_over_the_same_streams_share_a_join_and_the_last_one_takes_it_al
 
 def test_the_windows_of_the_streams_keep_rows_for_a_warm_start() -> None:
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(10), time="t") for name in NAMES]
-    run = Run(7)
+    run = DrawnEngineRun(7)
     run.engine = eddy.Engine(streams)
     for _ in range(6):
         run.push(10)
-    asked = Asked({"R": 8, "S": 8})
+    asked = ReferenceQuery({"R": 8, "S": 8})
     query = run.engine.start("q", asked.query(), warm=True)
     assert 0 < query.complete_from < 50
     fresh = run.engine.start("fresh", asked.query())
@@ -80,12 +84,12 @@ def test_the_windows_of_the_streams_keep_rows_for_a_warm_start() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_warm_start_over_another_join_graph_finds_the_rows_that_any_query_needs(seed: int) -> None:
-    run = Run(seed)
-    run.engine.start("narrow", Asked({"R": 4, "S": 4, "T": 4}).query())
-    run.engine.start("wide", Asked({"S": 25, "T": 25}).query())
+    run = DrawnEngineRun(seed)
+    run.engine.start("narrow", ReferenceQuery({"R": 4, "S": 4, "T": 4}).query())
+    run.engine.start("wide", ReferenceQuery({"S": 25, "T": 25}).query())
     for _ in range(30):
         run.push(3)
-    asked = Asked({"R": 4, "S": 20})
+    asked = ReferenceQuery({"R": 4, "S": 20})
     query = run.engine.start("q", asked.query(), warm=True)
     run.push(60)
     run.check("q", [r for r in all_results(asked, run.rows) if r[1] >= 90])
@@ -94,7 +98,7 @@ def test_a_warm_start_over_another_join_graph_finds_the_rows_that_any_query_need
 
 def test_late_rows_arrive_for_no_query() -> None:
     engine = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in ("R", "S")], lateness=2)
-    engine.start("q", Asked({"R": 50, "S": 50}).query())
+    engine.start("q", ReferenceQuery({"R": 50, "S": 50}).query())
     engine.push({"R": [{"k": 1, "t": 10, "x": 0}], "S": [{"k": 2, "t": 10, "x": 9}]})
     out = engine.push({"S": [{"k": 1, "t": 7, "x": 1}, {"k": 1, "t": 8, "x": 2}]})["q"]
     assert out.to_pylist() == [{"R": 0, "S": 2}]
@@ -106,8 +110,8 @@ def test_late_rows_arrive_for_no_query() -> None:
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
-    run = Run(8)
-    engine, asked = run.engine, Asked({"R": 5, "S": 5})
+    run = DrawnEngineRun(8)
+    engine, asked = run.engine, ReferenceQuery({"R": 5, "S": 5})
     query = engine.start("q", asked.query())
     run.push(10)
     rows = {name: pa.schema([("k", pa.int64()), ("t", pa.int64())]) for name in ("R", "S", "X")}
@@ -155,15 +159,15 @@ def as_text(stream: eddy.Stream) -> eddy.Stream:
 
 
 def test_a_plan_changes_on_live_state_alone_and_shared() -> None:
-    run = Run(5)
-    asked = Asked({"R": 12, "S": 12, "T": 12})
+    run = DrawnEngineRun(5)
+    asked = ReferenceQuery({"R": 12, "S": 12, "T": 12})
     query = run.engine.start("q", asked.query())
     run.push(20)
     for plan in ("(S T) R", "(R S) T"):
         query.transition(plan)
         assert query.plan == plan
         run.push(10)
-    other = run.engine.start("other", Asked({"S": 9, "T": 9}).query())
+    other = run.engine.start("other", ReferenceQuery({"S": 9, "T": 9}).query())
     assert other.plan == "S T"
     other.transition("T S")
     assert other.plan == "T S"
@@ -174,7 +178,7 @@ def test_a_plan_changes_on_live_state_alone_and_shared() -> None:
     query.transition("(S T) R")
     run.push(10)
     assert query.plan == "(S T) R"
-    other.change(Asked({"S": 30, "T": 9}).query())
+    other.change(ReferenceQuery({"S": 30, "T": 9}).query())
     run.push(20)
     assert query.plan == "(S T) R"
     run.check("q", all_results(asked, run.rows))
@@ -186,10 +190,10 @@ def test_a_plan_changes_on_live_state_alone_and_shared() -> None:
 
 
 def test_metrics_count_for_each_query() -> None:
-    run = Run(6)
-    run.engine.start("a", Asked({"R": 12, "S": 12}).query())
-    run.engine.start("b", Asked({"R": 12, "S": 12}, 15).query())
-    run.engine.start("c", Asked({"S": 9, "T": 9}).query())
+    run = DrawnEngineRun(6)
+    run.engine.start("a", ReferenceQuery({"R": 12, "S": 12}).query())
+    run.engine.start("b", ReferenceQuery({"R": 12, "S": 12}, 15).query())
+    run.engine.start("c", ReferenceQuery({"S": 9, "T": 9}).query())
     run.push(60)
     run.engine["c"].stop()
     run.push(1)
@@ -206,34 +210,34 @@ def test_metrics_count_for_each_query() -> None:
 
 
 def test_a_fresh_start_stays_fresh_when_its_join_begins_to_share() -> None:
-    run = Run(7)
+    run = DrawnEngineRun(7)
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(100), time="t") for name in NAMES]
     run.engine = eddy.Engine(streams)
     run.push(30)
-    asked = Asked({"R": 40, "S": 40})
+    asked = ReferenceQuery({"R": 40, "S": 40})
     run.engine.start("q", asked.query())
     run.push(10)
-    run.engine.start("other", Asked({"S": 9, "T": 9}).query())
+    run.engine.start("other", ReferenceQuery({"S": 9, "T": 9}).query())
     run.push(30)
     assert [join["shared"] for join in run.engine.metrics()["joins"]] == [True, True]
     run.check("q", [one for one in all_results(asked, run.rows) if one[0] >= 30])
 
 
 def test_an_old_handle_does_not_speak_of_a_new_query_of_its_name() -> None:
-    run = Run(8)
-    old = run.engine.start("q", Asked({"R": 9, "S": 9}).query())
+    run = DrawnEngineRun(8)
+    old = run.engine.start("q", ReferenceQuery({"R": 9, "S": 9}).query())
     old.stop()
-    new = run.engine.start("q", Asked({"S": 9, "T": 9}).query())
+    new = run.engine.start("q", ReferenceQuery({"S": 9, "T": 9}).query())
     assert new.plan == "S T"
     with pytest.raises(InputError, match="query 'q' has stopped"):
         assert old.plan
 
 
 def test_the_plan_of_a_join_in_metrics_is_its_own_while_a_query_changes() -> None:
-    run = Run(9)
-    query = run.engine.start("q", Asked({"R": 9, "S": 9}).query())
+    run = DrawnEngineRun(9)
+    query = run.engine.start("q", ReferenceQuery({"R": 9, "S": 9}).query())
     run.push(10)
-    query.change(Asked({"S": 9, "T": 9}).query(), "drain-stream")
+    query.change(ReferenceQuery({"S": 9, "T": 9}).query(), "drain-stream")
     assert [(join["streams"], join["plan"]) for join in run.engine.metrics()["joins"]] == [
         (["R", "S"], "R S"),
         (["S", "T"], "S T"),

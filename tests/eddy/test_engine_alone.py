@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
-from eddy.fuzz.changing.lone_oracle import LoneVersion, Part, branched, inner
+from eddy.fuzz.changing.lone_oracle import LoneVersion, OraclePush, branched, inner
 from eddy.fuzz.oracle import OracleClock, OracleQuery, OracleStream
 from eddy.queries.changes import CHANGES
 from eddy.query.clock_rule import WatermarkOf
 from tests.draws import fewer
-from tests.eddy.drawn_branches import NAMES, SCHEMA, Drawn, drawn, steps
+from tests.eddy.drawn_branches import NAMES, SCHEMA, DrawnBranches, drawn, steps
 
 WITH_N = SCHEMA.append(pa.field("n", pa.int64()))
 
 
-class Run:
+class ReferencedEngine:
     """An engine and its references: by query the versions, with the streams of each."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Run:
         self.names, self.timed = list(names), timed
         self.clock = OracleClock(dict.fromkeys(names, lateness), of)
         self.versions: dict[str, list[tuple[list[str], LoneVersion]]] = {}
-        self.parts: list[Part] = []
+        self.parts: list[OraclePush] = []
         self.rows = 0
 
     def add(self, query: str, names: list[str], version: LoneVersion) -> None:
@@ -77,7 +77,7 @@ class Run:
                 came.append((name, row))
                 watermarks.append(self.watermark)
         found = self.engine.push({n: pa.RecordBatch.from_pylist(r, WITH_N) for n, r in batches.items()}, order)
-        part = Part(first, came, watermarks)
+        part = OraclePush(first, came, watermarks)
         self.parts.append(part)
         for query, versions in self.versions.items():
             wanted: Counter[Any] = Counter()
@@ -114,10 +114,10 @@ def rebuilt(branch: eddy.Branch) -> eddy.Branch:
     return eddy.Branch([with_n(one) for one in branch.streams], branch.on, branch.how, below, where=conditions)
 
 
-class Asked:
+class DrawnQuery:
     """A drawn query for an engine and for the reference."""
 
-    def __init__(self, one: Drawn, lateness: int) -> None:
+    def __init__(self, one: DrawnBranches, lateness: int) -> None:
         streams, texts, branches = one.query_args
         self.query = eddy.Query([with_n(own) for own in streams], texts, branches=[rebuilt(own) for own in branches])
         self.one, self.lateness = one, lateness
@@ -136,7 +136,7 @@ def both(oracles: Any, names: list[str], timed: bool) -> Any:
     """Return the loop of a full outer join: the rows of the second stream come with nulls for the first."""
     parts = [branched([one], timed) for one in oracles]
 
-    def follow(part: Part) -> Any:
+    def follow(part: OraclePush) -> Any:
         left, right = parts[0](part), parts[1](part)
         return tuple([*a, *((None, row[0]) for row in b)] for a, b in zip(left, right, strict=True))
 
@@ -150,10 +150,10 @@ def test_versions_with_branches_give_what_nested_loops_give_between_their_bounds
     first = draw(drawn())
     lateness = draw(st.sampled_from((0, 0, 3))) if "range" in first.kinds else 0
     output = draw(st.sampled_from(("append", "append", "changelog")))
-    asked = [Asked(first, lateness), Asked(draw(drawn((first.kinds,))), lateness)]
+    asked = [DrawnQuery(first, lateness), DrawnQuery(draw(drawn((first.kinds,))), lateness)]
     names = [name for name in NAMES if any(name in one.names for one in asked)]
     of = draw(st.sampled_from(("slowest", "slowest", "fastest")))
-    run = Run(names, bool({"range", "derived"} & set(first.kinds)), lateness, of=of)
+    run = ReferencedEngine(names, bool({"range", "derived"} & set(first.kinds)), lateness, of=of)
     for arrivals in steps(draw, names):
         at, one = run.engine.position + draw(st.integers(0, 12)), asked[draw(st.integers(0, 1))]
         kind = draw(st.sampled_from(("start", "warm", "change", "stop", "none")))
@@ -188,7 +188,7 @@ ELEMENTS = ("immediate", "drain", "drain-stream", "none", "none", "none")
 def test_changelogs_of_inner_joins_start_change_and_drain(seed: int) -> None:
     chance = random.Random(seed)
     timed = seed % 3 != 2
-    run = Run("RST", timed, chance.choice((0, 2)) if timed else 0, keep=False)
+    run = ReferencedEngine("RST", timed, chance.choice((0, 2)) if timed else 0, keep=False)
     for number in range(12):
         at = run.engine.position + chance.randrange(9)
         names, query, oracle = inner_query(chance, timed)

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from eddy.queries.changes import CHANGES
-from tests.eddy.engine_queries import WINDOWS, Asked, Run, all_results, drained
+from tests.eddy.engine_queries import WINDOWS, DrawnEngineRun, ReferenceQuery, all_results, drained
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("how", CHANGES)
 def test_changes_give_what_their_kind_promises(seed: int, how: str) -> None:
-    run, chance = Run(seed), random.Random(seed)
-    old = Asked(WINDOWS[seed % 4])
+    run, chance = DrawnEngineRun(seed), random.Random(seed)
+    old = ReferenceQuery(WINDOWS[seed % 4])
     new = replace(old, windows={name: chance.randrange(3, 15) for name in old.windows}, least=chance.choice([None, 5]))
     query = run.engine.start("q", old.query())
     at = chance.randrange(15, 35)
@@ -64,8 +64,8 @@ def test_changes_give_what_their_kind_promises(seed: int, how: str) -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("how", CHANGES)
 def test_an_immediate_stop_ends_a_change(seed: int, how: str) -> None:
-    run, chance = Run(seed), random.Random(seed)
-    old, new = Asked({"R": 14, "S": 12}), Asked({"R": 9, "S": 3})
+    run, chance = DrawnEngineRun(seed), random.Random(seed)
+    old, new = ReferenceQuery({"R": 14, "S": 12}), ReferenceQuery({"R": 9, "S": 3})
     query = run.engine.start("q", old.query())
     run.push(20)
     query.change(new.query(), how, 22)  # type: ignore[arg-type]
@@ -83,8 +83,8 @@ def test_an_immediate_stop_ends_a_change(seed: int, how: str) -> None:
 
 
 def test_a_drain_stop_drains_all_versions_and_a_version_that_waits_does_not_start() -> None:
-    run = Run(3)
-    old, new = Asked({"R": 14, "S": 12}), Asked({"R": 9, "S": 3})
+    run = DrawnEngineRun(3)
+    old, new = ReferenceQuery({"R": 14, "S": 12}), ReferenceQuery({"R": 9, "S": 3})
     one, other = run.engine.start("one", old.query()), run.engine.start("other", old.query())
     run.push(20)
     one.change(new.query(), "delayed-drain", 22)
@@ -101,8 +101,8 @@ def test_a_drain_stop_drains_all_versions_and_a_version_that_waits_does_not_star
 
 
 def test_a_change_replaces_a_version_that_has_not_begun() -> None:
-    run = Run(4)
-    first, second, third = (Asked({"R": size, "S": size}) for size in (14, 4, 9))
+    run = DrawnEngineRun(4)
+    first, second, third = (ReferenceQuery({"R": size, "S": size}) for size in (14, 4, 9))
     query = run.engine.start("q", first.query())
     run.push(20)
     query.change(second.query(), "delayed-drain", 22)
@@ -116,8 +116,8 @@ def test_a_change_replaces_a_version_that_has_not_begun() -> None:
 
 
 def test_three_versions_at_a_time() -> None:
-    run = Run(5)
-    asked = [Asked({"R": size, "S": size}) for size in (20, 15, 10)]
+    run = DrawnEngineRun(5)
+    asked = [ReferenceQuery({"R": size, "S": size}) for size in (20, 15, 10)]
     query = run.engine.start("q", asked[0].query())
     run.push(20)
     query.change(asked[1].query(), "drain-stream", 22)

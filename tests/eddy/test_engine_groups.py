@@ -37,7 +37,7 @@ END = 1 << 30
 
 
 @dataclass(frozen=True)
-class Asked:
+class GroupsQuery:
     """A query: how far its join looks back, its window of groups, whether it joins, whether its time is that of R."""
 
     span: int
@@ -67,19 +67,19 @@ class Asked:
 
 
 @dataclass
-class Case:
+class GroupsCase:
     """Rows in order of arrival (stream, row), the options of the clock, and what happens: a change, then a stop."""
 
     rows: list[tuple[str, dict[str, Any]]]
     timing: dict[str, Any]
-    asked: tuple[Asked, Asked]
+    asked: tuple[GroupsQuery, GroupsQuery]
     how: str
     start: int
     change: int
     stop: tuple[str, int]
 
 
-def drawn(seed: int) -> Case:
+def drawn(seed: int) -> GroupsCase:
     """Return a random case."""
     rng = random.Random(seed)
     lateness, of = rng.choice((0, 0, 3)), rng.choice(("slowest", "fastest"))
@@ -95,10 +95,10 @@ def drawn(seed: int) -> Case:
         rows.append((name, {**row, "t": clock - late - lag * (name == "S")}))
     joins = rng.random() < 0.7
 
-    def asked() -> Asked:
+    def asked() -> GroupsQuery:
         size, hop = rng.choice(((4, 4), (10, 10), (6, 2), (5, 3), (2, 5)))
         window = OracleWindow(gap=rng.choice((2, 4))) if rng.random() < 0.3 else OracleWindow(size, hop)
-        return Asked(rng.choice((2, 5, 9)), window, joins, rng.random() < 0.3, rng.choice((0, 0, 2)))
+        return GroupsQuery(rng.choice((2, 5, 9)), window, joins, rng.random() < 0.3, rng.choice((0, 0, 2)))
 
     start = rng.choice((0, 0, rng.randint(0, len(rows) // 3)))
     change = rng.randint(start, len(rows))
@@ -106,13 +106,13 @@ def drawn(seed: int) -> Case:
     # A stop that is given while a version waits for its start keeps it from starting.
     waits = CHANGES[how].waits
     stop = rng.choice(("immediate", "drain")), END if waits else rng.randint(change, len(rows))
-    return Case(rows, timing, (asked(), asked()), how, start, change, stop)
+    return GroupsCase(rows, timing, (asked(), asked()), how, start, change, stop)
 
 
 class Reference:
     """The arrivals of a case, and by definition the windows of a version."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: GroupsCase) -> None:
         timing = case.timing
         clock = OracleClock(dict.fromkeys("RS", timing["lateness"]), timing["watermark"], timing["idle_after"])
         self.places: list[tuple[str, dict[str, Any]]] = []
@@ -137,7 +137,7 @@ class Reference:
         """Return the arrival with which the watermark has passed a time; END = none."""
         return next((p for p in range(len(self.places)) if self.marks[p + 1] - behind >= time), END)
 
-    def results(self, asked: Asked, start: int, warm: bool) -> list[dict[str, Any]]:
+    def results(self, asked: GroupsQuery, start: int, warm: bool) -> list[dict[str, Any]]:
         """Return the results of rows from a position on; if warm, those whose last row is such a row."""
         rows = [(p, name, row) for p, (name, row) in enumerate(self.places)]
         if not asked.joins:
@@ -153,7 +153,7 @@ class Reference:
         return found
 
     def windows(
-        self, asked: Asked, start: int, warm: bool, stop: int, drain: int
+        self, asked: GroupsQuery, start: int, warm: bool, stop: int, drain: int
     ) -> tuple[list[tuple[int, tuple[Any, ...]]], int]:
         """Return the rows of groups with the arrival of each, and the position from which the version has ended."""
         behind = asked.span if asked.of_r and asked.joins else 0
@@ -178,13 +178,13 @@ class Reference:
         return [one for one in given if one[0] < END], ended
 
 
-def wanted(case: Case, reference: Reference) -> list[tuple[float, tuple[Any, ...]]]:
+def wanted(case: GroupsCase, reference: Reference) -> list[tuple[float, tuple[Any, ...]]]:
     """Return the rows of groups, each with when it is given: an arrival, or half an arrival earlier."""
     kind, (old, new) = CHANGES[case.how], case.asked
     how, at = case.stop
     ends = {"stop": at if how == "immediate" else END, "drain": at if how == "drain" else END}
 
-    def version(asked: Asked, start: int, warm: bool, stop: int = END, drain: int = END) -> Any:
+    def version(asked: GroupsQuery, start: int, warm: bool, stop: int = END, drain: int = END) -> Any:
         return reference.windows(asked, start, warm, min(stop, ends["stop"]), min(drain, ends["drain"]))
 
     drains = kind.drains or kind.warm
@@ -198,7 +198,7 @@ def wanted(case: Case, reference: Reference) -> list[tuple[float, tuple[Any, ...
     return [*((float(p), row) for p, row in former), *((max(float(p), held), row) for p, row in later)]
 
 
-def run(case: Case, reference: Reference, cuts: Sequence[int], share: bool) -> list[Counter[tuple[Any, ...]]]:
+def run(case: GroupsCase, reference: Reference, cuts: Sequence[int], share: bool) -> list[Counter[tuple[Any, ...]]]:
     """Return what each push gives; a push ends before each of the rows in `cuts`."""
     streams = [Stream(name, ROWS, time="t", window=Range(10_000)) for name in ("R", "S")]
     engine = Engine(streams, share=share, **case.timing)
@@ -276,12 +276,12 @@ def test_a_push_that_fails_changes_no_group() -> None:
 
 def test_early_results_are_those_of_open_windows_of_each_version() -> None:
     engine = Engine([Stream(name, ROWS, time="t") for name in ("R", "S")])
-    query = Asked(5, OracleWindow(10, 10), False, False, 0).query()
+    query = GroupsQuery(5, OracleWindow(10, 10), False, False, 0).query()
     running = engine.start("q", query)
     assert running.groups().num_rows == 0
     one = {"k": 1, "g": "a", "x": 1}
     engine.push({"R": [{**one, "t": 1}, {**one, "t": 12}], "S": [{**one, "t": 12}]})
-    running.change(Asked(5, OracleWindow(5, 5), False, False, 0).query(), "drain-stream")
+    running.change(GroupsQuery(5, OracleWindow(5, 5), False, False, 0).query(), "drain-stream")
     engine.push({"R": [{**one, "t": 14}, {**one, "t": 16}], "S": [{**one, "t": 16}]})
     found = [(row["window_start"], row["window_end"], row["n"]) for row in running.groups().to_pylist()]
     assert found == [(10, 20, 3), (15, 20, 1)]

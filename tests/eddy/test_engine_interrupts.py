@@ -39,7 +39,7 @@ QUERIES = (
 )
 
 
-class Twins:
+class EngineTwins:
     """Two engines that get the same calls, one of them with exceptions."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Twins:
 
 
 def test_an_exception_at_each_line() -> None:
-    twins, kinds = Twins(), cycle(CHANGES)
+    twins, kinds = EngineTwins(), cycle(CHANGES)
     for number in range(60):
         running = [name for name, one in twins.calm.queries.items() if one.state in ("running", "changing")]
         at = twins.calm.position + twins.chance.randrange(0, 9)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from eddy.fuzz.case import CHAOS
-from eddy.fuzz.changing.case import EngineCase, Sources
-from eddy.fuzz.changing.draw import DECIDE_EVERY, StepWriter, sources_drawn
+from eddy.fuzz.changing.case import EngineCase, EngineStreams
+from eddy.fuzz.changing.draw import DECIDE_EVERY, EngineStepWriter, sources_drawn
 from eddy.fuzz.changing.play import EngineGame
 from jisc.strategies import STRATEGIES
 from tests.draws import fewer
@@ -34,9 +34,9 @@ class QueriesInMotion(RuleBasedStateMachine):
         every=st.sampled_from(DECIDE_EVERY),
         first=PICKS,
     )
-    def begin(self, sources: Sources, strategy: str, policy: str, seed: int, every: int, first: bytes) -> None:
+    def begin(self, sources: EngineStreams, strategy: str, policy: str, seed: int, every: int, first: bytes) -> None:
         case = EngineCase(sources, strategy, policy=policy, seed=seed, decide_every=every)
-        self.game, self.writer = EngineGame(case), StepWriter(case)
+        self.game, self.writer = EngineGame(case), EngineStepWriter(case)
         self._take("start", first)
 
     def _take(self, kind: str, picks: bytes = b"\0" * 16, rows: bytes = b"") -> None:

@@ -24,9 +24,9 @@ from eddy.fuzz.oracle import NoValueError, Oracle
 from jisc.strategies import STRATEGIES
 from tests.cases import (
     Arrival,
-    Case,
+    BatchedPush,
     Condition,
-    Push,
+    JoinCase,
     arrow_rows,
     assert_same,
     feed,
@@ -39,50 +39,50 @@ from tests.cases import (
 from tests.draws import TIME, VALUE, arrivals, cases, neighbours_by_predicate, plans
 
 Batches = dict[str, Any]
-Spoil = Callable[[Case, Batches, np.ndarray], tuple[Batches, Any]]
+Spoil = Callable[[JoinCase, Batches, np.ndarray], tuple[Batches, Any]]
 
 
-def unknown_stream(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def unknown_stream(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     return {**batches, "nobody": arrow_rows(case.streams[0].schema, [])}, order
 
 
-def missing_column(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def missing_column(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     name = next(iter(batches))
     return {**batches, name: batches[name].drop_columns([VALUE])}, order
 
 
-def wrong_type(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def wrong_type(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     name = next(iter(batches))
     table = batches[name]
     at = table.schema.get_field_index(VALUE)
     return {**batches, name: table.set_column(at, VALUE, pa.array(["x"] * table.num_rows, pa.string()))}, order
 
 
-def no_batch(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def no_batch(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     return {**batches, next(iter(batches)): [{VALUE: 1}]}, order
 
 
-def long_order(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def long_order(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     return batches, np.append(order, order[:1])
 
 
-def short_order(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def short_order(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     return batches, order[:-1]
 
 
-def order_beyond_the_streams(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def order_beyond_the_streams(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     return batches, np.append(order[:-1], len(case.streams))
 
 
-def negative_order(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def negative_order(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     return batches, np.append(order[:-1].astype(np.int64), -1)
 
 
-def order_of_another_stream(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def order_of_another_stream(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     return batches, np.append(order[:-1], (order[-1] + 1) % len(case.streams))
 
 
-def fractional_order(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+def fractional_order(case: JoinCase, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
     return batches, order + 0.5
 
 
@@ -119,7 +119,7 @@ def fragile(stream: str, kind: str) -> Condition:
 class PushesGoodAndBad(RuleBasedStateMachine):
     """One runtime and its oracle, with the same good pushes; the runtime also gets bad and too large ones."""
 
-    case: Case
+    case: JoinCase
     oracle: Oracle
     runtime: eddy.Runtime
 
@@ -142,7 +142,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
 
     @rule(data=st.data(), shape=st.integers(0, 7**4 - 1))
     def push(self, data: st.DataObject, shape: int) -> None:
-        one = Push(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
+        one = BatchedPush(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
         tried = self.oracle.copy()
         try:
             outcomes = feed(self.case, tried, one.arrivals)
@@ -171,7 +171,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
 
     @rule(data=st.data(), spoil=st.sampled_from(SPOILS), shape=st.integers(0, 7**4 - 1))
     def push_spoiled(self, data: st.DataObject, spoil: Spoil, shape: int) -> None:
-        one = Push(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
+        one = BatchedPush(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
         self.refused(*spoil(self.case, one.batches(self.case), np.asarray(one.order())))
 
     @precondition(lambda self: any(stream.window == "range" for stream in self.case.streams))
@@ -185,7 +185,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
         if kept:
             at = kept[pick % len(kept)]
             rows[at] = (rows[at][0], {**rows[at][1], TIME: None})
-            one = Push(tuple(rows))
+            one = BatchedPush(tuple(rows))
             self.refused(one.batches(self.case), one.order())
 
     @rule()
@@ -219,7 +219,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
         assert counted(self.runtime) == before
 
 
-def unfiltered(case: Case) -> Oracle:
+def unfiltered(case: JoinCase) -> Oracle:
     """Return an oracle whose result filter cannot fail."""
     return replace(case, where=None).oracle()
 

@@ -21,7 +21,7 @@ import pytest
 import eddy
 from eddy import Branch, Engine, Hopping, Predicate, Query, Range, Runtime, Session, Stream, Tumbling, agg
 from eddy.filters.adaptive import AdaptiveFilter
-from tests.eddy.live_engines import Life
+from tests.eddy.live_engines import SavedRuntime
 
 ROWS = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("t", pa.int64()), ("s", pa.string())])
 SPAN, M = 5, 1 << 62
@@ -75,7 +75,7 @@ def lines(rows: list[Row]) -> Counter[str]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FailureKind:
     """A kind of failure: arguments of the query, and the row of a pair, None if rejected; it raises if it fails."""
 
     kind: str
@@ -89,15 +89,19 @@ def _text(r: Row, s: Row) -> Row:
 
 
 KINDS = {
-    "select": Kind("select", {"select": {"v": R / S}}, lambda r, s: {"v": int(r["x"] / s["x"])}, "divide by zero"),
-    "cast": Kind("select", {"select": {"v": pc.field("R.s").cast(pa.int64())}}, _text, "Failed to parse string: 'a'"),
-    "where": Kind(
+    "select": FailureKind(
+        "select", {"select": {"v": R / S}}, lambda r, s: {"v": int(r["x"] / s["x"])}, "divide by zero"
+    ),
+    "cast": FailureKind(
+        "select", {"select": {"v": pc.field("R.s").cast(pa.int64())}}, _text, "Failed to parse string: 'a'"
+    ),
+    "where": FailureKind(
         "where",
         {"where": R / S >= 0, "select": {"v": "R.x"}},
         lambda r, s: {"v": r["x"]} if int(r["x"] / s["x"]) >= 0 else None,
         "divide by zero",
     ),
-    "guarded": Kind(
+    "guarded": FailureKind(
         "where",
         {"where": [R / S >= 0, R != 0, pc.field("R.k") < 2], "select": {"v": "R.x"}},
         lambda r, s: None if r["x"] == 0 or r["k"] >= 2 else {"v": r["x"]} if int(r["x"] / s["x"]) >= 0 else None,
@@ -106,7 +110,7 @@ KINDS = {
 }
 
 
-def model(kind: Kind, pairs: list[tuple[Row, Row]]) -> tuple[list[Row], int]:
+def model(kind: FailureKind, pairs: list[tuple[Row, Row]]) -> tuple[list[Row], int]:
     """Return the rows of pairs, and how many pairs fail."""
     rows, failing = [], 0
     for r, s in pairs:
@@ -119,7 +123,7 @@ def model(kind: Kind, pairs: list[tuple[Row, Row]]) -> tuple[list[Row], int]:
     return rows, failing
 
 
-def check_failed(failed: pa.Table, kind: Kind, count: int) -> None:
+def check_failed(failed: pa.Table, kind: FailureKind, count: int) -> None:
     assert failed.schema.names == ["kind", "expression", "reason", "row"]
     assert failed.num_rows == count
     assert set(failed["kind"].to_pylist()) == ({kind.kind} if count else set())
@@ -157,7 +161,7 @@ def test_rows_fail_alone(name: str, place: str, size: int, tmp_path: Path) -> No
         assert engine["q"].last_failed() is not None
     else:
         runtime = Runtime(query, output="changelog" if place == "changelog" else "append")
-        life = Life(tmp_path / "engine", runtime) if place == "live" else None
+        life = SavedRuntime(tmp_path / "engine", runtime) if place == "live" else None
         for push in pushes:
             found += pushed(runtime, push).to_pylist()
             runtime.check()

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import eddy
 from eddy.fuzz import command, hunt
-from eddy.fuzz.case import NAMES, Case, Push, Reload, Row, Shape
+from eddy.fuzz.case import NAMES, Case, PushStep, ReloadStep, Row, Shape
 from eddy.fuzz.changing.case import EngineCase
 from eddy.fuzz.changing.draw import engine_cases
 from eddy.fuzz.changing.play import play as play_engine
@@ -80,7 +80,7 @@ def test_the_standing_results_of_the_oracle_are_its_answer(case: Case) -> None:
     """The results that began and have not ended equal a new join of the present windows."""
     oracle = case.shape.oracle()
     for step in case.steps:
-        for row in step.rows if isinstance(step, Push) else ():
+        for row in step.rows if isinstance(step, PushStep) else ():
             oracle.arrive(NAMES[row.stream], case.shape.values(row))
         assert sorted(oracle.standing) == oracle.copy().answer()
 
@@ -122,7 +122,7 @@ def test_the_same_seed_gives_the_same_cases(monkeypatch: pytest.MonkeyPatch) -> 
     assert counts == dict.fromkeys(STRATEGIES, hunt.ROUND["inner"] // len(STRATEGIES))
     assert {len(case.shape.windows) for case in first} == {2, 3, 4, 5}
     kinds = {type(step).__name__ for case in first for step in case.steps}
-    assert kinds == {"Push", "BadPush", "Transition", "Reload", "Demote", "Limit"}
+    assert kinds == {"PushStep", "BadPushStep", "TransitionStep", "ReloadStep", "DemoteStep", "LimitStep"}
 
 
 def test_a_short_run_passes_and_says_what_it_did() -> None:
@@ -169,7 +169,7 @@ def test_policies_narrow_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     result = invoke(*narrow, "--cases", "200", "--seed", "1")  # at a few seeds, none of 60 cases stores
     assert result.exit_code == 0, result.output
     assert {case.policy for case in seen} == {"chaos", "lottery"}
-    again = {step.policy for case in seen for step in case.steps if isinstance(step, Reload)}
+    again = {step.policy for case in seen for step in case.steps if isinstance(step, ReloadStep)}
     assert again <= {"chaos", "lottery", None}
     assert any(case.store for case in seen)
     assert any(case.max_bytes for case in seen)
@@ -179,7 +179,7 @@ def test_a_policy_decides_within_pushes() -> None:
     """The fuzzer's own policy changes plans and stored states, and its script makes the same changes."""
     rows = tuple(Row(k % 3, {"k0": k // 3 % 2}, 0, k // 3) for k in range(30))
     shape = Shape((Rows(3),) * 3, (("k0",),) * 3, (((0, "k0"), (1, "k0")), ((1, "k0"), (2, "k0"))))
-    case = Case(shape, "(R S) T", "eddy", policy="chaos", seed=3, decide_every=2, steps=(Push(rows),))
+    case = Case(shape, "(R S) T", "eddy", policy="chaos", seed=3, decide_every=2, steps=(PushStep(rows),))
     game = Game(case)
     assert game.take(case.steps[0])
     history = game.runtime.history()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddy.filters.ranges import GREATEST, LEAST, Range
+from eddy.filters.ranges import GREATEST, LEAST, ColumnRange
 from eddy.queries.grouped_filters import GroupedFilters
 
 ENDS = [LEAST - 1, LEAST, LEAST + 1, -3, 0, 2, 5, GREATEST - 1, GREATEST, GREATEST + 1]
@@ -19,14 +19,14 @@ TEXTS = ["", "a", "b", "c"]
 
 
 @st.composite
-def ranges(draw: Any) -> Range:
+def ranges(draw: Any) -> ColumnRange:
     if draw(st.booleans()):
-        return Range("text", 0, 0, draw(st.sampled_from(TEXTS)))
-    return Range(draw(st.sampled_from("xy")), draw(st.sampled_from(ENDS[1:])), draw(st.sampled_from(ENDS[:-1])))
+        return ColumnRange("text", 0, 0, draw(st.sampled_from(TEXTS)))
+    return ColumnRange(draw(st.sampled_from("xy")), draw(st.sampled_from(ENDS[1:])), draw(st.sampled_from(ENDS[:-1])))
 
 
 @given(st.lists(st.lists(ranges(), max_size=3), min_size=1, max_size=140), st.integers(0, 1000), st.integers(0, 40))
-def test_each_version_gets_the_rows_that_it_accepts(given: list[list[Range]], seed: int, n: int) -> None:
+def test_each_version_gets_the_rows_that_it_accepts(given: list[list[ColumnRange]], seed: int, n: int) -> None:
     chance = np.random.default_rng(seed)
     x: list[Any] = [int(one) for one in chance.choice(np.array(VALUES, object), n)]
     text = [None if one == "c" else one for one in chance.choice(TEXTS, n).tolist()]
@@ -37,7 +37,7 @@ def test_each_version_gets_the_rows_that_it_accepts(given: list[list[Range]], se
         "text": pa.array(text, pa.large_string()),
     }
 
-    def held(one: Range, row: int) -> bool:
+    def held(one: ColumnRange, row: int) -> bool:
         if one.text is not None:
             return text[row] == one.text
         value = x[row] if one.column == "x" else y[row]
@@ -53,7 +53,7 @@ def test_each_version_gets_the_rows_that_it_accepts(given: list[list[Range]], se
 
 @pytest.mark.parametrize("versions", [1, 63, 64, 65, 128])
 def test_a_column_in_one_cell_is_asked_once(versions: int) -> None:
-    filters = GroupedFilters([[Range("x", version, GREATEST)] for version in range(versions)])
+    filters = GroupedFilters([[ColumnRange("x", version, GREATEST)] for version in range(versions)])
     found = filters.share(3, lambda _: np.array([versions - 2] * 3, np.int64))
     assert [one is None for one in found] == [True] * (versions - 1) + [False]
     assert filters.wanted(3, lambda _: np.array([-1] * 3, np.int64)) is not None

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddy.fuzz.changing.case import Asked, Change, EngineCase, Own, Start, Stop
-from eddy.fuzz.changing.draw import HOWS, StepWriter, asked_of, sources_drawn
+from eddy.fuzz.changing.case import ChangeStep, EngineCase, EngineQuery, Own, StartStep, StopStep
+from eddy.fuzz.changing.draw import HOWS, EngineStepWriter, asked_of, sources_drawn
 from eddy.fuzz.changing.measures import (
     NEW,
     OLD,
@@ -24,7 +24,7 @@ from eddy.fuzz.changing.measures import (
     measured,
     papers_reference,
 )
-from eddy.fuzz.changing.oracle import Given
+from eddy.fuzz.changing.oracle import OracleResult
 from eddy.fuzz.changing.play import EngineGame
 from eddy.queries.changes import CHANGES, How
 from eddy.streams.windows import Range, Rows, Unbounded, Window
@@ -61,14 +61,14 @@ def test_the_guide_has_this_table() -> None:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedChange:
     """A change at a position: what it did, where the new version started, and where the old one ended."""
 
     measures: Measures
     at: int
     start: int | None
     ended: int | None
-    given: list[Given]
+    given: list[OracleResult]
     reached: bool
 
     def holds(self, guarantee: str) -> bool:
@@ -84,18 +84,18 @@ class Observed:
         }[guarantee]
 
 
-def observe(case: EngineCase, paper: bool = False) -> Observed:
+def observe(case: EngineCase, paper: bool = False) -> ObservedChange:
     """Play a case with one change of one query; `paper`: measure loss by the paper's reference in any case."""
     game, at = EngineGame(case), -1
     for step in case.steps:
-        if isinstance(step, Change):
+        if isinstance(step, ChangeStep):
             at, change = game.engine.position + (step.ahead or 0), step
-        if isinstance(step, Start):
+        if isinstance(step, StartStep):
             start = step
         game.take(step)
     arrived = game.model.oracle.arrived
     places = {one.row["n"]: place for place, one in enumerate(arrived)}
-    came = [Given(version, tuple(places[n] for n in own)) for version, own in game.given.get("q", [])]
+    came = [OracleResult(version, tuple(places[n] for n in own)) for version, own in game.given.get("q", [])]
     queries = [one.asked.oracle(case.sources) for one in (start, change)]
     old, new = (all_results(query, number, arrived) for number, query in zip((OLD, NEW), queries, strict=True))
     if change.how == "handover" and not paper:
@@ -104,7 +104,7 @@ def observe(case: EngineCase, paper: bool = False) -> Observed:
         reference = papers_reference(old, new, at)
     streams = [[stream.name for stream in query.streams] for query in queries]
     first, second = game.engine["q"].versions
-    return Observed(measured(came, reference, streams), at, second.start, first.ended, came, at <= len(arrived))
+    return ObservedChange(measured(came, reference, streams), at, second.start, first.ended, came, at <= len(arrived))
 
 
 # What holds
@@ -120,7 +120,7 @@ def wider(window: Window, by: int) -> Window:
     return Rows(max(window.n + by, 1)) if isinstance(window, Rows) else Range(max(int(window.d) + by, 0))  # type: ignore[union-attr,arg-type]
 
 
-def joined(query: Asked, more: list[int], window: Window) -> Asked:
+def joined(query: EngineQuery, more: list[int], window: Window) -> EngineQuery:
     """Return a query with streams joined to its first one."""
     owns = tuple(Own(i, window) for i in more)
     return replace(
@@ -130,13 +130,13 @@ def joined(query: Asked, more: list[int], window: Window) -> Asked:
     )
 
 
-def left_out(query: Asked) -> Asked:
+def left_out(query: EngineQuery) -> EngineQuery:
     """Return a query without its last stream, if two are left."""
     last = query.streams[-1].stream
     pairs, comparisons = ([one for one in own if last not in one[:2]] for own in (query.equalities, query.comparisons))
     if len(query.streams) < 3 or len(pairs) != len(query.equalities) - 1:
         return query
-    return Asked(query.streams[:-1], tuple(pairs), tuple(comparisons))
+    return EngineQuery(query.streams[:-1], tuple(pairs), tuple(comparisons))
 
 
 @st.composite
@@ -156,11 +156,11 @@ def changes(draw: st.DrawFn, how: How) -> EngineCase:
         new = joined(new, others[:1], bounded(old.streams[0].window))
     elif kind == "fewer streams":
         new = left_out(new)
-    writer = StepWriter(EngineCase(sources, "eddy"))
+    writer = EngineStepWriter(EngineCase(sources, "eddy"))
     pushes = st.lists(st.binary(max_size=75), min_size=1, max_size=3)
-    steps = [writer.element(Start("q", old))]
+    steps = [writer.element(StartStep("q", old))]
     steps += [step for rows in draw(pushes) for step in writer.steps(("push", b"\0" * 16, rows))]
-    steps.append(writer.element(Change("q", new, how, draw(st.sampled_from((None, 0, 4))))))
+    steps.append(writer.element(ChangeStep("q", new, how, draw(st.sampled_from((None, 0, 4))))))
     steps += [step for rows in draw(pushes) for step in writer.steps(("push", b"\0" * 16, rows))]
     return replace(writer.case, steps=tuple(steps))
 
@@ -202,10 +202,14 @@ def test_each_no_has_a_counterexample() -> None:
 OLD_QUERY, WIDER, NARROWER = asked(Range(4), Range(4)), asked(Range(9), Range(9)), asked(Range(1), Range(1))
 
 
-def change(how: How, before: str, after: str, new: Asked = OLD_QUERY, old: Asked = OLD_QUERY) -> Observed:
+def change(
+    how: How, before: str, after: str, new: EngineQuery = OLD_QUERY, old: EngineQuery = OLD_QUERY
+) -> ObservedChange:
     """Change a query between arrivals, and observe what comes of it."""
     first = arrivals(before)
-    return observe(case(Start("q", old), first, Change("q", new, how), arrivals(after, len(first.rows)), streams=3))
+    return observe(
+        case(StartStep("q", old), first, ChangeStep("q", new, how), arrivals(after, len(first.rows)), streams=3)
+    )
 
 
 @shows("immediate", NO_LOSS)
@@ -297,7 +301,7 @@ def test_graceful_drain_does_not_end_while_the_new_version_has_no_result() -> No
 
 
 @pytest.mark.parametrize("new", [NARROWER, OLD_QUERY, WIDER], ids=["narrower", "equal", "wider"])
-def test_rule_ld_does_not_carry_over_to_joins(new: Asked) -> None:
+def test_rule_ld_does_not_carry_over_to_joins(new: EngineQuery) -> None:
     """With a wider new window the paper's sums are in order, because a sum waits for a whole window; joins do not."""
     assert change("drain-stream", "R0k1", "R1 S1 S3k1 T9", new).measures == Measures(query_disorder=1)
     assert change("drain-query", "R0k1", "R1 S1 S3k1 T9", new).measures == Measures(stream_disorder=1)
@@ -310,14 +314,14 @@ def test_rule_lt_and_a_handover_speak_of_different_references() -> None:
     assert observed.ended == observed.at
     assert observed.measures == Measures()
     first = arrivals(rows[0])
-    steps = Start("q", OLD_QUERY), first, Change("q", NARROWER, "handover"), arrivals(rows[1], len(first.rows))
+    steps = StartStep("q", OLD_QUERY), first, ChangeStep("q", NARROWER, "handover"), arrivals(rows[1], len(first.rows))
     assert observe(case(*steps, streams=3), paper=True).measures == Measures(lost=2)
 
 
 def test_an_immediate_stop_gives_out_what_was_held() -> None:
     """The new version of "drain-query" makes progress although its results wait."""
-    steps = [Start("q", OLD_QUERY), arrivals("R0"), Change("q", OLD_QUERY, "drain-query"), arrivals("R1 S1", 1)]
+    steps = [StartStep("q", OLD_QUERY), arrivals("R0"), ChangeStep("q", OLD_QUERY, "drain-query"), arrivals("R1 S1", 1)]
     held = observe(case(*steps))
-    stopped = observe(case(*steps, Stop("q", "immediate"), arrivals("S1", 3)))
+    stopped = observe(case(*steps, StopStep("q", "immediate"), arrivals("S1", 3)))
     assert {one.version for one in held.given} == {OLD}
-    assert stopped.given[-1] == Given(NEW, (1, 2))
+    assert stopped.given[-1] == OracleResult(NEW, (1, 2))

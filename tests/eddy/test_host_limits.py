@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from bench.simulated.cluster.simulation import Simulation as Cluster
-from bench.simulated.placement.simulation import Simulation as Placement
+from bench.simulated.cluster.simulation import ClusterSimulation
+from bench.simulated.placement.simulation import PlacementSimulation
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
@@ -47,13 +47,13 @@ def by_engine(one: eddy.Query) -> Rows:
 
 
 def by_placement(one: eddy.Query) -> Rows:
-    simulation = Placement(one)
+    simulation = PlacementSimulation(one)
     tables = [simulation.push(rows) for rows, _ in pushes()]
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
 
 def by_cluster(one: eddy.Query) -> Rows:
-    simulation = Cluster(one, nodes=2, groups=4)
+    simulation = ClusterSimulation(one, nodes=2, groups=4)
     for rows, _ in pushes():
         simulation.push(rows)
         simulation.run()

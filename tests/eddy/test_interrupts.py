@@ -25,7 +25,7 @@ from eddy.fuzz.hunt import time_limit
 from eddy.fuzz.oracle import Oracle
 from eddy.pipeline.pipeline import Pipeline
 from jisc.strategies import STRATEGIES
-from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes, feed
+from tests.cases import Arrival, BatchedPush, JoinCase, StreamCase, assert_changes, changes, feed
 from tests.eddy.test_failed_push import fragile
 from tests.tracing import tracing
 
@@ -124,7 +124,7 @@ def traced(call: Callable[[], T], seen: Seen) -> T | None:
     return None
 
 
-def make_case(kind: str) -> Case:
+def make_case(kind: str) -> JoinCase:
     """Return a query with all kinds of keys, windows and payload, and with a filter that can fail, see `fragile`."""
     kinds = {KEY: pa.string(), NUMBER: pa.int64(), TIME: pa.int64(), VALUE: pa.int64(), TEXT: pa.string()}
     own = {"R": (KEY,), "S": (KEY, NUMBER), "T": (KEY, NUMBER), "U": (NUMBER,)}
@@ -135,10 +135,10 @@ def make_case(kind: str) -> Case:
     )
     pairs = [("R", "S", KEY), ("S", "T", KEY), ("T", "U", NUMBER)]
     predicates = tuple((((a, c), (b, c)),) for a, b, c in pairs)
-    return Case(streams, predicates, None, fragile("R", kind), lateness=1)
+    return JoinCase(streams, predicates, None, fragile("R", kind), lateness=1)
 
 
-class Play:
+class InterruptedRuntime:
     """A runtime, its oracle, and random pushes."""
 
     def __init__(self, seed: int = 0, kind: str = "function", **options: Any) -> None:
@@ -180,7 +180,7 @@ class Play:
             outcomes = feed(self.case, tried, rows)
         except ZeroDivisionError:
             fails = True
-        one = Push(tuple(rows), self.random.randrange(7**4))
+        one = BatchedPush(tuple(rows), self.random.randrange(7**4))
         batches, order = one.batches(self.case), one.order()
         runtime, tries = self.runtime, 0
         while True:
@@ -222,7 +222,7 @@ def test_an_exception_at_each_line(strategy: str) -> None:
     options = {"store": ["R S"], "policy": "lottery", "decide_every": 7} if strategy == "eddy" else {}
     seen = Seen() if strategy == "eddy" else Seen(WITHOUT_STRATEGY)
     for output, kind in (("changelog", "function"), ("append", "expression")):
-        play, quiet = Play(kind=kind, strategy=strategy, output=output, renumber_at=40, **options), 0
+        play, quiet = InterruptedRuntime(kind=kind, strategy=strategy, output=output, renumber_at=40, **options), 0
         while quiet < 12:
             play.plan_ahead()
             if strategy == "eddy":
@@ -236,7 +236,7 @@ def test_an_exception_at_each_line(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["eddy", "moving-state", "parallel-track"])
 def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    play, seen, again = Play(5, strategy=strategy, output="changelog", renumber_at=40), Seen(), Seen()
+    play, seen, again = InterruptedRuntime(5, strategy=strategy, output="changelog", renumber_at=40), Seen(), Seen()
     recover = Pipeline.recover
 
     def interrupted(self: Pipeline) -> None:
@@ -262,7 +262,7 @@ def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeyp
 
 @pytest.mark.parametrize("strategy", [name for name in TRIED if STRATEGIES[name].changes])
 def test_an_exception_at_each_line_of_a_change_of_plan(strategy: str) -> None:
-    play, seen = Play(strategy=strategy), Seen()
+    play, seen = InterruptedRuntime(strategy=strategy), Seen()
     runtime, quiet = play.runtime, 0
     while quiet < 6:
         play.push(lambda push: push())
@@ -279,10 +279,10 @@ def test_an_exception_at_each_line_of_a_change_of_plan(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["eddy", "parallel-track"])
 def test_an_exception_at_each_line_of_loading(strategy: str) -> None:
-    play, seen = Play(3), Seen()
+    play, seen = InterruptedRuntime(3), Seen()
     query = play.case.query()
     rows = [row for _ in range(12) for row in play.arrivals()]
-    past, later = (Push(tuple(part)).batches(play.case) for part in (rows[:-10], rows[-10:]))
+    past, later = (BatchedPush(tuple(part)).batches(play.case) for part in (rows[:-10], rows[-10:]))
     options: dict[str, Any] = {"store": ["R S"], "max_bytes": 60_000} if strategy == "eddy" else {}
 
     def load(runtime: eddy.Runtime) -> bool:
@@ -338,7 +338,11 @@ def test_an_exception_at_each_line_of_late(kind: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["eddy", "jisc", "parallel-track"])
 def test_signals_at_any_moment(strategy: str) -> None:
-    play, draw, came = Play(1, strategy=strategy, output="changelog", renumber_at=200), random.Random(2), 0
+    play, draw, came = (
+        InterruptedRuntime(1, strategy=strategy, output="changelog", renumber_at=200),
+        random.Random(2),
+        0,
+    )
 
     def attempt(push: Callable[[], pa.Table]) -> pa.Table | None:
         nonlocal came

@@ -23,7 +23,7 @@ from eddy import agg
 from eddy.fuzz.oracle import Row
 from eddy.ingest.keys import key_hash
 from stairs import seeds
-from tests.cases import Arrival, Case, arrow_rows
+from tests.cases import Arrival, JoinCase, arrow_rows
 from tests.draws import arrivals, cases
 
 
@@ -40,7 +40,7 @@ def plain_key(row: Row, components: tuple[tuple[str, ...], ...]) -> tuple[Any, .
 
 @given(st.data())
 def test_equal_keys_have_equal_hashes_in_all_streams(data: st.DataObject) -> None:
-    case: Case = data.draw(cases())
+    case: JoinCase = data.draw(cases())
     rows: list[Arrival] = data.draw(arrivals(case))
     query: eddy.Query = case.query()
     for c, one in enumerate(query.classes):

@@ -19,9 +19,9 @@ from eddy.live import file as live_file
 from eddy.live.engine_file import EngineFile
 from jisc.strategies import STRATEGIES
 from jisc.strategies.history import CHAPTER
-from tests.cases import Case, text_rows
+from tests.cases import JoinCase, text_rows
 from tests.draws import arrivals, cases, neighbours_by_predicate, plans, splits
-from tests.eddy.live_engines import KEY, Life, in_child, long_query, long_rows, looks
+from tests.eddy.live_engines import KEY, SavedRuntime, in_child, long_query, long_rows, looks
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = cases(max_streams=4)
@@ -41,7 +41,7 @@ BY_ARRIVALS = ("fixed", "lottery", "rank", "a-greedy")
 @settings(max_examples=50)
 @given(st.data())
 def test_what_is_kept_goes_on_as_if_it_had_not_been(data: st.DataObject) -> None:
-    case: Case = data.draw(CASES)
+    case: JoinCase = data.draw(CASES)
     strategy = data.draw(st.sampled_from(sorted(STRATEGIES)))
     options: dict[str, Any] = {"strategy": strategy, **data.draw(st.sampled_from(MODES))}
     if strategy not in ("jisc", "eddy"):
@@ -52,7 +52,7 @@ def test_what_is_kept_goes_on_as_if_it_had_not_been(data: st.DataObject) -> None
     whole, kept = (Runtime(case.query(), **options) for _ in range(2))
     times = 0
     with tempfile.TemporaryDirectory() as folder:
-        life = Life(Path(folder) / "engine", kept)
+        life = SavedRuntime(Path(folder) / "engine", kept)
         for one in pushes:
             for _ in range(data.draw(st.sampled_from((0, 1, 1, 2)))):
                 # A new Query object, as in another process.
@@ -99,7 +99,7 @@ def test_long_streams_with_strings_and_states_are_kept_at_every_push(
         "store": ["R S"] if strategy == "eddy" else None,
     }
     whole, kept = (Runtime(long_query(), "(R S) T", **options) for _ in range(2))
-    life = Life(path, kept)
+    life = SavedRuntime(path, kept)
     for step in range(24):
         start = 40 * step
         if strategy in CHANGING and step % 5 == 3:
@@ -120,7 +120,7 @@ def test_long_streams_with_strings_and_states_are_kept_at_every_push(
 def test_a_long_history_is_kept_and_is_not_written_each_time(path: Path) -> None:
     options: dict[str, Any] = {"policy": "lottery", "decide_every": 30}
     whole, kept = (Runtime(long_query(), **options) for _ in range(2))
-    life, sizes = Life(path, kept), []
+    life, sizes = SavedRuntime(path, kept), []
     for step in range(100):
         for runtime in (whole, kept):
             runtime.push(long_rows(10 * step, 10), watermark=10 * step)
@@ -202,7 +202,7 @@ def test_what_an_engine_gave_away_does_not_change_with_it(path: Path) -> None:
     runtime = Runtime(query, policy="fixed")
     runtime.push(long_rows(0), watermark=39)
     runtime.push(long_rows(20), watermark=39)
-    life = Life(path, runtime)
+    life = SavedRuntime(path, runtime)
     runtime = life.again(query)
     late, table = runtime.late(), runtime.push(long_rows(60), watermark=99)
     before = [text_rows(rows) for rows in (*late.values(), table)]

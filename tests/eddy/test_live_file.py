@@ -14,7 +14,7 @@ from eddy import Runtime
 from eddy.live import file as live_file
 from eddy.live.file import HEADER_BYTES, LiveFile
 from eddy.storage.codec import Block
-from tests.eddy.live_engines import Life, long_query, long_rows
+from tests.eddy.live_engines import SavedRuntime, long_query, long_rows
 
 
 @given(st.data())
@@ -52,7 +52,7 @@ def test_kernels_take_mapped_memory_as_they_take_any(path: Path) -> None:
     runtime.push(long_rows(0), watermark=0)
     runtime.push(long_rows(40), watermark=40)
     before = compiled()
-    life = Life(path, runtime)
+    life = SavedRuntime(path, runtime)
     for step in range(2, 5):
         runtime = life.again(query)
         runtime.push(long_rows(40 * step), watermark=40 * step)

@@ -24,9 +24,9 @@ import pytest
 import eddy
 from eddy.pipeline.turn import Turn
 from eddy.show.exposition import exposition
-from eddy.show.pages import Record, document, page
+from eddy.show.pages import RecentFigures, document, page
 from eddy.show.server import CONNECTIONS, Server
-from eddy.show.sheet import Figure, Sheet
+from eddy.show.sheet import Metric, Sheet
 from eddy.watch.board import Board
 from tests.chromium import PROGRAM, Chromium
 from tests.eddy.decision_cases import CHAIN, A, B, push
@@ -199,7 +199,7 @@ def test_the_script_shows_an_event_as_text(tmp_path: Path) -> None:
     board = Board(odd_runtime(), "<b>odd</b>", EVERY)
     sheet = board.sheet()
     assert sheet is not None
-    (tmp_path / "event").write_text(json.dumps(document(sheet, Record(), True)))
+    (tmp_path / "event").write_text(json.dumps(document(sheet, RecentFigures(), True)))
     (tmp_path / "page").write_bytes(page())
     command = ["node", str(Path(__file__).with_name("page.js")), str(tmp_path / "page"), str(tmp_path / "event")]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
@@ -294,8 +294,8 @@ def test_odd_labels_and_values_survive_prometheus() -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     names = ['a"b', "a\\b", "a\nb", "{}=,", "é\u2028", MEAN]
-    figures = [Figure("n", "a \\ b\nc", k + 0.5, labels=(("of", name),)) for k, name in enumerate(names)]
-    figures += [Figure("none", "", None), Figure("much", "", float("inf")), Figure("big", "", 1 << 60, counter=True)]
+    figures = [Metric("n", "a \\ b\nc", k + 0.5, labels=(("of", name),)) for k, name in enumerate(names)]
+    figures += [Metric("none", "", None), Metric("much", "", float("inf")), Metric("big", "", 1 << 60, counter=True)]
     text = exposition(Sheet("t", "n", "engine", 0.0, tuple(figures)))
     families = {one.name: one for one in text_string_to_metric_families(text)}
     assert {one.labels["of"]: one.value for one in families["eddy_n"].samples} == dict(

@@ -17,7 +17,7 @@ import pytest
 from eddy import InputError, Runtime
 from eddy.live import engine_file
 from eddy.live.engine_file import EngineFile
-from eddy.live.file import HEADER_BYTES, Header, LiveFile
+from eddy.live.file import HEADER_BYTES, FileHeader, LiveFile
 from eddy.storage.seal import Seal
 from tests.eddy.live_engines import KEY, long_query, long_rows
 from tests.stairs.test_private import give_away
@@ -191,7 +191,7 @@ def test_an_index_that_was_altered_under_the_right_key_breaks_nothing_at_once(ke
     assert outcomes == {False, True}
 
 
-def write_index(path: Path, header: Header, index: bytes) -> None:
+def write_index(path: Path, header: FileHeader, index: bytes) -> None:
     """Write another index after the last block, and seal the file."""
     with EngineFile(path, KEY) as live:
         file = live._locked_file()

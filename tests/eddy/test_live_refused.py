@@ -15,7 +15,7 @@ from eddy.live import engine_file
 from eddy.live.engine_file import EngineFile
 from eddy.live.file import HEADER_BYTES, LiveFile
 from eddy.routing.policies import Decision, View
-from tests.eddy.live_engines import KEY, Life, in_child, long_query, long_rows
+from tests.eddy.live_engines import KEY, SavedRuntime, in_child, long_query, long_rows
 from tests.eddy.snapshots import filled, make_query
 
 
@@ -145,7 +145,7 @@ def test_a_runtime_is_saved_where_it_was_loaded(path: Path) -> None:
 
 def test_a_runtime_that_was_kept_holds_no_memory(path: Path) -> None:
     runtime = Runtime(long_query(), policy="fixed")
-    life = Life(path, runtime)
+    life = SavedRuntime(path, runtime)
     for _ in range(12):
         runtime.push(long_rows(0), watermark=0)
         runtime = life.again(runtime.query)

@@ -15,7 +15,7 @@ import pytest
 
 from eddy import Runtime, Stream, sql
 from eddy.expressions.scalars import Scalars
-from eddy.expressions.source import Source, parse
+from eddy.expressions.source import StatementText, parse
 from eddy.filters.conditions import project
 
 DAY = 86_400
@@ -63,7 +63,7 @@ def local(instants: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def test_all_zones() -> None:
-    trees = {text: parse(Source(f"SELECT {text}")).expressions[0] for text in FUNCTIONS}
+    trees = {text: parse(StatementText(f"SELECT {text}")).expressions[0] for text in FUNCTIONS}
     columns = ", ".join(f"{own} AS c{k}" for k, own in enumerate(FUNCTIONS.values()))
     chosen = random.Random(40)
     connection = duckdb.connect()
@@ -88,7 +88,7 @@ def test_all_zones() -> None:
         ).to_arrow_table()
         if (np.asarray(wanted.column("own").cast(pa.int64())) != local(table.column("x"))).any():
             continue  # DuckDB has another edition of the zones
-        scalars = Scalars(Source(""), lambda _, own=kind: ("x", own))
+        scalars = Scalars(StatementText(""), lambda _, own=kind: ("x", own))
         values = [scalars.value(tree) for tree in trees.values()]
         found = project({f"c{k}": value.arrow for k, value in enumerate(values)}, table)
         for k, (text, value) in enumerate(zip(FUNCTIONS, values, strict=True)):

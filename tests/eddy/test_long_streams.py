@@ -12,7 +12,18 @@ import pytest
 import eddy
 from jisc.strategies import STRATEGIES, StrategyName
 from stairs.stems import RENUMBER_AT
-from tests.cases import Arrival, Case, Push, StreamCase, assert_same, feed, id_rows, late_rows, results, text_rows
+from tests.cases import (
+    Arrival,
+    BatchedPush,
+    JoinCase,
+    StreamCase,
+    assert_same,
+    feed,
+    id_rows,
+    late_rows,
+    results,
+    text_rows,
+)
 
 KINDS: tuple[Literal["rows", "range"], ...] = ("rows", "range")
 
@@ -38,13 +49,15 @@ def test_chain_on_two_classes(window: Literal["rows", "range"], push_rows: int, 
     schema = pa.schema([("a", pa.int64()), ("b", pa.int32()), ("t", pa.int64())])
     sizes = {"rows": (70, 9, 30), "range": (200, 20, 90)}[window]
     streams = tuple(StreamCase(name, schema, window, size, "t") for name, size in zip("RST", sizes, strict=True))
-    case = Case(streams, (((("R", "a"), ("S", "a")),), ((("S", "b"), ("T", "b")),)), lateness=8 * (window == "range"))
+    case = JoinCase(
+        streams, (((("R", "a"), ("S", "a")),), ((("S", "b"), ("T", "b")),)), lateness=8 * (window == "range")
+    )
     arrivals = drifting(seed=7, count=1500, streams=3, kinds=12, jitter=5)
     # Sequence numbers are renumbered long before the arrivals end, so that results join rows from before and after.
     runtime = eddy.Runtime(case.query(), "R (S T)", ids_only=True, renumber_at=renumber_at)
     oracle = case.oracle()
     for at in range(0, len(arrivals), push_rows):
-        one = Push(tuple(arrivals[at : at + push_rows]))
+        one = BatchedPush(tuple(arrivals[at : at + push_rows]))
         table = runtime.push(one.batches(case), one.order())
         outcomes = feed(case, oracle, one.arrivals)
         assert_same(id_rows(case, table), results(outcomes), "ids of a push")
@@ -59,13 +72,13 @@ def test_chain_on_two_classes(window: Literal["rows", "range"], push_rows: int, 
 def test_keys_of_text_come_and_go(push_rows: int) -> None:
     schema = pa.schema([("a", pa.string()), ("b", pa.large_string()), ("t", pa.int64())])
     streams = tuple(StreamCase(name, schema, "rows", 20, "t") for name in "RS")
-    case = Case(streams, (((("R", "a"), ("S", "a")), (("R", "b"), ("S", "b"))),))
+    case = JoinCase(streams, (((("R", "a"), ("S", "a")), (("R", "b"), ("S", "b"))),))
     arrivals = drifting(seed=3, count=1500, streams=2, kinds=3, jitter=0, text=True)
     runtime = eddy.Runtime(case.query(), ids_only=True)
     oracle = case.oracle()
     total = 0
     for at in range(0, len(arrivals), push_rows):
-        one = Push(tuple(arrivals[at : at + push_rows]))
+        one = BatchedPush(tuple(arrivals[at : at + push_rows]))
         expected = results(feed(case, oracle, one.arrivals))
         assert_same(id_rows(case, runtime.push(one.batches(case), one.order())), expected, "ids of a push")
         total += len(expected)
@@ -94,7 +107,7 @@ def test_many_streams_with_a_transition(strategy: StrategyName, n: int) -> None:
     """Sets of streams are numbers with a bit for each stream, and words have 64."""
     schema = pa.schema([("k", pa.int64())])
     streams = tuple(StreamCase(f"s{i}", schema, "rows", 2) for i in range(n))
-    case = Case(streams, tuple(((("s0", "k"), (f"s{i}", "k")),) for i in range(1, n)))
+    case = JoinCase(streams, tuple(((("s0", "k"), (f"s{i}", "k")),) for i in range(1, n)))
     plans = [" ".join(f"s{i}" for i in order) for order in (range(n), [n - 1, *range(1, n - 1), 0])]
     rng = random.Random(n)
     arrivals = [(i, {"k": key}) for key in range(3) for i in rng.sample(range(n), n)]
@@ -104,7 +117,7 @@ def test_many_streams_with_a_transition(strategy: StrategyName, n: int) -> None:
     for part in range(6):
         if part == 2 and strategy != "symmetric-hash":
             runtime.transition(plans[1])
-        one = Push(tuple(arrivals[part * n // 2 : (part + 1) * n // 2]))
+        one = BatchedPush(tuple(arrivals[part * n // 2 : (part + 1) * n // 2]))
         expected = results(feed(case, oracle, one.arrivals))
         assert_same(id_rows(case, runtime.push(one.batches(case), one.order())), expected, "ids of a push")
         total += len(expected)

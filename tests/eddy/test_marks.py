@@ -19,7 +19,7 @@ from stairs.graph import JoinGraph
 from stairs.kernels.learning import EXAMINED, LONGEST, SERVED, VAIN
 from stairs.kernels.marks import PAUSE, SAVED, TRIAL, clear_outwards
 from tests.cases import assert_same
-from tests.eddy.live_engines import Life
+from tests.eddy.live_engines import SavedRuntime
 
 CHAIN = {"R": "a", "S": "ab", "T": "bc", "U": "c"}
 CYCLE = {"R": "ab", "S": "bc", "T": "ca"}
@@ -103,7 +103,7 @@ def test_a_push_that_fails_clears_all_marks() -> None:
 
 def test_an_engine_of_another_process_knows_the_marks(tmp_path: Path) -> None:
     runtime = dangling()
-    again = Life(tmp_path / "engine", runtime).again(runtime.query)
+    again = SavedRuntime(tmp_path / "engine", runtime).again(runtime.query)
     again.check()
     assert marks(again) == 2
     assert len(push(again, "U", (1,))) == 1

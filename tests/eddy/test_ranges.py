@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddy.filters.conditions import Predicate, mask_of
-from eddy.filters.ranges import Range, codes, ranges_of
+from eddy.filters.ranges import ColumnRange, codes, ranges_of
 
 COMPARE = (operator.ge, operator.gt, operator.le, operator.lt, operator.eq)
 MOMENTS = [dt.datetime(2026, 1, day, 12, tzinfo=dt.UTC) for day in range(1, 6)]
@@ -90,7 +90,7 @@ def test_comparisons_with_constants_have_ranges(name: str, compare: Any) -> None
 
 @pytest.mark.parametrize("text", COLUMNS["text"][1])
 def test_texts_are_compared_for_equality(text: str) -> None:
-    assert ranges_of(Predicate(pc.field("text") == text), SCHEMA) == [Range("text", 0, 0, text)]
+    assert ranges_of(Predicate(pc.field("text") == text), SCHEMA) == [ColumnRange("text", 0, 0, text)]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy.filters import sampling
-from tests.cases import Case, Condition, assert_same, feed, results, text_rows
+from tests.cases import Condition, JoinCase, assert_same, feed, results, text_rows
 from tests.draws import VALUE, arrivals, cases, neighbours_by_predicate, plans, splits
 
 
@@ -55,7 +55,7 @@ def listed(data: st.DataObject, columns: list[str], declared: bool) -> Listed | 
 
 @given(st.data())
 def test_filters_of_several_conditions_give_the_results_of_the_oracle(data: st.DataObject) -> None:
-    case: Case = data.draw(cases())
+    case: JoinCase = data.draw(cases())
     streams = tuple(replace(stream, filter=listed(data, [VALUE], False)) for stream in case.streams)
     columns = [f"{stream.name}.{VALUE}" for stream in streams]
     case = replace(case, streams=streams, where=listed(data, columns, True))

@@ -10,11 +10,11 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 import eddy
-from eddy.fuzz.oracle import Outcome
+from eddy.fuzz.oracle import ArrivalOutcome
 from tests.cases import (
     Arrival,
-    Case,
-    Push,
+    BatchedPush,
+    JoinCase,
     assert_emission_order,
     assert_same,
     feed,
@@ -29,7 +29,7 @@ from tests.draws import arrivals, cases, neighbours_by_predicate, plans, splits
 CASES = cases()
 
 
-def push(runtime: eddy.Runtime, case: Case, one: Push) -> pa.Table:
+def push(runtime: eddy.Runtime, case: JoinCase, one: BatchedPush) -> pa.Table:
     """Push, and check the invariants afterwards."""
     table = runtime.push(one.batches(case), one.order())
     runtime.check()
@@ -41,7 +41,7 @@ def read_late(runtime: eddy.Runtime) -> dict[str, list[tuple[str, ...]]]:
     return {name: text_rows(table) for name, table in runtime.late().items() if table.num_rows}
 
 
-def run_ids(case: Case, pushes: Iterable[Push], plan: str | None) -> list[tuple[int, ...]]:
+def run_ids(case: JoinCase, pushes: Iterable[BatchedPush], plan: str | None) -> list[tuple[int, ...]]:
     """Return the ids of all results in the order of output."""
     # The default policy uses time, and a change of plan changes the order of the results of one arrival.
     runtime = eddy.Runtime(case.query(), plan, policy="fixed", ids_only=True)
@@ -80,7 +80,7 @@ def test_neither_split_nor_plan_changes_the_results(data: st.DataObject) -> None
     expected = results(outcomes)
 
     plan = data.draw(st.none() | plans(case, neighbours_by_predicate(case)))
-    whole = run_ids(case, [Push(tuple(rows))], plan)
+    whole = run_ids(case, [BatchedPush(tuple(rows))], plan)
     assert_same(whole, expected, "ids in total")
     assert_emission_order(whole, rows, outcomes)
     # One plan gives the same sequence for every split of the arrivals into pushes.
@@ -124,7 +124,7 @@ def test_rows_of_one_stream_without_a_time_column_arrive_in_row_order(data: st.D
     oracle = case.oracle()
     for one in data.draw(splits(data.draw(arrivals(case)))):
         for i, stream in enumerate(case.streams):
-            alone = Push(tuple(arrival for arrival in one.arrivals if arrival[0] == i), one.shape)
+            alone = BatchedPush(tuple(arrival for arrival in one.arrivals if arrival[0] == i), one.shape)
             batches = alone.batches(case)
             if stream.name not in batches:
                 continue
@@ -137,7 +137,7 @@ def test_metrics_count_what_happened(data: st.DataObject) -> None:
     case = data.draw(CASES)
     rows: list[Arrival] = data.draw(arrivals(case))
     runtime = eddy.Runtime(case.query(), data.draw(plans(case, neighbours_by_predicate(case))))
-    outcomes: list[Outcome] = []
+    outcomes: list[ArrivalOutcome] = []
     oracle = case.oracle()
     for one in data.draw(splits(rows)):
         runtime.push(one.batches(case), one.order())

@@ -37,7 +37,7 @@ End = tuple[str, str]
 
 
 @dataclass
-class Asked:
+class SharingQuery:
     """A query of a case, and when it runs.
 
     windows  stream -> a span of time, or minus a number of rows
@@ -116,7 +116,7 @@ class Asked:
         return sorted(found)
 
 
-def drawn(chance: random.Random, filters: bool = True) -> Asked:
+def drawn(chance: random.Random, filters: bool = True) -> SharingQuery:
     """Return a random connected query."""
     names = chance.sample(NAMES, chance.choice((2, 2, 3, 3, 4)))
     on = []
@@ -128,10 +128,10 @@ def drawn(chance: random.Random, filters: bool = True) -> Asked:
     kinds = chance.choice((("range",), ("rows",), ("range", "rows")))
     windows = {name: chance.choice(sizes[chance.choice(kinds)]) for name in names}
     least = {name: 5 for name in names if filters and chance.random() < 0.2}
-    return Asked(windows, on, least, early=chance.random() < 0.3)
+    return SharingQuery(windows, on, least, early=chance.random() < 0.3)
 
 
-class Case:
+class SharingCase:
     """An engine, its queries, and all rows that arrived."""
 
     def __init__(self, seed: int, lateness: int = 0, **options: Any) -> None:
@@ -139,14 +139,14 @@ class Case:
         self.lateness = lateness
         streams = [eddy.Stream(name, SCHEMA, time="t", window=eddy.Rows(10_000)) for name in NAMES]
         self.engine = eddy.Engine(streams, lateness=lateness, **options)
-        self.asked: dict[str, Asked] = {}
+        self.asked: dict[str, SharingQuery] = {}
         self.rows: list[Row] = []
         self.found: dict[str, list[tuple[int, ...]]] = {}
         self.pushes: list[int] = [0]
         self.keys = self.chance.choice((2, 4, 7))
         self.has_shared = False
 
-    def start(self, one: Asked) -> None:
+    def start(self, one: SharingQuery) -> None:
         name = f"q{len(self.asked)}"
         one.start, one.warm = self.engine.position, self.chance.random() < 0.4
         self.asked[name] = one
@@ -196,7 +196,7 @@ class Case:
             assert [max(own) for own in found] == sorted(max(own) for own in found)
             assert sorted(found) == self.alone(one), (name, one)
 
-    def alone(self, one: Asked) -> list[tuple[int, ...]]:
+    def alone(self, one: SharingQuery) -> list[tuple[int, ...]]:
         """Return the results of the query in a runtime of its own."""
         runtime = eddy.Runtime(one.query(self.lateness))
         names, found = list(one.windows), []
@@ -220,7 +220,7 @@ def pushed(rows: list[Row], names: Any = NAMES) -> tuple[dict[str, pa.RecordBatc
     return batches, [list(names).index(row["stream"]) for row in rows]
 
 
-def played(case: Case, steps: int) -> Case:
+def played(case: SharingCase, steps: int) -> SharingCase:
     """Play random steps, and check the shared SteMs after each.
 
     With a lateness there are no filters: windows of filtered rows start warm in the order of the times.
@@ -243,14 +243,14 @@ def played(case: Case, steps: int) -> Case:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_queries_over_random_graphs_start_and_stop(seed: int) -> None:
-    case = played(Case(seed), 9)
+    case = played(SharingCase(seed), 9)
     assert case.has_shared
     case.check()
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_rows_out_of_order_within_the_lateness(seed: int) -> None:
-    played(Case(seed, lateness=4), 8).check()
+    played(SharingCase(seed, lateness=4), 8).check()
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -259,7 +259,7 @@ def test_policies_change_plans_within_pushes(seed: int, policy: str, monkeypatch
     monkeypatch.setattr(Pace, "look_due", True)
     monkeypatch.setattr(Pace, "decision_due", True)
     monkeypatch.setattr("stairs.shared.CHUNK", 8)
-    case = played(Case(seed, policy=policy), 8)
+    case = played(SharingCase(seed, policy=policy), 8)
     case.check()
     assert case.has_shared
 
@@ -267,7 +267,7 @@ def test_policies_change_plans_within_pushes(seed: int, policy: str, monkeypatch
 @pytest.mark.parametrize("seed", range(8))
 def test_sequence_numbers_are_renumbered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "StemPool", partial(sharing.StemPool, renumber_at=40))
-    case = Case(seed)
+    case = SharingCase(seed)
     for _ in range(3):
         case.start(drawn(case.chance))
     for _ in range(12):
@@ -280,7 +280,7 @@ def test_sequence_numbers_are_renumbered(seed: int, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("seed", range(6))
 def test_one_strategy_without_choices(seed: int) -> None:
-    played(Case(seed, strategy="mjoin"), 6).check()
+    played(SharingCase(seed, strategy="mjoin"), 6).check()
 
 
 class Stubborn:
@@ -300,10 +300,10 @@ class Stubborn:
 def test_a_push_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pace, "look_due", True)
     monkeypatch.setattr(Pace, "decision_due", True)
-    case = Case(5, policy=Stubborn())
+    case = SharingCase(5, policy=Stubborn())
     equal = [(("A", "a"), ("B", "b"))], [(("A", "s"), ("B", "s")), (("B", "b"), ("C", "c"))]
     for on in equal:
-        case.start(Asked(dict.fromkeys("ABC"[: len(on) + 1], 30), on))
+        case.start(SharingQuery(dict.fromkeys("ABC"[: len(on) + 1], 30), on))
     failed = 0
     for _ in range(30):
         state = case.chance.getstate(), len(case.rows)
@@ -327,7 +327,7 @@ def wide(on: str, *names: str) -> eddy.Query:
 
 
 def test_joins_that_read_a_stream_in_common_share_and_others_do_not() -> None:
-    case = Case(1)
+    case = SharingCase(1)
     case.engine.start("alone", wide("D.a = E.a", "D", "E"))
     case.push(5)
     assert case.engine.metrics()["shared_bytes"] == 0
@@ -348,7 +348,7 @@ def test_joins_that_read_a_stream_in_common_share_and_others_do_not() -> None:
 
 
 def test_attributes_that_are_equal_in_some_query_have_one_directory() -> None:
-    case = Case(2)
+    case = SharingCase(2)
     case.engine.start("one", wide("A.a = B.b", "A", "B"))
     case.engine.start("other", wide("B.b = C.c", "B", "C"))
     case.engine.start("text", wide("A.s = C.s", "A", "C"))
@@ -359,7 +359,7 @@ def test_attributes_that_are_equal_in_some_query_have_one_directory() -> None:
 
 
 def test_a_fresh_start_on_known_attributes_makes_nothing_anew() -> None:
-    case = Case(3)
+    case = SharingCase(3)
     case.engine.start("one", wide("A.a = B.a", "A", "B"))
     case.engine.start("other", wide("B.a = C.a", "B", "C"))
     case.push(20)
@@ -373,24 +373,24 @@ def test_a_fresh_start_on_known_attributes_makes_nothing_anew() -> None:
 
 
 def test_known_attributes_in_different_directories_are_not_enough() -> None:
-    case = Case(3)
-    case.start(Asked({"A": 30, "B": 30}, [(("A", "a"), ("B", "a"))]))
-    case.start(Asked({"B": 30, "C": 30}, [(("B", "b"), ("C", "b"))]))
+    case = SharingCase(3)
+    case.start(SharingQuery({"A": 30, "B": 30}, [(("A", "a"), ("B", "a"))]))
+    case.start(SharingQuery({"B": 30, "C": 30}, [(("B", "b"), ("C", "b"))]))
     case.push(20)
     pool = case.pool
-    case.start(Asked({"A": 30, "C": 30}, [(("A", "a"), ("C", "b"))]))
+    case.start(SharingQuery({"A": 30, "C": 30}, [(("A", "a"), ("C", "b"))]))
     case.push(20)
     assert case.pool is not pool
     case.check()
 
 
 def test_a_wider_window_of_a_shared_join_sees_earlier_rows() -> None:
-    case, on = Case(6), [(("A", "a"), ("B", "a"))]
-    case.start(Asked({"A": 4, "B": 4}, on))
-    case.start(Asked({"B": 9, "C": -6}, [(("B", "a"), ("C", "a"))]))
+    case, on = SharingCase(6), [(("A", "a"), ("B", "a"))]
+    case.start(SharingQuery({"A": 4, "B": 4}, on))
+    case.start(SharingQuery({"B": 9, "C": -6}, [(("B", "a"), ("C", "a"))]))
     case.push(40)
     case.chance.random = lambda: 0.3  # type: ignore[method-assign]  # a warm start; rows without nulls
-    case.start(Asked({"A": 30, "B": 20}, on))
+    case.start(SharingQuery({"A": 30, "B": 20}, on))
     case.push(30)
     assert len(case.engine.metrics()["joins"]) == 2
     assert case.asked["q2"].warm
@@ -398,45 +398,45 @@ def test_a_wider_window_of_a_shared_join_sees_earlier_rows() -> None:
 
 
 def test_a_join_that_keeps_rows_out_shares_once_a_version_asks_for_all_rows() -> None:
-    case, on = Case(7), [(("A", "a"), ("B", "a"))]
-    case.start(Asked({"A": 20, "B": 20}, on, {"A": 5}))
-    case.start(Asked({"B": 9, "C": -6}, [(("B", "a"), ("C", "a"))]))
+    case, on = SharingCase(7), [(("A", "a"), ("B", "a"))]
+    case.start(SharingQuery({"A": 20, "B": 20}, on, {"A": 5}))
+    case.start(SharingQuery({"B": 9, "C": -6}, [(("B", "a"), ("C", "a"))]))
     case.push(40)
     assert case.pool is None
-    case.start(Asked({"A": 20, "B": 20}, on))
+    case.start(SharingQuery({"A": 20, "B": 20}, on))
     case.push(30)
     assert case.pool is not None
     case.check()
 
 
 def test_plans_of_shared_joins_can_be_read_and_changed_before_and_after_the_first_push() -> None:
-    case, names = Case(8, policy="fixed"), "ABC"
+    case, names = SharingCase(8, policy="fixed"), "ABC"
     for columns in ("aa", "ab"):
         on = [((one, columns[0]), (other, columns[1])) for one, other in pairwise(names)]
-        case.start(Asked(dict.fromkeys(names, 20), on))
+        case.start(SharingQuery(dict.fromkeys(names, 20), on))
     assert case.engine["q0"].plan == case.engine.metrics()["joins"][0]["plan"] == "(A B) C"
     case.engine["q0"].transition("(B C) A")
     case.push(20)
     assert case.engine["q0"].plan == "(B C) A"
     case.engine["q1"].transition("(B C) A")
     case.push(20)
-    case.start(Asked({"C": 20, "D": 20}, [(("C", "s"), ("D", "s"))]))
+    case.start(SharingQuery({"C": 20, "D": 20}, [(("C", "s"), ("D", "s"))]))
     case.push(20)
     assert case.engine["q1"].plan == "(B C) A"
     case.check()
 
 
 def test_comparisons_filtered_rows_and_storing_strategies_do_not_share() -> None:
-    case = Case(4)
+    case = SharingCase(4)
     case.engine.start("one", wide("A.a = B.a", "A", "B"))
     case.engine.start("compared", wide("A.a = B.a AND A.x < B.x", "A", "B"))
     rows = [eddy.Stream(name, SCHEMA, window=eddy.Rows(5), time="t", filter=pc.field("x") > 1) for name in "AB"]
     case.engine.start("counted", eddy.Query(rows, ["A.a = B.a"]))
-    case.start(Asked({"A": 9, "B": 9}, [(("A", "c"), ("B", "c"))], {"A": 3}))
+    case.start(SharingQuery({"A": 9, "B": 9}, [(("A", "c"), ("B", "c"))], {"A": 3}))
     case.push(5)
     assert not any(one["shared"] for one in case.engine.metrics()["joins"])
     for options in ({"share": False}, {"strategy": "jisc"}):
-        other = Case(4, **options)
+        other = SharingCase(4, **options)
         other.engine.start("one", wide("A.a = B.a", "A", "B"))
         other.engine.start("two", wide("A.a = B.b", "A", "B"))
         other.push(5)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import eddy
 from eddy.live.engine_file import EngineFile
 from eddy.streams.late_options import LATE_ROWS
-from tests.cases import Case, feed, late_rows, results, text_rows
+from tests.cases import JoinCase, feed, late_rows, results, text_rows
 from tests.draws import arrivals, cases, fewer, splits
 from tests.eddy.late_streams import SCHEMA, Taker, messages, rows, two_streams
 from tests.eddy.live_engines import KEY
@@ -29,7 +29,7 @@ CASES = cases()
 @fewer(3)
 @given(st.data())
 def test_every_late_row_of_the_oracle_is_counted_kept_or_handed_over(data: st.DataObject) -> None:
-    case: Case = data.draw(CASES)
+    case: JoinCase = data.draw(CASES)
     assume(any(stream.window == "range" for stream in case.streams))
     given_to: dict[str, list[tuple[str, ...]]] = {}
 

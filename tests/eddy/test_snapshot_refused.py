@@ -18,7 +18,7 @@ import eddy
 from eddy import Query, Range, Rows, Runtime, SnapshotError, Unbounded
 from eddy.query.text import difference, query_text
 from eddy.storage.file_kind import MAGIC, VERSION
-from tests.cases import Case, StreamCase
+from tests.cases import JoinCase, StreamCase
 from tests.eddy.opened_files import closed, opened, sealed
 from tests.eddy.snapshots import SCHEMA, filled, make_query
 
@@ -260,7 +260,7 @@ def test_a_refused_restore_changes_nothing() -> None:
 
 def test_case_without_a_stream_in_common() -> None:
     schema = pa.schema([("k", pa.int64())])
-    case = Case(
+    case = JoinCase(
         tuple(StreamCase(name, schema) for name in "RST"), (((("R", "k"), ("S", "k")),), ((("S", "k"), ("T", "k")),))
     )
     with pytest.raises(SnapshotError, match="streams: R, S in the snapshot, R, S, T in the query"):

@@ -16,7 +16,7 @@ from eddy import Query, SqlError, sql, to_sql
 from eddy.dialect.statement import translated
 from eddy.expressions.admitted import PARTS
 from eddy.expressions.grammar import printed
-from eddy.expressions.source import Source, parse
+from eddy.expressions.source import StatementText, parse
 from eddy.query.text import query_text
 from tests.eddy.sql_streams import STREAMS, TIMED
 
@@ -61,7 +61,7 @@ SAME: dict[tuple[str, str], str] = {
 """Changes that leave the meaning as it is: kind of node and part, with the reason."""
 
 
-def meaning(tree: exp.Expression, source: Source, streams: Any) -> object:
+def meaning(tree: exp.Expression, source: StatementText, streams: Any) -> object:
     """Return what a statement means, or None if it is refused."""
     try:
         found = translated(tree, source, {one.name: one for one in streams}, {})
@@ -128,7 +128,7 @@ def harmless(node: exp.Expression, name: str) -> bool:
 
 def changed(text: str, streams: Any, changes: Any) -> tuple[int, list[str]]:
     """Return how many changes of a statement were tried, and those that left its meaning as it was."""
-    source = Source(text)
+    source = StatementText(text)
     tree = parse(source)
     before = meaning(tree, source, streams)
     assert before is not None, text

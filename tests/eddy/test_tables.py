@@ -52,7 +52,7 @@ LATENESS = 2
 """Rows with a greater `w` are rejected, where a query has filters."""
 
 
-class Switch:
+class AcceptingSwitch:
     """A filter of results that accepts all, and raises while it is on."""
 
     on = False
@@ -65,7 +65,7 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TablesQuery:
     """A query: which inputs are tables, their windows (None = all rows, -d = RANGE d), predicates, columns shown.
 
     switched   whether the results have a filter that fails at times
@@ -103,7 +103,7 @@ class Shape:
     def names(self) -> str:
         return NAMES[: len(self.tables)]
 
-    def query(self, switch: Switch) -> eddy.Query:
+    def query(self, switch: AcceptingSwitch) -> eddy.Query:
         inputs: list[eddy.Stream] = []
         kept = pa.compute.field("w") <= WHERE if self.filtered else None
         for name, table, rows in zip(self.names, self.tables, self.windows, strict=True):
@@ -149,7 +149,7 @@ class Shape:
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> Shape:
+def shapes(draw: st.DrawFn) -> TablesQuery:
     grouped = draw(st.sampled_from([None, None, (), ("R.a",), ("R.v", "R.p")]))
     m = draw(st.integers(2 if grouped is None else 1, 4))
     table = draw(st.integers(0, m - 1))
@@ -164,7 +164,7 @@ def shapes(draw: st.DrawFn) -> Shape:
         predicates.append(((NAMES[0], "a"), draw(st.sampled_from(["=", "!="])), (NAMES[m - 1], "b")))
     key = draw(st.sampled_from([("k",), ("p",), ("k", "p")]))
     shown = draw(st.sampled_from(["abkpvw", "abkpvw", "a", "v"]))
-    return Shape(
+    return TablesQuery(
         tuple(tables), tuple(windows), tuple(predicates), key, draw(st.booleans()), draw(st.booleans()), shown, grouped
     )
 
@@ -192,12 +192,12 @@ def plan_over(names: Sequence[str]) -> str:
     return plan[1:-1]
 
 
-class Joined(RuleBasedStateMachine):
+class TableMachine(RuleBasedStateMachine):
     """A runtime and the oracle, taken through the same changes."""
 
     @initialize(shape=shapes(), strategy=st.sampled_from(sorted(STRATEGIES)), few=st.booleans(), ids=st.booleans())
-    def begin(self, shape: Shape, strategy: Any, few: bool, ids: bool) -> None:
-        self.switch = Switch()
+    def begin(self, shape: TablesQuery, strategy: Any, few: bool, ids: bool) -> None:
+        self.switch = AcceptingSwitch()
         self.shape, self.query, self.oracle = shape, shape.query(self.switch), shape.oracle()
         self.ids = ids and shape.grouped is None
         self.runtime = eddy.Runtime(
@@ -423,7 +423,7 @@ def pairs_of(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def test_any_changes_in_any_order() -> None:
-    run_state_machine_as_test(Joined, settings=settings(stateful_step_count=12))
+    run_state_machine_as_test(TableMachine, settings=settings(stateful_step_count=12))
 
 
 ROW = pa.schema([("id", pa.int64()), ("k", pa.int64())])

@@ -32,7 +32,7 @@ def broken(batch: pa.RecordBatch) -> pa.Array:
     return pc.is_valid(batch["R.b"])
 
 
-class Play:
+class InterruptedTables:
     """A runtime over two tables and a stream, its oracle, and random pushes.
 
     bad   share of the changes of R that make a push fail, once they are in a result
@@ -116,7 +116,7 @@ class Play:
 
 @pytest.mark.parametrize("strategy", TRIED)
 def test_an_exception_at_each_line(strategy: str) -> None:
-    play, quiet = Play(strategy, 0.03), 0
+    play, quiet = InterruptedTables(strategy, 0.03), 0
     seen = Seen() if strategy == "jisc" else Seen(WITHOUT_STRATEGY)
     while quiet < 10:
         runtime = play.runtime
@@ -128,7 +128,7 @@ def test_an_exception_at_each_line(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", TRIED)
 def test_a_failed_push_leaves_tables_as_they_were(strategy: str) -> None:
-    play, failed = Play(strategy, 0.2), 0
+    play, failed = InterruptedTables(strategy, 0.2), 0
     for _ in range(150):
         before = play.random.getstate()
         if play.push(lambda push: push()) == 0:

@@ -24,7 +24,7 @@ from jisc.plan.states import Masks, states_of
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 from stairs.descriptors import C_NEXT
-from tests.cases import Arrival, Case, Push, assert_changes, changes, late_rows, text_rows
+from tests.cases import Arrival, BatchedPush, JoinCase, assert_changes, changes, late_rows, text_rows
 from tests.draws import TIME, VALUE, fewer, plans
 from tests.eddy.machine_queries import DRAWN_POLICIES, OWN_POLICIES, TroubleError, policy_of, queries
 
@@ -60,7 +60,7 @@ class PlansInMotion(RuleBasedStateMachine):
     def begin(
         self,
         data: st.DataObject,
-        case: Case,
+        case: JoinCase,
         strategy: str,
         output: str,
         form: str,
@@ -163,7 +163,7 @@ class PlansInMotion(RuleBasedStateMachine):
                 arrivals.append((i, row))
                 outcomes.append(self.oracle.arrive(self.case.names[i], row))
         dropped = self.runtime.metrics()["late_dropped"]
-        table = self._pushed(Push(tuple(arrivals)))
+        table = self._pushed(BatchedPush(tuple(arrivals)))
         if table is None:
             self.oracle = oracle
             # Rows that do not fit together are pushed in parts. A stream whose single row does not fit is full.
@@ -185,7 +185,7 @@ class PlansInMotion(RuleBasedStateMachine):
         assert sum(lost.values()) == self.runtime.metrics()["late_dropped"] - dropped
         assert self.max_bytes is not None or not any(lost.values())
 
-    def _pushed(self, one: Push) -> pa.Table | None:
+    def _pushed(self, one: BatchedPush) -> pa.Table | None:
         """Push until the policy does not raise; a push in which it raises has not happened. None = no room."""
         may_fail = self.max_bytes is not None or self.policy == "trouble"
         while True:
@@ -204,7 +204,7 @@ class PlansInMotion(RuleBasedStateMachine):
                 assert self.policy == "trouble"
                 self._as_before(before)
 
-    def _too_large(self, one: Push) -> bool:
+    def _too_large(self, one: BatchedPush) -> bool:
         """Return whether windows, keys and payload alone leave no room for the rows of a push."""
         counts = [sum(at == i for at, _ in one.arrivals) for i in range(len(self.case.streams))]
         try:
@@ -323,7 +323,7 @@ class PlansInMotion(RuleBasedStateMachine):
     def fail_early(self, picks: bytes) -> None:
         """Push with an order that is too long: refused before the state changes."""
         clock = self.clock
-        one = Push(tuple(self._rows(picks)))
+        one = BatchedPush(tuple(self._rows(picks)))
         self._refused(one, [*(i for i, _ in one.arrivals), 0])
         self.clock = clock
 
@@ -339,11 +339,11 @@ class PlansInMotion(RuleBasedStateMachine):
                 try:
                     tried.arrive(self.case.names[i], row)
                 except ZeroDivisionError:
-                    self._refused(Push(tuple(arrivals)), [i for i, _ in arrivals])
+                    self._refused(BatchedPush(tuple(arrivals)), [i for i, _ in arrivals])
                     break
         self.clock = clock
 
-    def _refused(self, one: Push, order: list[int]) -> None:
+    def _refused(self, one: BatchedPush, order: list[int]) -> None:
         before = self._seen()
         others = [TroubleError] * (self.policy == "trouble") + [eddy.CapacityError] * (self.max_bytes is not None)
         with pytest.raises((eddy.InputError, *others)):

@@ -11,7 +11,7 @@ import eddy
 from jisc.strategies import STRATEGIES
 from stairs.errors import CapacityError
 from stairs.stair import Stair
-from tests.cases import Case, Condition, Push, raising
+from tests.cases import BatchedPush, Condition, JoinCase, raising
 from tests.eddy.runtime_and_oracle import CHAIN, ONE_CLASS, A, B, C, Twins, query
 
 FIXED = [name for name, strategy in STRATEGIES.items() if not strategy.changes]
@@ -70,7 +70,7 @@ def test_a_strategy_whose_plan_cannot_change_says_so(name: str, at: int | None, 
 # --- pushes that fail ------------------------------------------------------------------------------------------------
 
 
-def breakable(case: Case) -> Case:
+def breakable(case: JoinCase) -> JoinCase:
     """Return a query with a result filter that raises on a result whose R has v = 0."""
     where = Condition(raising("R.v"), lambda row: 1 // row["R.v"] > 0)
     return replace(case, select=None, where=where)
@@ -78,7 +78,7 @@ def breakable(case: Case) -> Case:
 
 def fail(twins: Twins, text: str) -> None:
     """Push rows with a result on which the filter raises."""
-    one = Push(tuple(twins.arrivals(text, v=0)))
+    one = BatchedPush(tuple(twins.arrivals(text, v=0)))
     with pytest.raises(eddy.InputError, match="where"):
         twins.runtime.push(one.batches(twins.case), [i for i, _ in one.arrivals])
     twins.runtime.check()

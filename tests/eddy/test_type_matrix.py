@@ -105,7 +105,7 @@ ROWS = 24
 STEP = 3_600 * 10**9
 
 
-class Failure:
+class FailingCondition:
     """A condition that holds for all rows, but fails while `due`, so that a push is undone after its walk."""
 
     __name__ = "failure"
@@ -117,7 +117,7 @@ class Failure:
         return pa.array(np.ones(len(batch), bool))
 
 
-FAILURE = Failure()
+FAILURE = FailingCondition()
 
 
 def _query(kind: pa.DataType, role: str) -> eddy.Query:

@@ -15,8 +15,8 @@ from eddy import InputError, Range, Rows, Runtime, Stream
 from jisc.strategies import STRATEGIES
 from tests.cases import (
     Arrival,
-    Case,
-    Push,
+    BatchedPush,
+    JoinCase,
     StreamCase,
     assert_changes,
     assert_same,
@@ -37,18 +37,18 @@ CHANGING = [name for name, strategy in STRATEGIES.items() if strategy.changes]
 ROWS = pa.schema([("k", pa.int64()), ("t", pa.int64())])
 
 
-def tick(case: Case) -> int:
+def tick(case: JoinCase) -> int:
     """Return the plain value of one tick of the engine's time type."""
     kind = case.query().time_type
     return UNIT_NS[kind.unit] if pa.types.is_timestamp(kind) else 1
 
 
-def plain_time(case: Case, arrival: Arrival) -> Any:
+def plain_time(case: JoinCase, arrival: Arrival) -> Any:
     return arrival[1][case.streams[arrival[0]].time]
 
 
 @st.composite
-def watermarks(draw: st.DrawFn, case: Case, pushes: Sequence[Push]) -> list[int]:
+def watermarks(draw: st.DrawFn, case: JoinCase, pushes: Sequence[BatchedPush]) -> list[int]:
     """Draw a rising watermark for each push, in ticks: near its times, rather low, rather high, or far away."""
     one, found = tick(case), list[int]()
     for push in pushes:
@@ -59,7 +59,9 @@ def watermarks(draw: st.DrawFn, case: Case, pushes: Sequence[Push]) -> list[int]
     return found
 
 
-def pushed(case: Case, runtime: Runtime, push: Push, watermark: int, sort: bool) -> tuple[pa.Table, list[Arrival]]:
+def pushed(
+    case: JoinCase, runtime: Runtime, push: BatchedPush, watermark: int, sort: bool
+) -> tuple[pa.Table, list[Arrival]]:
     """Push in the given order or by time; return the table and the arrivals in their order."""
     if sort:
         return runtime.push(push.batches(case), watermark=watermark), sorted_by_time(case, push.arrivals)
@@ -185,7 +187,7 @@ def test_an_empty_push_forgets_by_its_watermark() -> None:
 # --- loading ---------------------------------------------------------------------------------------------------------
 
 
-def sorted_rows(case: Case, rows: Sequence[Arrival]) -> list[Arrival]:
+def sorted_rows(case: JoinCase, rows: Sequence[Arrival]) -> list[Arrival]:
     """Return rows in the order in which `load` takes them."""
     return sorted_by_time(case, rows) if case.streams[0].time is not None else list(rows)
 
@@ -197,7 +199,9 @@ def test_after_a_load_pushes_give_what_they_give_after_pushes(data: st.DataObjec
     cut = data.draw(st.integers(0, len(rows)))
     past, rest = sorted_rows(case, rows[:cut]), data.draw(splits(rows[cut:]))
     named = case.query().time_type is not None and any(stream.window == "range" for stream in case.streams)
-    marks = data.draw(watermarks(case, [Push(tuple(past)), *rest])) if named and data.draw(st.booleans()) else None
+    marks = (
+        data.draw(watermarks(case, [BatchedPush(tuple(past)), *rest])) if named and data.draw(st.booleans()) else None
+    )
     strategy = data.draw(st.sampled_from(sorted(STRATEGIES)))
     options: dict[str, Any] = {
         "strategy": strategy,
@@ -206,7 +210,7 @@ def test_after_a_load_pushes_give_what_they_give_after_pushes(data: st.DataObjec
     }
     plan = data.draw(st.none() | plans(case, neighbours_by_predicate(case)))
     whole, loaded = (Runtime(case.query(), plan, **options) for _ in range(2))
-    first = Push(tuple(past), data.draw(st.integers(0, 7**7 - 1)))
+    first = BatchedPush(tuple(past), data.draw(st.integers(0, 7**7 - 1)))
     whole.push(first.batches(case), first.order(), watermark=marks[0] if marks else None)
     loaded.load(first.batches(case), watermark=marks[0] if marks else None)
     loaded.check()
@@ -234,8 +238,8 @@ def test_rows_loaded_and_expired_have_their_arrival_numbers(strategy: str) -> No
     assert_same(id_rows(_pair(), table), [(n, 30) for n in range(16, 27)], "ids")
 
 
-def _pair() -> Case:
-    return Case(tuple(StreamCase(name, ROWS, "range", 5, "t") for name in "RS"), (((("R", "k"), ("S", "k")),),))
+def _pair() -> JoinCase:
+    return JoinCase(tuple(StreamCase(name, ROWS, "range", 5, "t") for name in "RS"), (((("R", "k"), ("S", "k")),),))
 
 
 def test_loads_that_cannot_come() -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.documents import DOCUMENTS, ROOT, Block, blocks
+from tests.documents import DOCUMENTS, ROOT, CodeBlock, blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ def write_streams(folder: Path) -> None:
 
 @pytest.mark.parametrize("block", EXAMPLES, ids=lambda block: block.name)
 def test_spark_examples_run(
-    block: Block, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    block: CodeBlock, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     schema = pa.schema([("key", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("value", pa.float64())])
     for name in ("R", "S"):

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from eddy import PlanError, Query
 from eddy.expressions.derived import Derived
-from eddy.spark.batch.choice import Predicted, predicted
+from eddy.spark.batch.choice import WorkPrediction, predicted
 from eddy.spark.batch.figures import StreamFigures, figures_of
 from eddy.spark.batch.hop_tasks import DealRows, JoinRound
 from eddy.spark.batch.measure import SampleRows, measured_job
 from eddy.spark.hops.hops import Hops, own_hops
-from eddy.spark.hops.measured import Measured
+from eddy.spark.hops.measured import PlacementCosts
 from eddy.spark.hops.saved import UNPLACED, restored, saved
 from eddy.spark.hops.windows import Bounds, SortedWindow, together
 from eddy.spark.partitioning.job import Job, make_job
@@ -143,7 +143,7 @@ def test_a_stored_placement_is_the_same_on_any_number_of_nodes(seed: int, nodes:
     query = chain(4, 10)
     plan = drawn_plan(query, random.Random(seed))
     hops = own_hops(query, plan, nodes, timed=True)
-    stored = json.loads(json.dumps(saved(query, plan, hops, Measured())))
+    stored = json.loads(json.dumps(saved(query, plan, hops, PlacementCosts())))
     found = restored(query, stored, "placement")
     assert found.asked == plan
     assert found.hops(query, nodes) == hops
@@ -151,7 +151,7 @@ def test_a_stored_placement_is_the_same_on_any_number_of_nodes(seed: int, nodes:
     if nodes > 1:
         assert again == own_hops(query, plan, later, timed=True)
     assert again is not None
-    restored(query, saved(query, "auto", again, Measured()), "placement")  # it is checked
+    restored(query, saved(query, "auto", again, PlacementCosts()), "placement")  # it is checked
 
 
 def test_stored_hops_that_ship_tuples_by_a_key_that_they_have_not_are_refused() -> None:
@@ -191,7 +191,7 @@ def test_hops_are_chosen_where_the_grid_copies_too_much() -> None:
     """On many partitions the ends of a chain are copied many times; few rows are not worth further rounds."""
     query, draw = chain(6, None), np.random.default_rng(1)
 
-    def of(n: int, partitions: int) -> Predicted:
+    def of(n: int, partitions: int) -> WorkPrediction:
         given = {
             stream.name: pa.record_batch({name: draw.integers(0, 4 * n, n) for name in stream.schema.names})
             for stream in query.streams

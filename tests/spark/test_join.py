@@ -18,7 +18,7 @@ import eddy
 from eddy.fuzz.oracle import Row
 from eddy.spark import SparkJoinError, explain, join
 from eddy.spark.types import spark_schema
-from tests.cases import Case, Condition, StreamCase, arrow_rows, assert_same, feed, results, text_rows
+from tests.cases import Condition, JoinCase, StreamCase, arrow_rows, assert_same, feed, results, text_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,9 @@ def files_of(spark: SparkSession, tables: Mapping[str, pa.Table], folder: Path) 
     return frames
 
 
-def check(spark: SparkSession, folder: Path, case: Case, rows: Mapping[str, list[Row]], order: str, **how: Any) -> None:
+def check(
+    spark: SparkSession, folder: Path, case: JoinCase, rows: Mapping[str, list[Row]], order: str, **how: Any
+) -> None:
     """Join through both transports and compare with the oracle, fed by (the column `order`, stream)."""
     tables = {
         stream.name: pa.Table.from_batches([arrow_rows(stream.schema, rows[stream.name])]) for stream in case.streams
@@ -70,7 +72,7 @@ def test_a_key_of_strings_and_instants_with_filters(spark: SparkSession, tmp_pat
     where = Condition(pc.field("R.v") != 3, lambda values: values["R.v"] != 3)
     streams = tuple(StreamCase(name, schema, "derived", 0, "at", keep if name == "S" else None) for name in "RST")
     at = {name: (name, "at") for name in "RST"}
-    case = Case(
+    case = JoinCase(
         streams,
         (((("R", "key"), ("S", "key")),), ((("S", "key"), ("T", "key")),)),
         select=(("k", ("R", "key")), ("r", ("R", "v")), ("t", ("T", "at")), ("x", ("S", "x"))),
@@ -110,7 +112,7 @@ def test_a_chain_with_decimals_through_a_hypercube(spark: SparkSession, tmp_path
         "b": [Decimal("0.5"), Decimal("1.25"), None],
         "c": [19_723, -719_162],
     }
-    case = Case(
+    case = JoinCase(
         tuple(StreamCase(name, schema) for name, schema in schemas.items()),
         (((("R", "a"), ("S", "a")),), ((("S", "b"), ("T", "b")),), ((("T", "c"), ("U", "c")),)),
     )
@@ -124,7 +126,7 @@ def test_a_chain_with_decimals_through_a_hypercube(spark: SparkSession, tmp_path
 def test_a_window_of_rows_in_one_partition(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(3)
     schema = pa.schema([("k", pa.int64()), ("flag", pa.bool_()), ("seq", pa.int64())])
-    case = Case(
+    case = JoinCase(
         tuple(StreamCase(name, schema, "rows", 7) for name in "RS"),
         (((("R", "k"), ("S", "k")), (("R", "flag"), ("S", "flag"))),),
     )

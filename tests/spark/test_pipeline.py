@@ -15,7 +15,7 @@ from eddy.spark.partitioning import engine, merge, pieces
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.types import sortable_type
 from stairs.plain_types import to_plain
-from tests.cases import Arrival, Case, arrow_rows, assert_same, feed, results, text_rows
+from tests.cases import Arrival, JoinCase, arrow_rows, assert_same, feed, results, text_rows
 from tests.draws import arrivals as draw_arrivals
 from tests.draws import cases
 from tests.spark.pipeline import run_here
@@ -49,7 +49,7 @@ def content(schema: pa.Schema, rows: list[dict[str, object]], time: str | None) 
     return ranks
 
 
-def defined_order(case: Case, arrivals: list[Arrival]) -> list[Arrival]:
+def defined_order(case: JoinCase, arrivals: list[Arrival]) -> list[Arrival]:
     """Return arrivals by (time, stream, content); the last two matter only if a window counts rows."""
     if all(stream.time is None for stream in case.streams):
         return arrivals
@@ -62,7 +62,7 @@ def defined_order(case: Case, arrivals: list[Arrival]) -> list[Arrival]:
     return [arrival for _, arrival in sorted(keyed, key=lambda pair: pair[0])]
 
 
-def cut(data: st.DataObject, case: Case, arrivals: list[Arrival]) -> dict[str, list[list[pa.RecordBatch]]]:
+def cut(data: st.DataObject, case: JoinCase, arrivals: list[Arrival]) -> dict[str, list[list[pa.RecordBatch]]]:
     """Deal each stream's rows to map tasks, and a task's rows to batches."""
     tasks: dict[str, list[list[pa.RecordBatch]]] = {}
     for i, stream in enumerate(case.streams):

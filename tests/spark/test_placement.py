@@ -16,7 +16,7 @@ from eddy.spark.batch import choice
 from eddy.spark.hops.costs import TaskCosts
 from eddy.spark.transports import parquet_source
 from tests.bench.simulated.placement.test_simulation import drawn_plan
-from tests.cases import Case, Condition, StreamCase
+from tests.cases import Condition, JoinCase, StreamCase
 from tests.spark.test_join import check, files_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ KINDS = {"a": (pa.int32(), pa.int64()), "b": (pa.string(), pa.large_string()), "
 COLUMNS = {"R": "a", "S": "ab", "T": "bc", "U": "ca"}
 
 
-def case_of(streams: str, window: int | None) -> Case:
+def case_of(streams: str, window: int | None) -> JoinCase:
     """Return R(a) S(a, b) T(b, c) U(c): with U also a cycle, since U has a; keys differ in width along each class."""
     kept = Condition(pc.field("n") != 7, lambda row: row["n"] != 7)
     where = Condition(pc.field(f"{streams[0]}.n") != 3, lambda values: values[f"{streams[0]}.n"] != 3)
@@ -40,10 +40,10 @@ def case_of(streams: str, window: int | None) -> Case:
         for before in streams[:k]:
             for one in set(COLUMNS[name]) & set(COLUMNS[before]):
                 on.append((((before, one), (name, one)),))
-    return Case(tuple(made), tuple(on), where=where)
+    return JoinCase(tuple(made), tuple(on), where=where)
 
 
-def drawn_rows(case: Case, each: int, seed: int) -> dict[str, list[dict[str, Any]]]:
+def drawn_rows(case: JoinCase, each: int, seed: int) -> dict[str, list[dict[str, Any]]]:
     draw = random.Random(seed)
     return {
         stream.name: [

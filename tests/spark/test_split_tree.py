@@ -16,7 +16,7 @@ import eddy
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.pieces import Splitter
-from eddy.spark.partitioning.split_tree import MAX_DEPTH, MAX_SPLITS, Split, SplitTree, own_rows
+from eddy.spark.partitioning.split_tree import MAX_DEPTH, MAX_SPLITS, GroupSplit, SplitTree, own_rows
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in "abcn"])
 
@@ -179,4 +179,4 @@ def test_a_grid_of_twice_the_share_is_a_grid_with_all_cells_split() -> None:
 )
 def test_splits_that_cannot_be(splits: list[tuple[int, int]], says: str) -> None:
     with pytest.raises(SparkJoinError, match=says):
-        SplitTree(3, 1, tuple(Split(*one) for one in splits))
+        SplitTree(3, 1, tuple(GroupSplit(*one) for one in splits))

@@ -33,7 +33,7 @@ Result = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Row:
+class DriverRow:
     """An arrival: its stream, its key in each class of the stream (None = it cannot join), its event time."""
 
     stream: int
@@ -75,7 +75,7 @@ def chain(windows: Sequence[Window], timed: bool = False, lateness: int = 0) -> 
 
 
 @dataclass
-class Driver:
+class PlanDriver:
     """State modules and the routes of one plan, or of the states of a store."""
 
     graph: JoinGraph
@@ -90,7 +90,11 @@ class Driver:
         self.routes = compile_routes(self.plan or default_plan(self.graph), self.graph)
 
     def walk(
-        self, rows: Sequence[Row], count_only: bool = False, watermark: int | None = None, stops: Sequence[int] = ()
+        self,
+        rows: Sequence[DriverRow],
+        count_only: bool = False,
+        watermark: int | None = None,
+        stops: Sequence[int] = (),
     ) -> list[Result]:
         """Process a push without its commit, and return its results.
 
@@ -123,13 +127,13 @@ class Driver:
             return [()] * count
         return [tuple(numbers) for numbers in modules.arrival_numbers().T.tolist()]
 
-    def push(self, rows: Sequence[Row], watermark: int | None = None, stops: Sequence[int] = ()) -> list[Result]:
+    def push(self, rows: Sequence[DriverRow], watermark: int | None = None, stops: Sequence[int] = ()) -> list[Result]:
         """Process and commit a push as `walk` does, and return its results."""
         found = self.walk(rows, watermark=watermark, stops=stops)
         self.modules.commit()
         return found
 
-    def _reading(self, rows: Sequence[Row], given: int | None) -> ClockReading:
+    def _reading(self, rows: Sequence[DriverRow], given: int | None) -> ClockReading:
         """Return the time of a push: the watermark follows the greatest event time, or is given."""
         lateness = self.graph.lateness if isinstance(self.graph, TimedGraph) else 0
         before, newest, behind = self.modules.meta[[M_WATERMARK, M_NEWEST, M_BEHIND]].tolist()
@@ -157,17 +161,17 @@ class Driver:
 
 
 @dataclass
-class Model:
+class NestedLoop:
     """The results of a join, by a nested loop over the windows."""
 
     graph: JoinGraph
-    arrived: list[list[Row]] = field(init=False)
+    arrived: list[list[DriverRow]] = field(init=False)
     newest: int = -(1 << 61)
 
     def __post_init__(self) -> None:
         self.arrived = [[] for _ in self.graph.names]
 
-    def push(self, rows: Sequence[Row]) -> list[Result]:
+    def push(self, rows: Sequence[DriverRow]) -> list[Result]:
         """Return the results of a push."""
         return [result for row in rows for result in self._arrive(row)]
 
@@ -176,7 +180,7 @@ class Model:
         window, n = self.graph.windows[i], len(self.arrived[i])
         return range(max(0, n - window.size) if window.kind == WindowKind.ROWS else 0, n)
 
-    def _arrive(self, row: Row) -> Iterator[Result]:
+    def _arrive(self, row: DriverRow) -> Iterator[Result]:
         own = len(self.arrived[row.stream])
         if row.keys is not None:
             others = [self.live(i) if i != row.stream else (own,) for i in range(self.graph.n_streams)]
@@ -186,7 +190,7 @@ class Model:
                     yield result
         self.arrived[row.stream].append(row)
 
-    def _agree(self, parts: list[Row]) -> bool:
+    def _agree(self, parts: list[DriverRow]) -> bool:
         bound: dict[int, Key] = {}
         for i, part in enumerate(parts):
             if part.keys is None:
@@ -196,7 +200,7 @@ class Model:
                     return False
         return True
 
-    def _together(self, parts: list[Row]) -> bool:
+    def _together(self, parts: list[DriverRow]) -> bool:
         newest = max(part.time for part in parts)
         ranged = (i for i, window in enumerate(self.graph.windows) if window.kind == WindowKind.RANGE)
         return all(newest - parts[i].time <= self.graph.windows[i].size for i in ranged)

@@ -28,18 +28,18 @@ from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.kernels.promotion import promote as promote_key
 from stairs.stair import NewState, Stair
 from stairs.store import StairStore
-from tests.stairs.driver import Driver, Key, Row, TimedGraph, key_ids
+from tests.stairs.driver import DriverRow, Key, PlanDriver, TimedGraph, key_ids
 from tests.stairs.promotion import compile_states
 
 Composite = tuple[int, ...]
 
 
 @dataclass
-class Windows:
+class ModelWindows:
     """The tuples that have arrived, and the arrival number of the oldest in each window."""
 
     graph: JoinGraph
-    arrived: list[list[Row]] = field(init=False)
+    arrived: list[list[DriverRow]] = field(init=False)
     low: list[int] = field(init=False)
     newest: int = -(1 << 61)
 
@@ -48,7 +48,7 @@ class Windows:
         self.low = [0] * self.graph.n_streams
         self.lateness = self.graph.lateness if isinstance(self.graph, TimedGraph) else 0
 
-    def take(self, rows: Sequence[Row]) -> None:
+    def take(self, rows: Sequence[DriverRow]) -> None:
         """Let rows arrive; a RANGE window loses tuples from its front while they are too old."""
         for row in rows:
             self.arrived[row.stream].append(row)
@@ -98,7 +98,7 @@ class Windows:
 
 
 @dataclass
-class Pair:
+class StemPair:
     """SteMs with STAIRs that every push feeds, and the windows that they should contain, in step."""
 
     graph: JoinGraph
@@ -106,8 +106,8 @@ class Pair:
     stairs: list[Stair] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.driver = Driver(self.graph, self.renumber_at)
-        self.windows = Windows(self.graph)
+        self.driver = PlanDriver(self.graph, self.renumber_at)
+        self.windows = ModelWindows(self.graph)
         self.store = StairStore(self.driver.modules)
 
     def stair(self, streams: Iterable[int], by: int, complete: bool = False) -> Stair:
@@ -131,7 +131,7 @@ class Pair:
         self.driver.modules.meta[M_MODE] = STORED if self.stairs else VIRTUAL
         self.driver.store = self.store if self.stairs else None
 
-    def push(self, rows: Sequence[Row], one_by_one: bool = False) -> None:
+    def push(self, rows: Sequence[DriverRow], one_by_one: bool = False) -> None:
         """Let rows arrive in one push, or each in its own. Composites are stored if their key is attempted."""
         for part in [[row] for row in rows] if one_by_one else [rows]:
             self.driver.push(part)

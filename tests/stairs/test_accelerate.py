@@ -18,7 +18,7 @@ from numba.core.event import Event, EventStatus
 
 from stairs.kernels.accelerate import Collector
 from stairs.kernels.pipeline import KernelCompiler
-from stairs.progress import Progress
+from stairs.progress import CompilationProgress
 from tests.documents import ROOT
 
 pytestmark = pytest.mark.versions
@@ -111,7 +111,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_how_far_the_compilation_is(monkeypatch: pytest.MonkeyPatch) -> None:
     out = Terminal()
     monkeypatch.setattr(sys, "stderr", out)
-    progress = Progress(lambda: "/cache")
+    progress = CompilationProgress(lambda: "/cache")
     ours, other = (SimpleNamespace(py_func=SimpleNamespace(__module__=name)) for name in ("stairs.x", "elsewhere"))
     began, ended = (
         [Event("numba:compile", status, {"dispatcher": one}) for one in (ours, other)] for status in EventStatus
@@ -132,6 +132,6 @@ def test_a_process_without_standard_error_compiles(broken: str | None, monkeypat
     out.close()
     monkeypatch.setattr(sys, "stderr", broken and out)
     ours = SimpleNamespace(py_func=SimpleNamespace(__module__="stairs.x"))
-    progress = Progress(lambda: "/cache")
+    progress = CompilationProgress(lambda: "/cache")
     for status, hear in zip(EventStatus, (progress.on_start, progress.on_end), strict=True):
         hear(Event("numba:compile", status, {"dispatcher": ours}))

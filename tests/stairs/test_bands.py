@@ -13,7 +13,7 @@ from stairs.bands import PAUSE, Sizes
 from stairs.checks.bands import check_bands
 from stairs.descriptors import B_REFUSED, B_SLOTS, B_UPTO, Q_FIELDS, Q_TUPLE, S_LO, S_NEXT
 from stairs.errors import StateError
-from stairs.graph import FOREVER, Comparison, JoinGraph, Value, Window, WindowKind
+from stairs.graph import FOREVER, ComparedValue, Comparison, JoinGraph, Window, WindowKind
 from stairs.kernels.accelerate import jit
 from stairs.kernels.bands import count_seen, count_within, lane, search, sort_in, take
 from stairs.kernels.memory import poke_int64
@@ -26,7 +26,7 @@ GRAPH = JoinGraph(
     (Window(WindowKind.UNBOUNDED),) * 2,
     attributes=((0,), (0,)),
     widths=(1,),
-    comparisons=(Comparison(Value(0, 0), Value(1, 1), -5, 5),),
+    comparisons=(Comparison(ComparedValue(0, 0), ComparedValue(1, 1), -5, 5),),
     scans=(0,),
 )
 BAND, STREAM, RING = 2, 1, 1
@@ -49,7 +49,7 @@ def find(
     return found, take(partials, 0, bands, BAND, 1, high, first, last, 7, 8)
 
 
-class Ring:
+class BandedRing:
     """SteMs of two streams without chains, and the band of the second ring of S."""
 
     def __init__(self, sizes: Sizes, seed: int) -> None:
@@ -125,13 +125,13 @@ STEPS = ("insert", "insert", "insert", "find", "find", "sort_in", "expire", "exp
     steps=st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from([0, 1, 3, 20, 70, 300, 2500])), max_size=25),
 )
 def test_a_search_finds_what_numpy_finds(sizes: Sizes, seed: int, steps: list[tuple[str, int]]) -> None:
-    ring = Ring(sizes, seed)
+    ring = BandedRing(sizes, seed)
     for name, n in [*steps, ("find", 1), ("find", 2)]:
         getattr(ring, name)(n)
 
 
 def test_an_undo_keeps_a_band_that_has_nothing_of_the_push() -> None:
-    ring = Ring(Sizes(0, 0, 5), 1)
+    ring = BandedRing(Sizes(0, 0, 5), 1)
     ring.insert(200)
     ring.sort_in(0)
     ring.insert(30)
@@ -152,7 +152,7 @@ def test_an_undo_keeps_a_band_that_has_nothing_of_the_push() -> None:
 
 
 def test_the_check_finds_a_wrong_entry() -> None:
-    ring = Ring(Sizes(0, 0, 5), 1)
+    ring = BandedRing(Sizes(0, 0, 5), 1)
     ring.insert(50)
     ring.sort_in(0)
     ring.stems.value_ring(STREAM, RING)[:] += 1

@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import TypeAliasType
 
 from stairs.kernels.accelerate import jit
-from stairs.kernels.by_address import Description, Descriptions, kinds_of, opened
+from stairs.kernels.by_address import Descriptions, TupleDescription, kinds_of, opened
 from stairs.memory.arena import Batch, Chunk, Cubes, Input
 from stairs.memory.scratch import Scratch
 
@@ -48,7 +48,7 @@ def test_a_kernel_finds_the_arrays_of_the_newest_tuple() -> None:
 )
 def test_an_array_of_another_kind_has_no_address(words: np.ndarray) -> None:
     with pytest.raises(TypeError, match="words of a Input is no writable array"):
-        Description(Input(words, np.zeros(1, np.uint8), np.zeros(1, np.int64)))
+        TupleDescription(Input(words, np.zeros(1, np.uint8), np.zeros(1, np.int64)))
 
 
 def test_annotations_may_be_aliases() -> None:

@@ -125,7 +125,7 @@ def test_check_names_what_is_wrong() -> None:
         check_strings(directory.arena)
 
 
-class Strings(RuleBasedStateMachine):
+class DirectoryMachine(RuleBasedStateMachine):
     """Pushes that add keys, pushes that fail, and keys that die: the directory has exactly the strings of live keys."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Strings(RuleBasedStateMachine):
         assert count_strings(self.directory) == len(self.ids)
 
 
-TestStrings = Strings.TestCase
+TestStrings = DirectoryMachine.TestCase
 TestStrings.settings = settings(max_examples=60, stateful_step_count=12)
 
 

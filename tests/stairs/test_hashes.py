@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import pytest
 
-from eddy.aggregates.directory import Directory
+from eddy.aggregates.directory import SlotDirectory
 from eddy.aggregates.kernels import hash_of
 from stairs import seeds
 from stairs.bytes_directory import BytesDirectory
@@ -21,7 +21,7 @@ from stairs.kernels.keys import home_of, passed
 from stairs.memory.segments import Segments
 from stairs.modules import Modules
 from stairs.snapshot import fill, live_windows
-from tests.stairs.driver import Driver, Row, key_ids, live_parts, one_class, rows_window
+from tests.stairs.driver import DriverRow, PlanDriver, key_ids, live_parts, one_class, rows_window
 from tests.stairs.steps import callable_step
 
 MANY = 3_000
@@ -105,10 +105,10 @@ def test_no_keys_crowd(family: str, width: int, drawn: int) -> None:
     # The directory doubles five times on the way.
     keys = [(7, key, key >> 3)[3 - width :] if drawn % 2 else (key, 7, 1)[:width] for key in _keys(family)]
     keys = list(dict.fromkeys(keys))
-    driver = Driver(one_class([rows_window(MANY)] * 2, width))
+    driver = PlanDriver(one_class([rows_window(MANY)] * 2, width))
     modules, at = driver.modules, 0
     for size in (1, 30, 400, MANY):
-        driver.push([Row(0, (key,)) for key in keys[at : at + size]])
+        driver.push([DriverRow(0, (key,)) for key in keys[at : at + size]])
         at += size
         assert slots_passed(modules) <= most(modules)
         assert not modules.classes[0, C_CROWDED]
@@ -118,8 +118,8 @@ def test_no_keys_crowd(family: str, width: int, drawn: int) -> None:
 
 @pytest.mark.parametrize("family", ["sequential", "from the end"])
 def test_sequential_keys_hardly_meet(family: str, drawn: int) -> None:
-    driver = Driver(one_class([rows_window(MANY)] * 2))
-    driver.push([Row(0, ((key,),)) for key in _keys(family)])
+    driver = PlanDriver(one_class([rows_window(MANY)] * 2))
+    driver.push([DriverRow(0, ((key,),)) for key in _keys(family)])
     assert driver.modules.classes[0, C_MAY_PASS] == SPACED
     assert slots_passed(driver.modules) <= MANY // 3
 
@@ -137,9 +137,9 @@ def known(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_keys_chosen_by_somebody_who_knows_the_seeds_get_other_homes(known: int) -> None:
-    driver, other = (Driver(one_class([rows_window(MANY)] * 2)) for _ in range(2))
+    driver, other = (PlanDriver(one_class([rows_window(MANY)] * 2)) for _ in range(2))
     results = [
-        one.push([Row(i, ((key,),)) for key in (k * step for k in range(MANY)) for i in (0, 1)])
+        one.push([DriverRow(i, ((key,),)) for key in (k * step for k in range(MANY)) for i in (0, 1)])
         for one, step in ((driver, known), (other, 1))
     ]
     assert results[0] == results[1]
@@ -154,9 +154,9 @@ def test_keys_chosen_by_somebody_who_knows_the_seeds_get_other_homes(known: int)
 
 
 def test_single_rows_pass_few_slots_too(known: int) -> None:
-    driver, passed_by = Driver(one_class([rows_window(MANY)] * 2)), []
+    driver, passed_by = PlanDriver(one_class([rows_window(MANY)] * 2)), []
     for k in range(1200):
-        driver.push([Row(0, ((k * known,),))])
+        driver.push([DriverRow(0, ((k * known,),))])
         passed_by.append(slots_passed(driver.modules))
     assert driver.modules.classes[0, C_MAY_PASS] == MIXED
     # All keys before the one by which the directory noticed lie in a row.
@@ -167,9 +167,9 @@ def test_single_rows_pass_few_slots_too(known: int) -> None:
 def test_a_push_that_finds_no_memory_for_other_homes_changes_nothing(
     known: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver = Driver(one_class([rows_window(MANY)] * 2))
-    driver.push([Row(0, ((k,),)) for k in range(100)])
-    before, rows = live_parts(driver.modules), [Row(0, ((k * known,),)) for k in range(1000)]
+    driver = PlanDriver(one_class([rows_window(MANY)] * 2))
+    driver.push([DriverRow(0, ((k,),)) for k in range(100)])
+    before, rows = live_parts(driver.modules), [DriverRow(0, ((k * known,),)) for k in range(1000)]
     with monkeypatch.context() as patch:
         patch.setattr(Segments, "renewed", _no_memory)
         with pytest.raises(MemoryError):
@@ -186,9 +186,9 @@ def _no_memory(*_: object) -> Segments:
 
 
 def test_keys_stay_where_they_are_found_through_many_hashes() -> None:
-    driver = Driver(one_class([rows_window(50)] * 2, 2))
+    driver = PlanDriver(one_class([rows_window(50)] * 2, 2))
     for push in range(40):
-        driver.push([Row(k % 2, ((k * push % 70, push),)) for k in range(60)])
+        driver.push([DriverRow(k % 2, ((k * push % 70, push),)) for k in range(60)])
         ids = key_ids(driver.modules, 0)
         driver.modules.renew_hash(0)
         assert key_ids(driver.modules, 0) == ids
@@ -257,7 +257,7 @@ def test_different_seeds_give_different_hashes(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_groups_crowd(family: str, drawn: int) -> None:
     keys = np.array([(key, key >> 5) for key in _keys(family)])
-    groups = Directory(2, 1)
+    groups = SlotDirectory(2, 1)
     groups.write(keys, keys[:, :1], np.ones(len(keys), bool))
     table, hashes = groups._table, [hash_group(groups.keys, slot, groups._seeds) for slot in range(len(keys))]
     places = np.flatnonzero(table >= 0)

@@ -30,7 +30,7 @@ from stairs.kernels.marks import MARKED
 from stairs.key_room import FIRST_KEYS, FIRST_SLOTS
 from stairs.modules import Modules
 from stairs.seeds import spacing
-from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
+from tests.stairs.driver import DriverRow, Key, PlanDriver, key_ids, one_class, rows_window
 from tests.stairs.steps import callable_step
 
 MANY = np.arange(1 << 16, dtype=np.uint64)
@@ -53,7 +53,7 @@ find_slot_of = callable_step(find_slot)
 adopt_key = callable_step(adopt)
 
 
-class Directory:
+class LoneDirectory:
     """The directory of class 0 alone, without tuples: every key is dead until a test inserts one."""
 
     def __init__(self, width: int = 1, modules: Modules | None = None) -> None:
@@ -80,7 +80,7 @@ class Directory:
 
 @pytest.mark.parametrize("slot", [0, 5, FIRST_SLOTS - 2])
 def test_keys_of_one_home_follow_each_other_around_the_end(slot: int) -> None:
-    directory = Directory()
+    directory = LoneDirectory()
     keys = [(homed_at(slot, k),) for k in range(6)]
     for k, key in enumerate(keys):
         assert directory.find(key) == -1
@@ -91,7 +91,7 @@ def test_keys_of_one_home_follow_each_other_around_the_end(slot: int) -> None:
 @pytest.mark.parametrize("slot", [3, FIRST_SLOTS - 3])
 def test_deletion_moves_back_what_it_would_cut_off_and_nothing_else(slot: int) -> None:
     # a, b, c have home h, d has home h + 1, e is in its home h + 4. Deleting a moves b, c and d up; e stays.
-    directory = Directory()
+    directory = LoneDirectory()
     a, b, c = ((homed_at(slot, k),) for k in range(3))
     d, e = ((homed_at((slot + by) % FIRST_SLOTS, 9),) for by in (1, 4))
     for key in (a, b, c, d, e):
@@ -105,7 +105,7 @@ def test_deletion_moves_back_what_it_would_cut_off_and_nothing_else(slot: int) -
 
 
 def test_ids_run_out_and_come_back() -> None:
-    directory = Directory()
+    directory = LoneDirectory()
     keys = [(3 * k,) for k in range(FIRST_KEYS + 1)]
     assert [directory.adopt(key) for key in keys] == [*range(FIRST_KEYS), -1]
     directory.drop(17)
@@ -117,7 +117,7 @@ def test_ids_run_out_and_come_back() -> None:
 
 
 def test_wide_keys_are_compared_word_by_word() -> None:
-    directory = Directory(width=3)
+    directory = LoneDirectory(width=3)
     keys = [(1, 2, 3), (3, 2, 1), (1, 2, -3), (0, 0, 0), (0, 0, 1)]
     assert [directory.adopt(key) for key in keys] == list(range(5))
     assert [directory.find(key) for key in keys] == list(range(5))
@@ -128,12 +128,12 @@ def test_wide_keys_are_compared_word_by_word() -> None:
 class Keys(RuleBasedStateMachine):
     """Adoption, deletion and growth of one directory, compared with a dict; the keys share a few homes."""
 
-    directory: Directory
+    directory: LoneDirectory
     ids: dict[Key, int]
 
     @initialize(width=st.sampled_from([1, 2]))
     def start(self, width: int) -> None:
-        self.directory = Directory(width)
+        self.directory = LoneDirectory(width)
         self.ids = {}
 
     @rule(slot=st.sampled_from([0, 1, 2, 60, 126, 127]), k=st.integers(0, 40))
@@ -181,12 +181,12 @@ def most_ids(live: int, rows: int) -> int:
     return max(2 * live + rows + SLACK, 2 * rows)
 
 
-def drifting(graph: JoinGraph, push_rows: int, keys_a_push: int, seed: int = 1) -> list[list[Row]]:
+def drifting(graph: JoinGraph, push_rows: int, keys_a_push: int, seed: int = 1) -> list[list[DriverRow]]:
     """Return pushes in which every key is new; no later push repeats a key."""
     rng = random.Random(seed)
     return [
         [
-            Row(rng.randrange(graph.n_streams), ((n * keys_a_push + k % keys_a_push,),), n * push_rows + k)
+            DriverRow(rng.randrange(graph.n_streams), ((n * keys_a_push + k % keys_a_push,),), n * push_rows + k)
             for k in range(push_rows)
         ]
         for n in range(60)
@@ -199,7 +199,7 @@ def test_the_directory_stays_below_its_bound(window: WindowKind, push_rows: int,
     # At most L keys are live at the end of any push: 20 rows, or 20 ticks of one row each, per stream.
     live, streams = 2 * 20, 2
     graph = JoinGraph(("R", "S"), (Window(window, 20),) * streams, ((0,), (0,)), (1,), timed=window == WindowKind.RANGE)
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     for push in drifting(graph, push_rows, keys_a_push):
         driver.push(push)
         driver.modules.check()
@@ -209,10 +209,10 @@ def test_the_directory_stays_below_its_bound(window: WindowKind, push_rows: int,
 
 @given(st.lists(st.sampled_from([1, 2, 3, 10, 40, 100]), max_size=60), st.integers(1, 30))
 def test_the_bound_holds_for_pushes_of_any_sizes(sizes: list[int], window: int) -> None:
-    driver = Driver(one_class([rows_window(window), rows_window(window)]))
+    driver = PlanDriver(one_class([rows_window(window), rows_window(window)]))
     key = 0
     for n in sizes:
-        driver.push([Row(k % 2, ((key + k,),)) for k in range(n)])
+        driver.push([DriverRow(k % 2, ((key + k,),)) for k in range(n)])
         key += n
         assert driver.modules.classes[0, C_NEXT] <= most_ids(2 * window, max(sizes))
 
@@ -220,23 +220,23 @@ def test_the_bound_holds_for_pushes_of_any_sizes(sizes: list[int], window: int) 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 6)), max_size=150))
 def test_the_bound_holds_when_keys_come_again_just_ahead_of_the_hand(pushes: list[tuple[int, int]]) -> None:
     window = 5
-    driver = Driver(one_class([rows_window(window), rows_window(window)]))
+    driver = PlanDriver(one_class([rows_window(window), rows_window(window)]))
     key = 0
     for new, again in pushes * 3:
         ids, hand = key_ids(driver.modules, 0), int(driver.modules.classes[0, C_HAND])
         ahead = [ids[(hand + k) % len(ids)] for k in range(again) if (hand + k) % len(ids) in ids] if ids else []
-        driver.push([Row(0, (known,)) for known in ahead] + [Row(1, ((key + k,),)) for k in range(new)])
+        driver.push([DriverRow(0, (known,)) for known in ahead] + [DriverRow(1, ((key + k,),)) for k in range(new)])
         key += new
         assert driver.modules.classes[0, C_NEXT] <= most_ids(2 * window, 10)
     driver.modules.check()
 
 
 def test_after_a_burst_small_pushes_do_not_look_at_all_ids() -> None:
-    driver = Driver(one_class([rows_window(3), rows_window(3)]))
+    driver = PlanDriver(one_class([rows_window(3), rows_window(3)]))
     burst, used = 20_000, []
-    driver.push([Row(0, ((k,),)) for k in range(burst)])
+    driver.push([DriverRow(0, ((k,),)) for k in range(burst)])
     for n in range(100):
-        driver.push([Row(1, ((burst + 100 * n + k,),)) for k in range(100)])
+        driver.push([DriverRow(1, ((burst + 100 * n + k,),)) for k in range(100)])
         used.append(driver.modules.keys(0))
     # Dead keys wait for the hand of the sweep, because there is room for their ids.
     assert max(used[2:]) > 2_000
@@ -245,8 +245,8 @@ def test_after_a_burst_small_pushes_do_not_look_at_all_ids() -> None:
 
 
 def test_the_sweep_takes_dead_keys_and_leaves_live_ones() -> None:
-    driver = Driver(one_class([rows_window(3), rows_window(2)]))
-    driver.push([Row(0, ((k,),)) for k in range(5)] + [Row(1, ((k,),)) for k in (0, 4, 9, 1)])
+    driver = PlanDriver(one_class([rows_window(3), rows_window(2)]))
+    driver.push([DriverRow(0, ((k,),)) for k in range(5)] + [DriverRow(1, ((k,),)) for k in (0, 4, 9, 1)])
     modules = driver.modules
     # Live: 2, 3, 4 in R; 9, 1 in S.
     assert set(key_ids(modules, 0).values()) == {(0,), (1,), (2,), (3,), (4,), (9,)}
@@ -259,8 +259,8 @@ def test_the_sweep_takes_dead_keys_and_leaves_live_ones() -> None:
 
 
 def test_nothing_is_owed_while_no_key_is_new() -> None:
-    driver = Driver(one_class([rows_window(3), rows_window(3)]))
-    rows = [Row(i, ((k,),)) for k in range(3) for i in (0, 1)]
+    driver = PlanDriver(one_class([rows_window(3), rows_window(3)]))
+    rows = [DriverRow(i, ((k,),)) for k in range(3) for i in (0, 1)]
     for _ in range(10):
         driver.push(rows)
     assert driver.modules.classes[0, [C_NEXT, C_FREE, C_DEBT]].tolist() == [3, 0, 0]
@@ -268,7 +268,7 @@ def test_nothing_is_owed_while_no_key_is_new() -> None:
 
 
 def test_an_id_that_is_free_is_passed_over() -> None:
-    directory = Directory()
+    directory = LoneDirectory()
     for k in range(6):
         directory.adopt((k,))
     modules = directory.modules
@@ -289,15 +289,15 @@ def test_an_id_that_is_free_is_passed_over() -> None:
 
 
 def test_a_key_takes_over_heads_that_end_every_chain() -> None:
-    driver = Driver(one_class([rows_window(2), rows_window(2)]))
+    driver = PlanDriver(one_class([rows_window(2), rows_window(2)]))
     for _ in range(3):
-        driver.push([Row(i, ((1,),)) for i in (0, 1)])
-    driver.push([Row(i, ((k,),)) for k in (2, 3) for i in (0, 1)])
+        driver.push([DriverRow(i, ((1,),)) for i in (0, 1)])
+    driver.push([DriverRow(i, ((k,),)) for k in (2, 3) for i in (0, 1)])
     known = key_ids(driver.modules, 0)
-    driver.push([Row(0, ((4,),))])
+    driver.push([DriverRow(0, ((4,),))])
     again = next(number for number, key in key_ids(driver.modules, 0).items() if key == (4,))
     assert known[again] == (1,)
-    driver.push([Row(1, ((4,),))])
+    driver.push([DriverRow(1, ((4,),))])
     driver.modules.check()
 
 
@@ -316,7 +316,7 @@ def test_the_sweep_takes_few_keys_and_many(
     # Few dead keys are removed from the table one by one; if they are many, the table is filled anew.
     rng, every = random.Random(seed), range(live + dead)
     modules = Modules(one_class([rows_window(10)] * streams, width))
-    directory = Directory(width, modules)
+    directory = LoneDirectory(width, modules)
     keys = [(rng.choice([homed_at(k % 9, k), rng.getrandbits(62)]), k)[:width] for k in every]
     for key in keys:
         while directory.adopt(key) < 0:

@@ -20,29 +20,29 @@ Row = tuple[int, ...]
 
 
 @dataclass
-class Entry:
+class LedgerEntry:
     """A match of the model: its serial number, and for each branch its options, and whether it is done."""
 
     serial: int
     options: list[list[int]]
     done: list[bool]
 
-    def copy(self) -> Entry:
-        return Entry(self.serial, [list(own) for own in self.options], list(self.done))
+    def copy(self) -> LedgerEntry:
+        return LedgerEntry(self.serial, [list(own) for own in self.options], list(self.done))
 
 
 @dataclass
-class Model:
+class LedgerModel:
     """The expected entries of a ledger. A row has the components of the match, followed by one for each branch."""
 
     hows: list[str]
     width: int
-    entries: dict[Match, Entry] = field(default_factory=dict)
+    entries: dict[Match, LedgerEntry] = field(default_factory=dict)
     final: list[Row] = field(default_factory=list)
     """Rows of entries that were freed while their rows stay."""
 
-    def copy(self) -> Model:
-        return Model(self.hows, self.width, {m: one.copy() for m, one in self.entries.items()}, list(self.final))
+    def copy(self) -> LedgerModel:
+        return LedgerModel(self.hows, self.width, {m: one.copy() for m, one in self.entries.items()}, list(self.final))
 
     def rows_of(self, match: Match) -> list[Row]:
         one = self.entries[match]
@@ -65,13 +65,13 @@ class Model:
             del self.entries[match]
 
 
-class Play:
+class LedgerPlay:
     """A ledger and its model, step by step."""
 
     def __init__(self, hows: list[str], width: int, at_once: bool, data: st.DataObject) -> None:
         self.hows, self.width, self.at_once, self.data = hows, width, at_once, data
         self.ledger = self.empty()
-        self.model = Model(hows, width)
+        self.model = LedgerModel(hows, width)
         self.number = 0
         """The next match of a ledger over one stream."""
         self.component = 0
@@ -129,7 +129,7 @@ class Play:
         serials = self.ledger.enter(self.array(rows), self.at_once).tolist()
         for match, serial in zip(matches, serials, strict=True):
             k = len(self.hows)
-            self.model.entries[match] = Entry(serial, [[] for _ in range(k)], [self.at_once] * k)
+            self.model.entries[match] = LedgerEntry(serial, [[] for _ in range(k)], [self.at_once] * k)
 
     def follow(self, b: int) -> None:
         known, rows, signs = list(self.model.entries), [], []
@@ -214,7 +214,7 @@ class Play:
 )
 def test_rows_are_those_of_the_model(hows: list[str], width: int, at_once: bool, data: st.DataObject) -> None:
     with patch("stairs.ledger.LEAST_ROOM", 4):
-        play = Play(hows, width, at_once, data)
+        play = LedgerPlay(hows, width, at_once, data)
         for _ in range(play.draw(20)):
             play.push()
             if not play.draw(5):

@@ -20,10 +20,10 @@ from stairs.key_room import power_of_two
 from stairs.modules import Modules
 from stairs.stems import RENUMBER_AT
 from tests.stairs.driver import (
-    Driver,
+    DriverRow,
     Key,
-    Model,
-    Row,
+    NestedLoop,
+    PlanDriver,
     TimedGraph,
     chain,
     count_strings,
@@ -67,7 +67,7 @@ def key_maker(graph: TimedGraph, c: int) -> Callable[[int], Key]:
     return lambda k: tuple(b"key %d" % k if word in texts else k * (word + 1) for word in range(graph.widths[c]))
 
 
-def arrivals(graph: TimedGraph, seed: int, count: int, kinds: int, drift: int = 0, start: int = 0) -> list[Row]:
+def arrivals(graph: TimedGraph, seed: int, count: int, kinds: int, drift: int = 0, start: int = 0) -> list[DriverRow]:
     """Return seeded arrivals, some without keys; with `drift` all keys increase by one every `drift` arrivals."""
     rng = random.Random(seed)
     made = []
@@ -75,17 +75,17 @@ def arrivals(graph: TimedGraph, seed: int, count: int, kinds: int, drift: int = 
         i = rng.randrange(graph.n_streams)
         low = n // drift if drift else 0
         keys = tuple(key_maker(graph, c)(low + rng.randrange(kinds)) for c in graph.attributes[i])
-        made.append(Row(i, None if rng.random() < 0.1 else keys, n - rng.randint(0, graph.lateness)))
+        made.append(DriverRow(i, None if rng.random() < 0.1 else keys, n - rng.randint(0, graph.lateness)))
     return made
 
 
-def pushes(rows: list[Row], size: int) -> list[list[Row]]:
+def pushes(rows: list[DriverRow], size: int) -> list[list[DriverRow]]:
     return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
 @pytest.mark.parametrize("size", [1, 7, 200])
 def test_results_are_those_of_the_model_while_rooms_grow(graph: TimedGraph, size: int, small_rooms: None) -> None:
-    driver, model = Driver(graph), Model(graph)
+    driver, model = PlanDriver(graph), NestedLoop(graph)
     for push in pushes(arrivals(graph, seed=5, count=200, kinds=5, drift=20), size):
         assert Counter(driver.push(push)) == Counter(model.push(push))
         driver.modules.check()
@@ -93,7 +93,7 @@ def test_results_are_those_of_the_model_while_rooms_grow(graph: TimedGraph, size
 
 def test_growth_in_mid_push_happens(small_rooms: None) -> None:
     graph = GRAPHS["chain"]
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     driver.push(arrivals(graph, seed=1, count=2, kinds=4))
     before = driver.modules.capacity[:], driver.modules.classes[:, C_CAPACITY].tolist()
     # All keys are new: room for ids runs out many times within the one call.
@@ -105,7 +105,7 @@ def test_growth_in_mid_push_happens(small_rooms: None) -> None:
 
 
 def test_counting_gives_as_many(graph: TimedGraph, small_rooms: None) -> None:
-    first, second = Driver(graph), Driver(graph)
+    first, second = PlanDriver(graph), PlanDriver(graph)
     for push in pushes(arrivals(graph, seed=8, count=120, kinds=3), 40):
         counted = len(first.walk(push, count_only=True))
         first.modules.commit()
@@ -116,7 +116,7 @@ def test_counting_gives_as_many(graph: TimedGraph, small_rooms: None) -> None:
 @given(data=st.data())
 def test_undo_restores_exactly(data: st.DataObject) -> None:
     graph = GRAPHS[data.draw(st.sampled_from(tuple(GRAPHS)))]
-    driver, untouched, model = Driver(graph), Driver(graph), Model(graph)
+    driver, untouched, model = PlanDriver(graph), PlanDriver(graph), NestedLoop(graph)
     seed, kinds = data.draw(st.integers(0, 99)), data.draw(st.integers(1, 9))
     at = 0
     for size in data.draw(st.lists(st.integers(0, 90), min_size=1, max_size=5)):
@@ -138,7 +138,7 @@ def test_undo_restores_exactly(data: st.DataObject) -> None:
 
 
 def test_undo_when_rooms_have_grown_in_between(graph: TimedGraph, small_rooms: None) -> None:
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     driver.push(arrivals(graph, seed=1, count=10, kinds=3))
     before = live_parts(driver.modules)
     driver.walk(arrivals(graph, seed=2, count=200, kinds=50, start=10))
@@ -152,7 +152,7 @@ def test_undo_when_rooms_have_grown_in_between(graph: TimedGraph, small_rooms: N
 
 def test_undo_gives_new_keys_and_strings_back() -> None:
     graph = GRAPHS["a string and a word"]
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     driver.push(arrivals(graph, seed=1, count=30, kinds=3))
     keys, strings = driver.modules.keys(0), count_strings(driver.modules.texts[0, 0])
     for _ in range(20):
@@ -170,7 +170,7 @@ def test_renumbering_changes_no_result(graph: TimedGraph, size: int) -> None:
         graph = TimedGraph(
             graph.names, tuple(rows_window(7) for _ in graph.windows), graph.attributes, graph.widths, graph.texts
         )
-    often, never = Driver(graph, renumber_at=150), Driver(graph)
+    often, never = PlanDriver(graph, renumber_at=150), PlanDriver(graph)
     for push in pushes(arrivals(graph, seed=4, count=1500, kinds=5, drift=50), size):
         assert often.push(push) == never.push(push)
         assert live_parts(often.modules) == live_parts(never.modules)
@@ -182,7 +182,7 @@ def test_renumbering_changes_no_result(graph: TimedGraph, size: int) -> None:
 
 def test_undo_after_renumbering() -> None:
     graph = GRAPHS["chain"]
-    driver = Driver(graph, renumber_at=100)
+    driver = PlanDriver(graph, renumber_at=100)
     for n in range(20):
         driver.push(arrivals(graph, seed=n, count=40, kinds=4))
         before = live_parts(driver.modules)
@@ -194,9 +194,9 @@ def test_undo_after_renumbering() -> None:
 
 def test_first_arrival_and_arrival_numbers_go_on_over_renumbering() -> None:
     graph = one_class([rows_window(2), rows_window(2)])
-    driver = Driver(graph, renumber_at=70)
+    driver = PlanDriver(graph, renumber_at=70)
     for n in range(300):
-        found = driver.walk([Row(0, ((n,),)), Row(1, ((n,),))])
+        found = driver.walk([DriverRow(0, ((n,),)), DriverRow(1, ((n,),))])
         assert driver.modules.first_arrival(0) == n
         driver.modules.commit()
         assert found == [(n, n)]
@@ -206,7 +206,7 @@ def test_bushy_and_left_deep_plans_give_the_same() -> None:
     graph = chain([rows_window(8)] * 5)
     names = graph.names
     plans = ("R S T U V", "(R S) (T (U V))", "V U T S R", "R (S (T U V))")
-    drivers = [Driver(graph, plan=parse(text, names)) for text in plans]
+    drivers = [PlanDriver(graph, plan=parse(text, names)) for text in plans]
     for push in pushes(arrivals(graph, seed=3, count=400, kinds=3), 100):
         results = [Counter(driver.push(push)) for driver in drivers]
         assert all(found == results[0] for found in results)
@@ -216,7 +216,7 @@ def test_bushy_and_left_deep_plans_give_the_same() -> None:
 
 
 def test_a_window_beyond_the_sequence_numbers_is_refused_before_anything_changes() -> None:
-    driver = Driver(GRAPHS["unbounded"])
+    driver = PlanDriver(GRAPHS["unbounded"])
     driver.push(arrivals(driver.graph, seed=1, count=40, kinds=3))
     before = live_parts(driver.modules)
     with pytest.raises(CapacityError, match=rf"stream S: .* would contain \d+ tuples, the limit is {RENUMBER_AT}"):
@@ -230,32 +230,32 @@ def test_a_window_beyond_the_sequence_numbers_is_refused_before_anything_changes
 def test_an_arrival_with_too_many_results_takes_the_push_back() -> None:
     n = 1100
     graph = one_class([rows_window(n)] * 6)
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     same = ((7,),)
     for i in range(5):
-        driver.push([Row(i, same)] * n)
+        driver.push([DriverRow(i, same)] * n)
     before = live_parts(driver.modules)
     with pytest.raises(CapacityError, match=r"more than 2\^48 results; a key is too frequent"):
-        driver.walk([Row(5, ((8,),)), Row(5, same), Row(0, same)], count_only=True)
+        driver.walk([DriverRow(5, ((8,),)), DriverRow(5, same), DriverRow(0, same)], count_only=True)
     driver.modules.check()
     assert live_parts(driver.modules) == before
-    assert driver.push([Row(5, ((8,),))]) == []
+    assert driver.push([DriverRow(5, ((8,),))]) == []
 
 
 def test_an_arrival_with_too_many_partial_results_takes_the_push_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(chain([rows_window(2000)] * 4))
-    driver.push([Row(1, ((1,), (2, 2)))] * 600 + [Row(2, ((2, 2), (3,)))])
+    driver = PlanDriver(chain([rows_window(2000)] * 4))
+    driver.push([DriverRow(1, ((1,), (2, 2)))] * 600 + [DriverRow(2, ((2, 2), (3,)))])
     before = live_parts(driver.modules)
     monkeypatch.setattr(stairs.memory.scratch, "MOST_PARTIALS", 1 << 10)
     with pytest.raises(CapacityError, match="room for 2048 numbers of partial results; a key is too frequent"):
-        driver.walk([Row(0, ((1,),))], count_only=True)
+        driver.walk([DriverRow(0, ((1,),))], count_only=True)
     driver.modules.check()
     assert live_parts(driver.modules) == before
 
 
 def test_any_failure_while_room_is_made_takes_the_push_back(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = GRAPHS["chain"]
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     driver.push(arrivals(graph, seed=1, count=50, kinds=4))
     before = live_parts(driver.modules)
 
@@ -283,9 +283,9 @@ def test_power_of_two(least: int) -> None:
 
 
 def test_the_rows_of_a_push_wrap_around_the_ring() -> None:
-    driver = Driver(one_class([rows_window(40), rows_window(40)]))
+    driver = PlanDriver(one_class([rows_window(40), rows_window(40)]))
     modules = driver.modules
-    driver.push([Row(0, ((1,),))] * 50)
+    driver.push([DriverRow(0, ((1,),))] * 50)
     assert modules.capacity[0] == 64
     modules.begin([20, 0])
     assert modules.ring_slices(0, 20) == [(slice(50, 64), slice(0, 14)), (slice(0, 6), slice(14, 20))]
@@ -297,8 +297,10 @@ def test_the_rows_of_a_push_wrap_around_the_ring() -> None:
 
 def test_figures() -> None:
     graph = GRAPHS["a string and a word"]
-    driver = Driver(graph)
-    driver.push([Row(0, ((b"x", 1),)), Row(0, ((b"y", 1),)), Row(1, ((b"x", 1),)), Row(0, None)])
+    driver = PlanDriver(graph)
+    driver.push(
+        [DriverRow(0, ((b"x", 1),)), DriverRow(0, ((b"y", 1),)), DriverRow(1, ((b"x", 1),)), DriverRow(0, None)]
+    )
     modules = driver.modules
     assert [modules.rows(i) for i in range(2)] == [3, 1]
     assert modules.keys(0) == 2
@@ -319,7 +321,7 @@ def test_figures() -> None:
 )
 def test_check_finds_what_is_broken(spoil: Callable[[Modules], object], message: str) -> None:
     graph = one_class([rows_window(5)] * 3)
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     driver.push(arrivals(graph, seed=1, count=50, kinds=4))
     driver.modules.check()
     spoil(driver.modules)

@@ -13,15 +13,15 @@ from stairs.descriptors import M_CHANGELOG
 from stairs.errors import StateError
 from stairs.kernels.byte_strings import BytesArena
 from stairs.modules import Modules
-from tests.stairs.driver import Driver
+from tests.stairs.driver import PlanDriver
 from tests.stairs.test_modules import GRAPHS, arrivals
 
 HOSTILE = (0, 1, -1, -2, 7, 64, 1000, (1 << 31) - 1, -(1 << 31), 1 << 40, 1 << 61, (1 << 63) - 1, -(1 << 63))
 
 
-def filled(graph: str) -> Driver:
+def filled(graph: str) -> PlanDriver:
     """Return modules in which tuples left the windows, keys died, and rings wrapped around."""
-    driver = Driver(GRAPHS[graph])
+    driver = PlanDriver(GRAPHS[graph])
     for n in range(3):
         driver.push(arrivals(driver.graph, seed=n, count=60, kinds=6, drift=5, start=60 * n))
     driver.modules.check()

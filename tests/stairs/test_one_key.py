@@ -31,7 +31,7 @@ from stairs.errors import CapacityError
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.one_key import is_large, push_one_key
 from stairs.modules import Modules
-from tests.stairs.driver import Driver, Result, Row, chain, live_parts, one_class, range_window, rows_window
+from tests.stairs.driver import DriverRow, PlanDriver, Result, chain, live_parts, one_class, range_window, rows_window
 from tests.stairs.steps import callable_step
 
 LATE = 9
@@ -41,19 +41,19 @@ UNBOUNDED = Window(WindowKind.UNBOUNDED)
 class PlainJoin:
     """The join, tuple by tuple: results in the order of the hops, newest first, and the counters."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: PlanDriver) -> None:
         self.windows = driver.graph.windows
         self.spans = [w.size if w.kind == WindowKind.RANGE else 1 << 40 for w in self.windows]
         m = driver.graph.n_streams
         spans, hops = driver.routes.span, driver.routes.hops
         self.hops = [list(range(spans[i, R_LEAF], spans[i, R_END])) for i in range(m)]
         self.targets = [int(hop[H_TARGET]) for hop in hops]
-        self.arrived: list[list[Row]] = [[] for _ in range(m)]
+        self.arrived: list[list[DriverRow]] = [[] for _ in range(m)]
         self.of_key: list[dict[Any, list[int]]] = [{} for _ in range(m)]
         self.walked = [0] * m
         self.probes, self.matches = [0] * len(hops), [0] * len(hops)
 
-    def partners(self, j: int, row: Row) -> list[int]:
+    def partners(self, j: int, row: DriverRow) -> list[int]:
         window, arrived = self.windows[j], self.arrived[j]
         first = max(len(arrived) - window.size, 0) if window.kind == WindowKind.ROWS else 0
         return [
@@ -62,7 +62,7 @@ class PlainJoin:
             if s >= first and (window.kind != WindowKind.RANGE or arrived[s].time >= row.time - window.size)
         ]
 
-    def arrive(self, row: Row) -> list[Result]:
+    def arrive(self, row: DriverRow) -> list[Result]:
         i, found = row.stream, []
         if row.keys is not None:
             lists = [self.partners(self.targets[h], row) for h in self.hops[i]]
@@ -81,10 +81,10 @@ class PlainJoin:
         self.arrived[i].append(row)
         return found
 
-    def push(self, rows: list[Row]) -> list[Result]:
+    def push(self, rows: list[DriverRow]) -> list[Result]:
         return [result for row in rows for result in self.arrive(row)]
 
-    def compare_counters(self, driver: Driver) -> None:
+    def compare_counters(self, driver: PlanDriver) -> None:
         assert driver.modules.streams[:, S_WALKED].tolist() == self.walked
         assert driver.routes.hops[:, H_PROBES].tolist() == self.probes
         assert driver.routes.hops[:, H_MATCHES].tolist() == self.matches
@@ -101,10 +101,12 @@ LONG = [range_window(220), range_window(500), range_window(150)]
 """Windows that are longer than a block of arrivals, so that the marks of event times decide (`one_key_times`)."""
 
 
-def arrivals(m: int, count: int, kinds: int, seed: int, late: int = 0) -> list[Row]:
+def arrivals(m: int, count: int, kinds: int, seed: int, late: int = 0) -> list[DriverRow]:
     rng = random.Random(seed)
     times = [time - rng.randint(0, late) for time in sorted(rng.randrange(count) for _ in range(count))]
-    return [Row(rng.randrange(m), None if rng.random() < 0.08 else ((rng.randrange(kinds),),), time) for time in times]
+    return [
+        DriverRow(rng.randrange(m), None if rng.random() < 0.08 else ((rng.randrange(kinds),),), time) for time in times
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 9, 300])
@@ -113,9 +115,9 @@ def test_results_order_and_counters_are_those_of_the_model(case: str, size: int)
     compare(one_class(CASES[case]), arrivals(len(CASES[case]), 300, 3, seed=4), size)
 
 
-def compare(graph: JoinGraph, rows: list[Row], size: int, least: int = 100) -> int:
+def compare(graph: JoinGraph, rows: list[DriverRow], size: int, least: int = 100) -> int:
     """Push rows, `size` at a time, compare with the model, and return the number of results."""
-    driver, found = Driver(graph), 0
+    driver, found = PlanDriver(graph), 0
     assert driver.modules.kernel is push_one_key
     model = PlainJoin(driver)
     for at in range(0, len(rows), size):
@@ -132,7 +134,7 @@ def test_another_plan_gives_its_own_order() -> None:
     graph = one_class(CASES["rows"])
     orders = []
     for plan in (default_plan(graph), parse("T S R", graph.names)):
-        driver = Driver(graph, plan=plan)
+        driver = PlanDriver(graph, plan=plan)
         model = PlainJoin(driver)
         rows = arrivals(3, 200, 2, seed=1)
         orders.append(driver.push(rows))
@@ -143,7 +145,7 @@ def test_another_plan_gives_its_own_order() -> None:
 
 def test_room_that_runs_short_changes_neither_order_nor_counters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stairs.memory.scratch, "FIRST_RESULTS", 1)
-    driver = Driver(one_class([rows_window(40)] * 3))
+    driver = PlanDriver(one_class([rows_window(40)] * 3))
     model = PlainJoin(driver)
     rows = arrivals(3, 120, 2, seed=2)
     short = 0
@@ -159,29 +161,29 @@ def test_room_that_runs_short_changes_neither_order_nor_counters(monkeypatch: py
 @pytest.mark.parametrize("count_only", [False, True])
 def test_more_results_than_can_be_are_refused_and_taken_back(count_only: bool) -> None:
     m = 6
-    driver = Driver(one_class([rows_window(1000)] * m))
+    driver = PlanDriver(one_class([rows_window(1000)] * m))
     model = PlainJoin(driver)
-    rows = [Row(i, ((1,),)) for i in range(m - 1) for _ in range(900)]
+    rows = [DriverRow(i, ((1,),)) for i in range(m - 1) for _ in range(900)]
     driver.push(rows)
     before = live_parts(driver.modules)
     with pytest.raises(CapacityError, match="2\\^48"):
-        driver.walk([Row(m - 1, ((1,),))], count_only)
+        driver.walk([DriverRow(m - 1, ((1,),))], count_only)
     assert live_parts(driver.modules) == before
     driver.modules.check()
     model.push(rows)
-    one = [Row(m - 1, ((2,),))]
+    one = [DriverRow(m - 1, ((2,),))]
     assert driver.push(one) == model.push(one) == []
 
 
 def test_counting_gives_as_many_as_there_are() -> None:
-    driver, model = Driver(one_class(CASES["rows"])), PlainJoin(Driver(one_class(CASES["rows"])))
+    driver, model = PlanDriver(one_class(CASES["rows"])), PlainJoin(PlanDriver(one_class(CASES["rows"])))
     rows = arrivals(3, 300, 3, seed=8)
     assert len(driver.walk(rows, count_only=True)) == len(model.push(rows))
     driver.modules.commit()
 
 
 def test_loading_only_inserts() -> None:
-    driver = Driver(one_class(CASES["rows"]))
+    driver = PlanDriver(one_class(CASES["rows"]))
     model = PlainJoin(driver)
     rows = arrivals(3, 60, 3, seed=3)
     driver.modules.meta[M_MODE] = LOADING
@@ -195,17 +197,17 @@ def test_large_states_are_prefetched_and_give_the_same() -> None:
     """The state exceeds a core's own cache; with 100 streams a head row is so wide that few keys suffice."""
     m = 100
     graph = JoinGraph(tuple(f"s{i}" for i in range(m)), (rows_window(6_000),) * m, ((0,),) * m, (1,))
-    driver = Driver(graph)
-    others = [Row(0, ((k,),)) for k in range(10, 3_000)]
+    driver = PlanDriver(graph)
+    others = [DriverRow(0, ((k,),)) for k in range(10, 3_000)]
     is_large_arena = callable_step(is_large)
     assert not is_large_arena(driver.modules.arena)
     driver.push(others)
     assert is_large_arena(driver.modules.arena)
     kinds: dict[int, deque[int]] = {}
     rng = random.Random(5)
-    rows = [Row(i, ((k,),)) for k in (1, 2, 3) for i in range(m)] + [Row(0, None), Row(7, None)]
+    rows = [DriverRow(i, ((k,),)) for k in (1, 2, 3) for i in range(m)] + [DriverRow(0, None), DriverRow(7, None)]
     rng.shuffle(rows)
-    rows += [Row(rng.randrange(m), ((4 + rng.randrange(2),),)) for _ in range(20)]
+    rows += [DriverRow(rng.randrange(m), ((4 + rng.randrange(2),),)) for _ in range(20)]
     # Each of the three keys occurs once in each stream, so each has one result.
     following, expected = [len(others)] + [0] * (m - 1), []
     for row in rows:
@@ -240,7 +242,7 @@ def test_rows_out_of_order_give_the_results_and_counters_of_the_model(case: str,
     graph = replace(one_class(CASES[case]), lateness=LATE)
     rows = arrivals(3, 300, 3, seed=4, late=LATE)
     found = compare(graph, rows, size)
-    assert len(Driver(graph).walk(rows, count_only=True)) == found
+    assert len(PlanDriver(graph).walk(rows, count_only=True)) == found
 
 
 @given(
@@ -265,7 +267,7 @@ def test_event_times_decide_as_in_the_model(
 @pytest.mark.parametrize("late", [0, LATE])
 def test_watermarks_that_are_given_may_be_far_behind(late: int) -> None:
     """Rows may be older than earlier ones by any time, and no tuple leaves before the watermark passes."""
-    driver = Driver(one_class(LONG))
+    driver = PlanDriver(one_class(LONG))
     model, rows = PlainJoin(driver), arrivals(3, 600, 25, seed=8, late=late)
     for at in range(0, len(rows), 100):
         own = rows[at : at + 100]
@@ -278,7 +280,7 @@ def test_watermarks_that_are_given_may_be_far_behind(late: int) -> None:
 
 def test_room_that_runs_short_among_rows_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stairs.memory.scratch, "FIRST_RESULTS", 1)
-    driver = Driver(replace(one_class(CASES["times"]), lateness=LATE))
+    driver = PlanDriver(replace(one_class(CASES["times"]), lateness=LATE))
     model, short = PlainJoin(driver), 0
     for turn, row in enumerate(arrivals(3, 200, 2, seed=6, late=LATE)):
         driver.modules.scratch.walk = driver.modules.walk._replace(ids=np.empty(turn % 20, np.int32))
@@ -295,7 +297,7 @@ def test_room_that_runs_short_within_a_block_takes_back_the_arrivals_after_it(
     """The kernel has inserted a block when room runs short: heads, low marks and the watermark are as before."""
     monkeypatch.setattr(stairs.memory.scratch, "FIRST_RESULTS", 1)
     late = LATE if any(window.kind == WindowKind.RANGE for window in windows) else 0
-    driver = Driver(replace(one_class(windows), lateness=late))
+    driver = PlanDriver(replace(one_class(windows), lateness=late))
     model, calls = PlainJoin(driver), 0
     rows = arrivals(3, 900, 30 if windows is LONG else 3, seed=9, late=late)
     push = driver.modules._push
@@ -315,7 +317,7 @@ def test_room_that_runs_short_within_a_block_takes_back_the_arrivals_after_it(
 
 
 def test_a_push_that_stops_within_a_block_goes_on_there() -> None:
-    driver = Driver(replace(one_class(LONG), lateness=LATE))
+    driver = PlanDriver(replace(one_class(LONG), lateness=LATE))
     model, rows = PlainJoin(driver), arrivals(3, 700, 30, seed=10, late=LATE)
     for at in range(0, len(rows), 140):
         assert driver.push(rows[at : at + 140], stops=[0, 1, 37, 37, 101]) == model.push(rows[at : at + 140])

@@ -66,7 +66,7 @@ def array(values: list[Any], kind: pa.DataType) -> pa.Array:
     return made.slice(1, len(values))
 
 
-class Columns:
+class PayloadColumns:
     """Payload of some streams, filled as by the loader, and the same values as lists by arrival number."""
 
     def __init__(self, kinds: list[list[pa.DataType]], room: int = 4) -> None:
@@ -136,7 +136,7 @@ def test_which_types_lie_in_rings() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_kind_of_column(kind: pa.DataType, nulls: bool) -> None:
     rng = random.Random(1)
-    columns = Columns([[kind], [pa.int64(), kind]])
+    columns = PayloadColumns([[kind], [pa.int64(), kind]])
     domain = [*KINDS[kind], None] if nulls else list(KINDS[kind])
     for n in (1, 3, 2, 9, 40, 1):
         for i, own in enumerate(columns.kinds):
@@ -157,7 +157,9 @@ def test_appends_undone_and_kept_resizes_and_gathers(data: st.DataObject, least:
 
 def _play(data: st.DataObject) -> None:
     kind = st.sampled_from(tuple(KINDS))
-    columns = Columns(data.draw(st.lists(st.lists(kind, min_size=1, max_size=3), min_size=2, max_size=3)), room=2)
+    columns = PayloadColumns(
+        data.draw(st.lists(st.lists(kind, min_size=1, max_size=3), min_size=2, max_size=3)), room=2
+    )
     for _ in range(data.draw(st.integers(1, 6))):
         i = data.draw(st.integers(0, len(columns.kinds) - 1))
         n = data.draw(st.integers(1, 20))
@@ -178,7 +180,7 @@ def _play(data: st.DataObject) -> None:
 
 
 def test_the_first_null_of_a_column_moves_all_rings_and_loses_nothing() -> None:
-    columns = Columns([[pa.int8(), pa.decimal128(38, 2)], [pa.bool_()]])
+    columns = PayloadColumns([[pa.int8(), pa.decimal128(38, 2)], [pa.bool_()]])
     columns.push(0, [[1, 2], [Decimal(1), Decimal(2)]])
     columns.push(1, [[True, False]])
     before = columns.payload.laid_out
@@ -203,7 +205,7 @@ def test_bytes_are_those_of_rings_and_arrays() -> None:
 
 
 def test_no_results_and_no_columns() -> None:
-    columns = Columns([[pa.int64(), pa.string()], [pa.bool_()]])
+    columns = PayloadColumns([[pa.int64(), pa.string()], [pa.bool_()]])
     columns.check([], [0, 0])
     assert Payload([[], []], [4, 4]).gather(np.zeros(0, np.int32), 0, np.zeros(2, np.int64)) == {}
 
@@ -215,7 +217,7 @@ PLAIN = [kind for kind, width in RING_BYTES.items() if width and kind != pa.bool
 @given(st.data())
 def test_few_rows_of_a_block_are_the_rows_gathered_column_by_column(data: st.DataObject) -> None:
     kinds = [data.draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=3)) for _ in range(2)]
-    columns, rng = Columns(kinds), random.Random(data.draw(st.integers(0, 99)))
+    columns, rng = PayloadColumns(kinds), random.Random(data.draw(st.integers(0, 99)))
     places = [(i, k) for i, own in enumerate(kinds) for k in range(len(own))]
     chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=5))
     schema = pa.schema([pa.field(f"c{n}", kinds[i][k], metadata={"n": str(n)}) for n, (i, k) in enumerate(chosen)])
@@ -235,7 +237,7 @@ def test_few_rows_of_a_block_are_the_rows_gathered_column_by_column(data: st.Dat
 def test_tables_of_one_block_keep_their_rows_when_later_ones_follow_or_an_exception_comes_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    columns = Columns([[pa.int64(), pa.int16()]])
+    columns = PayloadColumns([[pa.int64(), pa.int16()]])
     columns.push(0, [[*range(300)], [*range(300)]])
     schema = pa.schema([("a", pa.int64()), ("b", pa.int16())])
     blocks, rng = ResultBlocks(columns.payload, [(0, 0), (0, 1)], schema), random.Random(1)
@@ -263,7 +265,7 @@ def test_tables_of_one_block_keep_their_rows_when_later_ones_follow_or_an_except
 
 
 def test_a_block_is_left_to_others_when_rows_are_many_or_a_column_has_had_a_null() -> None:
-    columns = Columns([[pa.int64(), pa.int64(), pa.bool_(), pa.string()]])
+    columns = PayloadColumns([[pa.int64(), pa.int64(), pa.bool_(), pa.string()]])
     columns.push(0, [[1], [2], [True], ["a"]])
 
     def table(k: int, n: int = 1) -> pa.Table | None:

@@ -20,7 +20,7 @@ from stairs.kernels.sample import LONGEST, W_PROBES, W_RESULTS, W_TUPLES, W_VISI
 from stairs.memory.arena import Int64s
 from stairs.samples import EACH, NEWEST, PICKS, ROWS, Samples
 from tests.jisc.graphs import connected_orders
-from tests.stairs.driver import Driver, Key, Row, chain, one_class, rows_window
+from tests.stairs.driver import DriverRow, Key, PlanDriver, chain, one_class, rows_window
 
 UNBOUNDED = Window(WindowKind.UNBOUNDED)
 RANGE = Window(WindowKind.RANGE, 40)
@@ -32,7 +32,7 @@ GRAPHS: dict[str, JoinGraph] = {
 }
 
 
-def made(graph: JoinGraph, seed: int, count: int, kinds: int = 3, slow: int | None = None) -> list[Row]:
+def made(graph: JoinGraph, seed: int, count: int, kinds: int = 3, slow: int | None = None) -> list[DriverRow]:
     """Draw arrivals, some without keys; stream `slow` gets one arrival of 20."""
     rng, found = random.Random(seed), []
     for n in range(count):
@@ -40,18 +40,18 @@ def made(graph: JoinGraph, seed: int, count: int, kinds: int = 3, slow: int | No
         if i == slow and rng.random() < 0.9:
             i = (i + 1) % graph.n_streams
         keys: tuple[Key, ...] = tuple((rng.randrange(kinds),) * graph.widths[c] for c in graph.attributes[i])
-        found.append(Row(i, None if rng.random() < 0.1 else keys, n if graph.timed else 0))
+        found.append(DriverRow(i, None if rng.random() < 0.1 else keys, n if graph.timed else 0))
     return found
 
 
-def live(driver: Driver, history: list[Row], i: int) -> list[Row]:
+def live(driver: PlanDriver, history: list[DriverRow], i: int) -> list[DriverRow]:
     """Return the live tuples of a stream according to the modules, oldest first."""
     row = driver.modules.streams[i]
     own = [one for one in history if one.stream == i]
     return own[int(row[S_LO] + row[S_BASE]) : int(row[S_NEXT] + row[S_BASE])]
 
 
-def partners(driver: Driver, history: list[Row], i: int, row: Row) -> list[int]:
+def partners(driver: PlanDriver, history: list[DriverRow], i: int, row: DriverRow) -> list[int]:
     """Count the live partners of a tuple with a loop, in the order of its neighbours."""
     graph = driver.graph
     found = []
@@ -64,7 +64,7 @@ def partners(driver: Driver, history: list[Row], i: int, row: Row) -> list[int]:
     return found
 
 
-def numbered(driver: Driver, pick: Int64s, history: list[Row]) -> Row:
+def numbered(driver: PlanDriver, pick: Int64s, history: list[DriverRow]) -> DriverRow:
     """Return the tuple of a pick."""
     i, s = (int(x) for x in pick)
     return [one for one in history if one.stream == i][s + int(driver.modules.streams[i, S_BASE])]
@@ -73,13 +73,13 @@ def numbered(driver: Driver, pick: Int64s, history: list[Row]) -> Row:
 @given(name=st.sampled_from(sorted(GRAPHS)), seed=st.integers(0, 10**6), renumber=st.booleans())
 def test_profiles_count_what_is_there(name: str, seed: int, renumber: bool) -> None:
     graph = GRAPHS[name]
-    driver = Driver(graph, renumber_at=32 if renumber else None)
+    driver = PlanDriver(graph, renumber_at=32 if renumber else None)
     samples = Samples(driver.modules)
-    history: list[Row] = []
+    history: list[DriverRow] = []
     for part in range(4):
         rows = made(graph, seed + part, 30)
         if graph.timed:
-            rows = [Row(row.stream, row.keys, row.time + 30 * part) for row in rows]
+            rows = [DriverRow(row.stream, row.keys, row.time + 30 * part) for row in rows]
         history += rows
         driver.push(rows)
         before = samples.progress[:-1, 2].copy()
@@ -103,7 +103,7 @@ def test_profiles_count_what_is_there(name: str, seed: int, renumber: bool) -> N
 
 def test_picks_are_spread_and_in_proportion_to_arrivals() -> None:
     graph = one_class([rows_window(2000)] * 3)
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     samples = Samples(driver.modules)
     counts: Counter[int] = Counter()
     arrived: Counter[int] = Counter()
@@ -134,36 +134,36 @@ def test_picks_are_spread_and_in_proportion_to_arrivals() -> None:
 
 @pytest.mark.parametrize("period", [16, 60, 64, 100])
 def test_keys_that_come_round_and_round_are_all_met(period: int) -> None:
-    driver = Driver(one_class([UNBOUNDED, UNBOUNDED]))
+    driver = PlanDriver(one_class([UNBOUNDED, UNBOUNDED]))
     samples = Samples(driver.modules)
-    driver.push([Row(1, ((k,),)) for k in range(period // 2)])
+    driver.push([DriverRow(1, ((k,),)) for k in range(period // 2)])
     samples.take()
-    driver.push([Row(0, ((k % period,),)) for k in range(4096)])
+    driver.push([DriverRow(0, ((k % period,),)) for k in range(4096)])
     samples.take()
     # Half of the keys have a partner.
     assert samples.profile(0)[:, 0].mean() == pytest.approx(0.5, abs=0.15)
 
 
 def test_a_stream_that_expired_in_between_gives_live_tuples_only() -> None:
-    driver = Driver(one_class([rows_window(5), rows_window(500)]))
+    driver = PlanDriver(one_class([rows_window(5), rows_window(500)]))
     samples = Samples(driver.modules)
-    driver.push([Row(0, ((1,),))] * 60 + [Row(1, ((1,),))] * 60)
+    driver.push([DriverRow(0, ((1,),))] * 60 + [DriverRow(1, ((1,),))] * 60)
     samples.take()
     assert samples.progress[0, 2] == 5
     assert samples.profile(0).tolist() == [[60.0]] * 5
     # Picks that a stream could not supply stay due, but at most one.
-    driver.push([Row(1, ((1,),))] * 10)
+    driver.push([DriverRow(1, ((1,),))] * 10)
     samples.take()
     assert samples.progress[0, 2] == 5
 
 
 def test_nothing_new_nothing_picked() -> None:
-    driver = Driver(one_class([rows_window(50)] * 2))
+    driver = PlanDriver(one_class([rows_window(50)] * 2))
     samples = Samples(driver.modules)
     assert samples.take().tolist() == [0, 0]
     assert len(samples.picks()) == len(samples.profile(0)) == 0
     assert samples.of_window(0, 10, np.random.default_rng(0)).shape == (0, 1)
-    driver.push([Row(0, ((1,),))])
+    driver.push([DriverRow(0, ((1,),))])
     assert samples.take().tolist() == [1, 0]
     assert samples.take().tolist() == [0, 0]
     assert len(samples.picks()) == 1
@@ -172,11 +172,11 @@ def test_nothing_new_nothing_picked() -> None:
 @pytest.mark.parametrize("beside", [0, 300])
 def test_long_chains_are_estimated(beside: int) -> None:
     """Beyond LONGEST tuples the estimate assumes the same density for the rest of a chain."""
-    driver = Driver(one_class([UNBOUNDED, UNBOUNDED]))
+    driver = PlanDriver(one_class([UNBOUNDED, UNBOUNDED]))
     rng = random.Random(1)
     keys = [1] * 700 + [2] * beside
     rng.shuffle(keys)
-    driver.push([Row(1, ((key,),)) for key in keys] + [Row(0, ((1,),))])
+    driver.push([DriverRow(1, ((key,),)) for key in keys] + [DriverRow(0, ((1,),))])
     samples = Samples(driver.modules)
     counted = samples.of_window(0, 1, np.random.default_rng(0))
     assert counted[0, 0] == pytest.approx(700, rel=0.2 if beside else 0.001)
@@ -184,10 +184,10 @@ def test_long_chains_are_estimated(beside: int) -> None:
 
 
 def test_draws_from_a_window_do_not_repeat() -> None:
-    driver = Driver(one_class([rows_window(300), UNBOUNDED]))
+    driver = PlanDriver(one_class([rows_window(300), UNBOUNDED]))
     # Tuple k of R has k partners, so the counts identify the tuples drawn.
-    driver.push([Row(1, ((k,),)) for k in range(60) for _ in range(k)])
-    driver.push([Row(0, ((k % 60,),)) for k in range(60)])
+    driver.push([DriverRow(1, ((k,),)) for k in range(60) for _ in range(k)])
+    driver.push([DriverRow(0, ((k % 60,),)) for k in range(60)])
     samples = Samples(driver.modules)
     drawn = samples.of_window(0, 30, np.random.default_rng(3))[:, 0].tolist()
     assert len(set(drawn)) == 30
@@ -198,12 +198,12 @@ def test_draws_from_a_window_do_not_repeat() -> None:
 
 def test_the_newest_have_every_stream_by_its_share() -> None:
     """A stream whose window was replaced completely since the last sample has its share as well."""
-    driver = Driver(one_class([rows_window(20), rows_window(3000), rows_window(5)]))
+    driver = PlanDriver(one_class([rows_window(20), rows_window(3000), rows_window(5)]))
     samples = Samples(driver.modules)
     assert samples.newest(np.array([0.5, 0.5, 0.0])).shape == (0, 2)
-    driver.push([Row(1, ((k,),)) for k in range(2000)] + [Row(0, ((k,),)) for k in range(500)])
+    driver.push([DriverRow(1, ((k,),)) for k in range(2000)] + [DriverRow(0, ((k,),)) for k in range(500)])
     samples.take()
-    driver.push([Row(0, ((k,),)) for k in range(500)])
+    driver.push([DriverRow(0, ((k,),)) for k in range(500)])
     assert 0 not in samples.picks()[:, 0]
     picks = samples.newest(np.array([0.75, 0.25, 0.0]))
     assert Counter(picks[:, 0].tolist()) == {0: PICKS * 3 // 4, 1: PICKS // 4}
@@ -214,18 +214,18 @@ def test_the_newest_have_every_stream_by_its_share() -> None:
 
 
 def test_a_push_taken_back_is_forgotten() -> None:
-    driver = Driver(one_class([rows_window(50)] * 2))
+    driver = PlanDriver(one_class([rows_window(50)] * 2))
     samples = Samples(driver.modules)
-    driver.push([Row(0, ((1,),)), Row(1, ((1,),))])
+    driver.push([DriverRow(0, ((1,),)), DriverRow(1, ((1,),))])
     samples.take()
     assert len(samples.picks()) == 2
-    driver.walk([Row(0, ((1,),))] * 5)
+    driver.walk([DriverRow(0, ((1,),))] * 5)
     # As the router does within a long push.
     assert samples.take().tolist() == [5, 0]
     driver.modules.undo()
     assert len(samples.picks()) == 0
     assert samples.progress[:-1, 0].tolist() == [1, 1]
-    driver.push([Row(0, ((2,),))] * 3)
+    driver.push([DriverRow(0, ((2,),))] * 3)
     assert samples.take().tolist() == [3, 0]
     assert sorted(samples.picks().tolist()) == [[0, 1], [0, 2], [0, 3]]
 
@@ -233,11 +233,11 @@ def test_a_push_taken_back_is_forgotten() -> None:
 # Routes tried on samples
 
 
-def filled(graph: JoinGraph, seed: int, late: int) -> tuple[Driver, list[Row]]:
+def filled(graph: JoinGraph, seed: int, late: int) -> tuple[PlanDriver, list[DriverRow]]:
     """Push tuples of all streams but one, then `late` of that stream, which meet the same state before and after."""
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     rows = [row for row in made(graph, seed, 150) if row.stream != late]
-    driver.push([Row(row.stream, row.keys, 0) for row in rows])
+    driver.push([DriverRow(row.stream, row.keys, 0) for row in rows])
     return driver, [row for row in made(graph, seed + 1, 200) if row.stream == late][:9]
 
 
@@ -278,8 +278,10 @@ def test_a_trace_does_what_the_kernel_does(name: str, seed: int, late: int, orde
 
 def test_a_trace_stops_at_its_budget() -> None:
     graph = chain([UNBOUNDED] * 5)
-    driver = Driver(graph)
-    rows = [Row(i, tuple((1,) * graph.widths[c] for c in graph.attributes[i])) for i in range(5) for _ in range(6)]
+    driver = PlanDriver(graph)
+    rows = [
+        DriverRow(i, tuple((1,) * graph.widths[c] for c in graph.attributes[i])) for i in range(5) for _ in range(6)
+    ]
     driver.push(rows)
     samples = Samples(driver.modules)
     samples.take()
@@ -301,8 +303,8 @@ def test_a_trace_stops_at_its_budget() -> None:
 
 def test_tuples_that_join_nothing_end_at_once() -> None:
     graph = chain([UNBOUNDED] * 5)
-    driver = Driver(graph)
-    driver.push([Row(2, None), Row(2, None)])
+    driver = PlanDriver(graph)
+    driver.push([DriverRow(2, None), DriverRow(2, None)])
     samples = Samples(driver.modules)
     samples.take()
     found = samples.trace(driver.routes, samples.picks(), 100)
@@ -314,7 +316,7 @@ def test_tuples_that_join_nothing_end_at_once() -> None:
 def test_picks_are_dropped_when_a_renumbering_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The renumbering did not reach every cache, so picks may have sequence numbers of future tuples."""
     graph = one_class([rows_window(20)] * 2)
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     samples = Samples(driver.modules)
     for part in range(20):
         driver.push(made(graph, part, 30))

@@ -20,19 +20,19 @@ from stairs.kernels import stair as stair_kernels
 from stairs.stair import NewState
 from stairs.storage.parts import Parts
 from stairs.store import StairStore
-from tests.stairs.driver import Driver, Row, chain, key_ids, one_class, rows_window
+from tests.stairs.driver import DriverRow, PlanDriver, chain, key_ids, one_class, rows_window
 from tests.stairs.held import Held
-from tests.stairs.stair_model import Pair, entries_of, is_attempted, kid_of, promote
+from tests.stairs.stair_model import StemPair, entries_of, is_attempted, kid_of, promote
 
 FOREVER = Window(WindowKind.UNBOUNDED)
 
 
-def row(stream: int, *values: int | None, time: int = 0) -> Row:
-    return Row(stream, None if None in values else tuple((value,) for value in values), time)  # type: ignore[misc]
+def row(stream: int, *values: int | None, time: int = 0) -> DriverRow:
+    return DriverRow(stream, None if None in values else tuple((value,) for value in values), time)  # type: ignore[misc]
 
 
-def three_on_one_key(size: int = 10) -> Pair:
-    return Pair(one_class([rows_window(size)] * 3))
+def three_on_one_key(size: int = 10) -> StemPair:
+    return StemPair(one_class([rows_window(size)] * 3))
 
 
 def test_presence_is_not_completeness() -> None:
@@ -78,7 +78,7 @@ def test_a_mark_is_cleared_on_demote() -> None:
 
 @pytest.mark.parametrize("step", [1, -1])
 def test_a_new_state_takes_the_ring_of_a_dropped_one_of_as_many_streams(step: int) -> None:
-    pair = Pair(one_class([rows_window(2)] * 5))
+    pair = StemPair(one_class([rows_window(2)] * 5))
     dropped = pair.store.add([NewState(tuple(range(k)), 0) for k in (2, 3, 4)])
     rings = {len(stair.streams): stair.ring for stair in dropped}
     pair.store.remove(dropped)
@@ -87,7 +87,7 @@ def test_a_new_state_takes_the_ring_of_a_dropped_one_of_as_many_streams(step: in
 
 
 def test_a_component_that_left_its_window_is_not_returned() -> None:
-    pair = Pair(one_class([rows_window(2), rows_window(3)]))
+    pair = StemPair(one_class([rows_window(2), rows_window(3)]))
     stair = pair.stair([0, 1], 0, complete=True)
     pair.push([row(0, 7), row(1, 7), row(0, 8)])
     kid = kid_of(stair, (7,))
@@ -101,7 +101,7 @@ def test_a_component_that_left_its_window_is_not_returned() -> None:
 def test_dead_entries_are_skipped_wherever_they_stand() -> None:
     graph = one_class([rows_window(4), FOREVER, FOREVER])
     masks, tree = Masks(graph), parse("(R S) T", graph.names)
-    driver = Driver(graph)
+    driver = PlanDriver(graph)
     driver.store = store = StairStore(driver.modules)
     (stair,) = store.add([NewState((0, 1), 0, complete=True)])
     store.routes, promotions = compile_stored([StoredPlan(tree, {states_of(tree, masks)[0]: stair.row})], masks)
@@ -119,7 +119,7 @@ def test_dead_entries_are_skipped_wherever_they_stand() -> None:
 
 def test_range_windows_go_by_the_low_mark() -> None:
     windows = Window(WindowKind.RANGE, 5), FOREVER
-    pair = Pair(JoinGraph(("R", "S"), windows, ((0,), (0,)), (1,), timed=True))
+    pair = StemPair(JoinGraph(("R", "S"), windows, ((0,), (0,)), (1,), timed=True))
     stair = pair.stair([0, 1], 0)
     pair.push([row(0, 7, time=0), row(1, 7, time=5)])
     assert promote(stair, kid_of(stair, (7,))) == 1
@@ -129,7 +129,7 @@ def test_range_windows_go_by_the_low_mark() -> None:
 
 
 def test_newest_first_in_sequence_and_arrival_numbers() -> None:
-    pair = Pair(one_class([rows_window(3)] * 2), renumber_at=80)
+    pair = StemPair(one_class([rows_window(3)] * 2), renumber_at=80)
     early, late = pair.stair([0, 1], 0, complete=True), pair.stair([0, 1], 0)
     for _ in range(100):
         pair.push([row(0, 7)])
@@ -150,11 +150,11 @@ def test_newest_first_in_sequence_and_arrival_numbers() -> None:
 def test_numbers_start_anew() -> None:
     """Sequence numbers and entry numbers shift, on request and in pushes; entries and marks of every kind stay."""
     for renumber_at in (None, 200):
-        pair = Pair(one_class([rows_window(6)] * 2), renumber_at)
+        pair = StemPair(one_class([rows_window(6)] * 2), renumber_at)
         pair.stair([0, 1], 0, complete=True)
         pair.stair([0, 1], 0)
         for _ in range(3):
-            pair.push([Row(k % 2, None) for k in range(100)])
+            pair.push([DriverRow(k % 2, None) for k in range(100)])
         pair.push([row(0, 1), row(0, 2), row(0, 3), row(0, 4), row(1, 1), row(1, 2), row(1, 4), row(1, 2)])
         kept, empty, gone = (kid_of(pair.stairs[0], (key,)) for key in (2, 3, 1))
         for stair in pair.stairs:
@@ -183,7 +183,7 @@ def test_numbers_start_anew() -> None:
 
 
 def test_growth_keeps_entries_and_marks() -> None:
-    pair = Pair(one_class([FOREVER] * 2))
+    pair = StemPair(one_class([FOREVER] * 2))
     promoted, fed = pair.stair([0, 1], 0), pair.stair([0, 1], 0, complete=True)
     pair.push([row(0, k % 3) for k in range(30)])
     pair.push([row(1, k % 3) for k in range(30)])
@@ -208,7 +208,7 @@ KEEP_MOVING = ("nothing", "renumbering", "demotions", "parts")
 @pytest.mark.parametrize("event", ["room", "undo", *KEEP_MOVING])
 def test_a_ring_grows_step_by_step(event: str) -> None:
     """At each step of each growth the state is whole, and something else may happen in the middle of one."""
-    pair = Pair(one_class([rows_window(150)] * 2))
+    pair = StemPair(one_class([rows_window(150)] * 2))
     fed, promoted = pair.stair([0, 1], 0, complete=True), pair.stair([0, 1], 0)
     moving = capacity = 0
     for k in range(60):
@@ -245,7 +245,7 @@ def test_a_ring_grows_step_by_step(event: str) -> None:
 
 
 def test_a_full_successor_is_renumbered_with_the_old_ring() -> None:
-    pair = Pair(one_class([FOREVER] * 2))
+    pair = StemPair(one_class([FOREVER] * 2))
     stair = pair.stair([0, 1], 0)
     pair.push([row(0, 1) for _ in range(6)] + [row(1, 1) for _ in range(10)])
     pair.push([row(k % 2, 2) for k in range(22)])
@@ -273,7 +273,7 @@ def no_memory(size: int) -> None:
 
 
 def test_a_failure_to_make_room_leaves_the_state_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(one_class([FOREVER] * 2))
+    pair = StemPair(one_class([FOREVER] * 2))
     stair = pair.stair([0, 1], 0)
     pair.push([row(0, 1), row(1, 1)])
     promote(stair, kid_of(stair, (1,)))
@@ -293,7 +293,7 @@ def test_a_failure_to_make_room_leaves_the_state_as_it_was(monkeypatch: pytest.M
 
 
 def test_a_push_that_finds_no_room_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Pair(one_class([FOREVER] * 2))
+    pair = StemPair(one_class([FOREVER] * 2))
     stair = pair.stair([0, 1], 0, complete=True)
     pair.push([row(k % 2, 7) for k in range(2)])
     kid = kid_of(stair, (7,))
@@ -312,7 +312,7 @@ def test_a_push_that_finds_no_room_is_undone(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_key_ids_used_again() -> None:
     """A recycled id keeps its mark, whichever it was, and none of the entries."""
-    pair = Pair(one_class([rows_window(2)] * 2))
+    pair = StemPair(one_class([rows_window(2)] * 2))
     marked, demoted, unmarked = (pair.stair([0, 1], 0, complete) for complete in (True, True, False))
     pair.push([row(0, 0), row(1, 0)])
     old = kid_of(marked, (0,))
@@ -335,7 +335,7 @@ def test_memory_follows_the_live_entries() -> None:
     """10^6 composites pass; the capacity of the ring stays within four times the live entries."""
     size, batch, keys = (200, 50, 10) if config.DISABLE_JIT else (2000, 500, 100)
     wanted = 10_000 if config.DISABLE_JIT else 1_000_000
-    pair = Pair(one_class([rows_window(size)] * 2), renumber_at=1 << 16)
+    pair = StemPair(one_class([rows_window(size)] * 2), renumber_at=1 << 16)
     random = np.random.default_rng(7)
     stair = pair.stair([0, 1], 0, complete=True)
     most_rows, most_room, most_bytes, key = 0, 0, 0, 0
@@ -352,7 +352,7 @@ def test_memory_follows_the_live_entries() -> None:
 
 
 def test_a_live_entry_at_the_tail_does_not_hold_the_ring() -> None:
-    pair = Pair(one_class([FOREVER] * 2))
+    pair = StemPair(one_class([FOREVER] * 2))
     stair = pair.stair([0, 1], 0)
     pair.push([row(0, 1), row(1, 1), *(row(k % 2, 7) for k in range(10))])
     promote(stair, kid_of(stair, (1,)))
@@ -387,7 +387,7 @@ def test_forget_is_a_new_birth() -> None:
 
 
 def test_an_undone_push_is_forgotten() -> None:
-    pair = Pair(one_class([rows_window(2)] * 2))
+    pair = StemPair(one_class([rows_window(2)] * 2))
     stair = pair.stair([0, 1], 0, complete=True)
     pair.push([row(0, 7), row(1, 7)])
     kid = kid_of(stair, (7,))
@@ -401,14 +401,14 @@ def test_an_undone_push_is_forgotten() -> None:
 
 
 def test_refused_calls() -> None:
-    pair = Pair(chain([rows_window(3)] * 3))
+    pair = StemPair(chain([rows_window(3)] * 3))
     modules = pair.driver.modules
     store = StairStore(modules)
     with pytest.raises(StateError, match="two or more"):
         store.add([NewState((0,), 0)])
     with pytest.raises(StateError, match="has the class"):
         store.add([NewState((0, 1), 0), NewState((0,), 1)])
-    pair.push([Row(0, ((7,),)), Row(1, ((7,), (1, 2)))])
+    pair.push([DriverRow(0, ((7,),)), DriverRow(1, ((7,), (1, 2)))])
     with pytest.raises(StateError, match="born complete"):
         store.add([NewState((0, 1), 0, complete=True)])
     assert not store.stairs

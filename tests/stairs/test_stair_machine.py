@@ -12,9 +12,9 @@ from stairs.descriptors import LOADING, M_MODE, STORED
 from stairs.entry_ring import FIRST_ROOM
 from stairs.graph import Window, WindowKind
 from stairs.stair import Stair
-from tests.stairs.driver import Key, Row, TimedGraph
+from tests.stairs.driver import DriverRow, Key, TimedGraph
 from tests.stairs.promotion import hops_over
-from tests.stairs.stair_model import Pair, is_attempted, kid_of, promote
+from tests.stairs.stair_model import StemPair, is_attempted, kid_of, promote
 
 
 @st.composite
@@ -57,7 +57,7 @@ class StairMachine(RuleBasedStateMachine):
     )
     def begin(self, graph: TimedGraph, renumber_at: int | None, dead: int, drift: int, picks: tuple[int, int]) -> None:
         self.graph, self.drift, self.clock = graph, drift, 0
-        self.pair = Pair(graph, renumber_at)
+        self.pair = StemPair(graph, renumber_at)
         self.identities = [
             (streams, by)
             for size in range(2, graph.n_streams + 1)
@@ -70,7 +70,7 @@ class StairMachine(RuleBasedStateMachine):
         for complete, pick in enumerate(picks):
             self.make_stair(pick, bool(complete))
         # Dead rows, so that sequence numbers are large enough to be renumbered while composites are live.
-        self.pair.push([Row(i, None) for i in range(graph.n_streams) for _ in range(dead)])
+        self.pair.push([DriverRow(i, None) for i in range(graph.n_streams) for _ in range(dead)])
         self.clock = 12
 
     def _connected(self, streams: tuple[int, ...], by: int) -> bool:
@@ -80,7 +80,7 @@ class StairMachine(RuleBasedStateMachine):
             return False
         return True
 
-    def _rows(self, picks: bytes) -> list[Row]:
+    def _rows(self, picks: bytes) -> list[DriverRow]:
         """Return a row for each six bytes; few keys are frequent, and with a drift every key dies in the end."""
         rows = []
         for k in range(0, len(picks) - 5, 6):
@@ -90,7 +90,7 @@ class StairMachine(RuleBasedStateMachine):
             self.clock += own[1] % 2
             time = max(self.clock - own[2] % 4, self.pair.windows.newest - self.graph.lateness)
             keys = None if own[5] % 11 == 10 else tuple((values[c % 5],) for c in self.graph.attributes[i])
-            rows.append(Row(i, keys, time))
+            rows.append(DriverRow(i, keys, time))
         return rows
 
     def _stair(self, pick: int) -> Stair:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
-from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table
+from bench.harness.figure import NAMED, Figure, Plot, Point, ReportTable, Row, Say
 from bench.harness.turns import agree
-from bench.papers.balancing.runs import COST_TITLES, WAYS, Found, Setting, fitted_rows, run, speed
+from bench.papers.balancing.runs import COST_TITLES, WAYS, BalancingOutcome, BalancingSetting, fitted_rows, run, speed
 
 PAPER = "Zhu, Rundensteiner, Adapting partitioned continuous query processing in distributed systems"
 SETTINGS = ("No-Adapt", "LM only", "PTLB only", "MSLB only", "JIT only", "LM-PTLB", "LM-MSLB", "LM-JIT")
@@ -26,7 +26,9 @@ QUICK = {
 """Sizes of a quick run."""
 
 
-def runs(setting: Setting, ways: Sequence[str], say: Say, fixed: float | None = None) -> dict[str, Found]:
+def runs(
+    setting: BalancingSetting, ways: Sequence[str], say: Say, fixed: float | None = None
+) -> dict[str, BalancingOutcome]:
     """Return the runs of some ways. Raises Mismatch if they differ in the number of results."""
     say("the speed of nodes")
     at_speed = speed(setting) if fixed is None else fixed
@@ -38,7 +40,7 @@ def runs(setting: Setting, ways: Sequence[str], say: Say, fixed: float | None = 
     return found
 
 
-def moves(found: Found) -> dict[str, Any]:
+def moves(found: BalancingOutcome) -> dict[str, Any]:
     """Return the figures of all moves of a run."""
     if not found.moves:
         return {}
@@ -53,12 +55,12 @@ def moves(found: Found) -> dict[str, Any]:
     }
 
 
-def accumulated(found: Found) -> float:
+def accumulated(found: BalancingOutcome) -> float:
     """Return the mean of the accumulated results over the seconds of the input."""
     return mean(one["results"] for one in found.seconds)
 
 
-def summary(name: str, found: Mapping[str, Found]) -> Row:
+def summary(name: str, found: Mapping[str, BalancingOutcome]) -> Row:
     """Return the row of a way, compared with the row of no adaptation."""
     own, base = found[name], found["No-Adapt"]
     pairs = [(a["results"], b["results"]) for a, b in zip(own.seconds, base.seconds, strict=True) if b["results"]]
@@ -78,7 +80,7 @@ def summary(name: str, found: Mapping[str, Found]) -> Row:
 
 def over_time(ways: Sequence[str], point: Point, say: Say) -> list[Row]:
     """Return a row for each way, and the accumulated results and the tuples of each second."""
-    setting = Setting.of(point)
+    setting = BalancingSetting.of(point)
     found = runs(setting, ways, say)
     rows: list[Row] = [summary(name, found) for name in ways]
     rows += [
@@ -101,10 +103,10 @@ def after_the_change(point: Point, say: Say) -> list[Row]:
 
 def ratios(point: Point, say: Say) -> list[Row]:
     """Measure figures 9 to 12: one window and one rate."""
-    setting = Setting.of(point)
+    setting = BalancingSetting.of(point)
     # All settings run on the same machines: node 0 is overloaded at the middle rate and window.
     rate, window = point["middle_rate"], point["middle_window"]
-    middle = Setting.of({**point, "rate": rate, "window": window, "seconds": 4 * window, "change": 4 * window})
+    middle = BalancingSetting.of({**point, "rate": rate, "window": window, "seconds": 4 * window, "change": 4 * window})
     ways = ("No-Adapt", "PTLB only", "MSLB only", "JIT only")
     found = runs(setting, ways, say, speed(middle))
     return [*(summary(name, found) for name in ways), *fitted_rows()]
@@ -145,7 +147,7 @@ def points_of_ratios(full: bool) -> list[Point]:
     ]
 
 
-WAYS_TABLE = Table(
+WAYS_TABLE = ReportTable(
     "Ways to adapt",
     {"way": "way"},
     {
@@ -226,14 +228,14 @@ FIGURES = (
             )
         ],
         tables=(
-            Table(
+            ReportTable(
                 "Mean accumulated results / No-Adapt",
                 {"rate": "tuples/s", "window": "window, s"},
                 {"vs_no_adapt": "ratio"},
                 across="way",
                 where={"shows": "way"},
             ),
-            Table(
+            ReportTable(
                 "Seconds from the decision to the end of the last move",
                 {"rate": "tuples/s", "window": "window, s"},
                 {"length_s": "s"},

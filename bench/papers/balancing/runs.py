@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench.harness.figure import Point, Row
-from bench.simulated.cluster import Automatic, Balance, Costs, Node, Simulation, Variants, fitted
+from bench.simulated.cluster import Automatic, Balance, ClusterSimulation, Costs, Node, Variants, fitted
 from eddy import Query, Range, Stream
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load
@@ -44,7 +44,7 @@ PLANS = {("A", "B"): "(A B) C", ("A", "C"): "(A C) B", ("B", "C"): "(B C) A"}
 """Two streams -> the plan that joins them first."""
 
 
-class Way(NamedTuple):
+class AdaptationWay(NamedTuple):
     """A way to adapt.
 
     lm        whether each node optimizes its plan
@@ -59,21 +59,21 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "No-Adapt": Way(False, None, "moving-state"),
-    "LM only": Way(True, None, "moving-state"),
-    "PTLB only": Way(False, "parallel", "moving-state"),
-    "MSLB only": Way(False, "state", "moving-state"),
-    "LM-PTLB": Way(True, "parallel", "moving-state"),
-    "LM-MSLB": Way(True, "state", "moving-state"),
-    "JIT only": Way(False, "jit", "jisc"),
-    "LM-JIT": Way(True, "jit", "jisc"),
-    "LM-PTLB, jisc": Way(True, "parallel", "jisc"),
-    "LM-MSLB, jisc": Way(True, "state", "jisc"),
+    "No-Adapt": AdaptationWay(False, None, "moving-state"),
+    "LM only": AdaptationWay(True, None, "moving-state"),
+    "PTLB only": AdaptationWay(False, "parallel", "moving-state"),
+    "MSLB only": AdaptationWay(False, "state", "moving-state"),
+    "LM-PTLB": AdaptationWay(True, "parallel", "moving-state"),
+    "LM-MSLB": AdaptationWay(True, "state", "moving-state"),
+    "JIT only": AdaptationWay(False, "jit", "jisc"),
+    "LM-JIT": AdaptationWay(True, "jit", "jisc"),
+    "LM-PTLB, jisc": AdaptationWay(True, "parallel", "jisc"),
+    "LM-MSLB, jisc": AdaptationWay(True, "state", "jisc"),
 }
 
 
 @dataclass(frozen=True)
-class Setting:
+class BalancingSetting:
     """A setting of the paper's experiments.
 
     window    seconds
@@ -97,7 +97,7 @@ class Setting:
     purge: str = "paper"
 
     @classmethod
-    def of(cls, point: Point) -> Setting:
+    def of(cls, point: Point) -> BalancingSetting:
         """Return the setting of a point."""
         return cls(**{name: point[name] for name in cls.__dataclass_fields__ if name in point})
 
@@ -154,7 +154,7 @@ class Once:
 class Optimizer:
     """Local optimization: each node changes its plan by the rates of its own rows."""
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: ClusterSimulation) -> None:
         self.simulation = simulation
         self.first = [("A", "B")] * len(simulation.nodes)
         self.changes: list[tuple[float, int]] = []
@@ -209,7 +209,7 @@ COST_TITLES = {
 
 
 @cache
-def speed(setting: Setting) -> float:
+def speed(setting: BalancingSetting) -> float:
     """Return the speed of nodes at which node 0 has `load` times its capacity when windows are full."""
     simulation = _simulation(setting, WAYS["No-Adapt"], 1.0)
     full = min(setting.change, 2 * setting.window)
@@ -226,12 +226,12 @@ def speed(setting: Setting) -> float:
     return (marks[last] - marks[first]) / (last - first) / setting.load
 
 
-def _simulation(setting: Setting, way: Way, of_speed: float) -> Simulation:
+def _simulation(setting: BalancingSetting, way: AdaptationWay, of_speed: float) -> ClusterSimulation:
     balance = None
     if way.how is not None:
         balance = Balance(Once(setting.balance - 1), every=1.0, how=way.how, measure="memory", payback=None)
     nodes = [Node(PLANS["A", "B"], way.strategy, "fixed", of_speed)] * setting.nodes
-    return Simulation(
+    return ClusterSimulation(
         setting.query(),
         nodes,
         groups=setting.owners,
@@ -242,7 +242,7 @@ def _simulation(setting: Setting, way: Way, of_speed: float) -> Simulation:
     )
 
 
-class Found(NamedTuple):
+class BalancingOutcome(NamedTuple):
     """The outcome of a run: a row for each second, and the moves."""
 
     seconds: list[dict[str, Any]]
@@ -252,7 +252,7 @@ class Found(NamedTuple):
 
 
 @cache
-def run(setting: Setting, way: Way, of_speed: float) -> Found:
+def run(setting: BalancingSetting, way: AdaptationWay, of_speed: float) -> BalancingOutcome:
     """Run a setting. The rows end with the input; the moves and the number of results are those of the whole run."""
     simulation = _simulation(setting, way, of_speed)
     optimizer = Optimizer(simulation) if way.lm else None
@@ -277,6 +277,6 @@ def run(setting: Setting, way: Way, of_speed: float) -> Found:
             )
     simulation.finish()
     simulation.run()
-    return Found(
+    return BalancingOutcome(
         rows, simulation.history().to_pylist(), [] if optimizer is None else optimizer.changes, simulation.union.count
     )

@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 import pyarrow as pa
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree, without_gc
 from bench.ways.strategies import PUSH, pauses, started
 from bench.workloads.sources import permutations, uniform
@@ -125,7 +125,7 @@ FIGURE = Figure(
         for panel, joined in PANELS.items()
     ],
     tables=[
-        Table(
+        ReportTable(
             f"Latency over {joined}",
             {"window": "rows of a window"},
             {"latency_s": "s"},

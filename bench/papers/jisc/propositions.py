@@ -21,9 +21,9 @@ from statistics import mean, variance
 
 import numpy as np
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say
 from bench.harness.turns import Mismatch, agree
-from bench.ways.strategies import PUSH, Run
+from bench.ways.strategies import PUSH, TurnoverRun
 from bench.workloads.sources import permutations
 
 STRATEGIES = ("jisc", "cacq")
@@ -145,7 +145,7 @@ def transitions(point: Point, say: Say) -> tuple[list[int], Row]:
     rng = np.random.default_rng(point["seed"])
     turnover = permutations(n + 1, window, point["seed"])
     pushes = turnover.cut(PUSH).arrow
-    runs = {name: Run(turnover, pushes, name) for name in STRATEGIES}
+    runs = {name: TurnoverRun(turnover, pushes, name) for name in STRATEGIES}
     for _ in range(2):
         agree(f"{n} joins, full windows", {name: run.take(len(pushes))[1] for name, run in runs.items()})
     order, found, deviations = list(turnover.names), list[int](), list[float]()
@@ -212,7 +212,7 @@ FIGURES = (
             )
         ],
         tables=[
-            Table(
+            ReportTable(
                 "Complete states",
                 {"joins": "joins"},
                 {
@@ -227,13 +227,13 @@ FIGURES = (
                 },
                 where={"shows": "states"},
             ),
-            Table(
+            ReportTable(
                 f"Probability that the number differs from its mean by more than {NEAR:.0%}",
                 {"joins": "joins"},
                 {"far_bound": "bound of prop. 3", "far": "by the law", "measured_far": "measured"},
                 where={"shows": "states"},
             ),
-            Table(
+            ReportTable(
                 "Work of a turnover after a transition",
                 {"joins": "joins"},
                 {

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any, Literal
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, number, spread
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, number, spread
 from bench.harness.turns import Taken, time
 from bench.ways.strategies import PUSH, raced, started
 from bench.workloads.sources import Turnover, permutations, uniform
@@ -165,7 +165,9 @@ def _look(x: str, label: str, ratio: str, log: str = "") -> dict[str, Any]:
             Plot("In terms of jisc", x, ratio, "strategy", "ratio", label, "time / time of jisc"),
         ),
         "tables": (
-            Table("Time over that of jisc", {x: label.partition(" between")[0]}, {ratio: heading}, across="strategy"),
+            ReportTable(
+                "Time over that of jisc", {x: label.partition(" between")[0]}, {ratio: heading}, across="strategy"
+            ),
         ),
     }
 

@@ -38,7 +38,7 @@ Push = tuple[dict[str, pa.RecordBatch], npt.NDArray[np.uint8]]
 
 
 @dataclass(frozen=True)
-class Setting:
+class MigrationSetting:
     """A column of table 2, at a scale.
 
     w_ms    the window of every stream
@@ -53,7 +53,7 @@ class Setting:
     scale: int = 1
 
     @classmethod
-    def of(cls, row: Row) -> Setting:
+    def of(cls, row: Row) -> MigrationSetting:
         """Return the setting of a point made with `columns`, or of a row of it."""
         a, b, c, d = (number(row, f"i_{name.lower()}_ms") for name in NAMES)
         ab, bc, cd = (number(row, f"sigma_{pair}") for pair in PAIRS)
@@ -91,7 +91,7 @@ def _schema(name: str) -> pa.Schema:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class PaperArrivals:
     """Tuples of all streams in the order of arrival.
 
     order  uint8[n], the stream of each tuple
@@ -99,7 +99,7 @@ class Arrivals:
     keys   int64[n, 2], the attributes of its stream; the second is 0 in A and D
     """
 
-    setting: Setting
+    setting: MigrationSetting
     order: npt.NDArray[np.uint8]
     times: Int64s
     keys: Int64s
@@ -128,7 +128,7 @@ class Arrivals:
         return int(np.searchsorted(self.times, 1e3 * ms, side="left"))
 
 
-def draw(setting: Setting, stream_ms: int, seed: int) -> Arrivals:
+def draw(setting: MigrationSetting, stream_ms: int, seed: int) -> PaperArrivals:
     """Return the tuples of `stream_ms`. The same seed gives the same arrivals for every window."""
     rng = np.random.default_rng(seed)
     times, order, keys = [], [], []
@@ -142,7 +142,7 @@ def draw(setting: Setting, stream_ms: int, seed: int) -> Arrivals:
         keys.append(drawn)
     found = np.concatenate(times)
     by_time = np.argsort(found, kind="stable")
-    return Arrivals(setting, np.concatenate(order)[by_time], found[by_time], np.concatenate(keys)[by_time])
+    return PaperArrivals(setting, np.concatenate(order)[by_time], found[by_time], np.concatenate(keys)[by_time])
 
 
 def _poisson(delay: float, until: float, rng: np.random.Generator) -> Int64s:
@@ -153,7 +153,7 @@ def _poisson(delay: float, until: float, rng: np.random.Generator) -> Int64s:
 
 
 @dataclass(frozen=True)
-class Run:
+class StrategyRun:
     """The run of a strategy over the stream.
 
     Each push has an entry: CPU seconds of the push and of the transition before it, results, and entries of inner
@@ -172,13 +172,13 @@ class Run:
 
 
 def run(
-    setting: Setting,
+    setting: MigrationSetting,
     pushes: Sequence[Push],
     strategy: str,
     change: int | None,
     plan: str = OLD,
     purge: Literal["exact", "paper"] = "exact",
-) -> Run:
+) -> StrategyRun:
     """Take the pushes, and change from `plan` to the new one before push number `change`."""
     runtime = Runtime(setting.query(), plan, strategy=strategy_name(strategy), count_only=True, purge=purge)
     seconds, stall, results, entries, made = [], [], [], [], 0
@@ -197,7 +197,9 @@ def run(
         entries.append(sum(stair.rows for stair in runtime.stairs))
     history = runtime.history()
     runtime.dismantle()
-    return Run(seconds, stall, results, entries, made, history["ended"][0].as_py() if history.num_rows else None)
+    return StrategyRun(
+        seconds, stall, results, entries, made, history["ended"][0].as_py() if history.num_rows else None
+    )
 
 
 def counted(table: pa.Table) -> int:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import eddy
 from bench.harness.turns import agree, without_gc
-from bench.papers.migration.arrivals import HEIGHT, NEW, OLD, Setting, counted
+from bench.papers.migration.arrivals import HEIGHT, NEW, OLD, MigrationSetting, counted
 from eddy import Query, Rows, Stream
 
 KEYS, PARTNERS = 1_000, 20
@@ -25,7 +25,7 @@ KEYS, PARTNERS = 1_000, 20
 
 
 @dataclass(frozen=True)
-class Costs:
+class MachineCosts:
     """Seconds, measured on this machine.
 
     fixed  a transition without states to compute: T_match and T_move of eq. 3, and making the tables of the new plan
@@ -38,12 +38,12 @@ class Costs:
     store: float
 
 
-def eq4(setting: Setting) -> float:
+def eq4(setting: MigrationSetting) -> float:
     """Return the seconds of a stage of parallel-track."""
     return (1 if HEIGHT == 1 else 2) * setting.w_ms / 1e3
 
 
-def eq8(setting: Setting, costs: Costs) -> float:
+def eq8(setting: MigrationSetting, costs: MachineCosts) -> float:
     """Return the seconds of a stage of moving-state, eqs. 3 and 8."""
     bc, bcd = (sigma / setting.scale for sigma in setting.sigmas[1:])
     first, second = entries(setting)
@@ -51,7 +51,7 @@ def eq8(setting: Setting, costs: Costs) -> float:
     return costs.fixed + costs.join * pairs + costs.store * stored
 
 
-def entries(setting: Setting) -> tuple[float, float]:
+def entries(setting: MigrationSetting) -> tuple[float, float]:
     """Return the expected entries of the states {B, C} and {B, C, D}, all components within the window."""
     _, b, c, d = setting.rates
     bc, bcd = (sigma / setting.scale for sigma in setting.sigmas[1:])
@@ -59,12 +59,12 @@ def entries(setting: Setting) -> tuple[float, float]:
     return b * c * w**2 * bc, b * c * d * w**3 * bc * bcd
 
 
-def by_hash(setting: Setting, costs: Costs) -> float:
+def by_hash(setting: MigrationSetting, costs: MachineCosts) -> float:
     """Return the seconds of a stage of moving-state with joins by hash: each pair examined is stored."""
     return costs.fixed + sum(entries(setting)) * (costs.join + costs.store)
 
 
-def calibrate(repeats: int) -> Costs:
+def calibrate(repeats: int) -> MachineCosts:
     """Measure the costs: medians over `repeats` rounds, in CPU time; a round takes about 20 ms.
 
     join   difference of the times of tuples of B with PARTNERS partners and of tuples without partners, per match
@@ -81,7 +81,7 @@ def calibrate(repeats: int) -> Costs:
             stored.append((_compute_seconds(rows, matches) - _compute_seconds(none, 0)) / matches)
     # The first round warms memory and caches.
     look, both = median(join[1:]), median(stored[1:])
-    return Costs(median(fixed[1:]), look, both - look)
+    return MachineCosts(median(fixed[1:]), look, both - look)
 
 
 def _rows(keys: np.typing.NDArray[np.int64]) -> pa.RecordBatch:
@@ -122,7 +122,7 @@ def _compute_seconds(b: pa.RecordBatch, entries: int) -> float:
 
 def _empty_transition() -> float:
     """Return the seconds of a transition of the paper's query before any tuple has come."""
-    setting = Setting(1_000, (100, 100, 100, 100), (0.1, 0.1, 0.1))
+    setting = MigrationSetting(1_000, (100, 100, 100, 100), (0.1, 0.1, 0.1))
     runtime = eddy.Runtime(setting.query(), OLD, strategy="moving-state", count_only=True)
     start = thread_time()
     runtime.transition(NEW)

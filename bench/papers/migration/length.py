@@ -13,7 +13,7 @@ from itertools import product
 
 from bench.harness.figure import Figure, Plot, Point, Row, Say, spread
 from bench.harness.turns import agree, take_turns
-from bench.papers.migration.arrivals import Arrivals, Setting, draw, run, steps
+from bench.papers.migration.arrivals import MigrationSetting, PaperArrivals, draw, run, steps
 from bench.papers.migration.cost_model import by_hash, calibrate, eq4, eq8
 
 STRATEGIES = ("moving-state", "parallel-track", "jisc", "mjoin")
@@ -26,9 +26,9 @@ LOOKS = 50
 CHANGE_MS, STREAM_MS, SHORT_STREAM_MS = 10_000, 50_000, 25_000
 """When plans change, and the length of the stream; the short one is for larger scales, where all stages end early."""
 
-SET_1 = Setting(1_000, (100, 100, 100, 100), (0.1, 0.05, 0.02))
-SET_2 = Setting(1_000, (50, 50, 50, 50), (0.1, 0.05, 0.02))
-SET_3 = Setting(1_000, (100, 12, 12, 12), (0.1, 0.1, 0.1))
+SET_1 = MigrationSetting(1_000, (100, 100, 100, 100), (0.1, 0.05, 0.02))
+SET_2 = MigrationSetting(1_000, (50, 50, 50, 50), (0.1, 0.05, 0.02))
+SET_3 = MigrationSetting(1_000, (100, 12, 12, 12), (0.1, 0.1, 0.1))
 WINDOWS = tuple(range(500, 5_001, 500))
 ALL = {True: WINDOWS, False: (1_000, 5_000)}
 """Windows of a full run and of a quick one."""
@@ -37,7 +37,7 @@ Stall = tuple[float, float, int]
 
 
 def points(
-    base: Setting,
+    base: MigrationSetting,
     scale: int,
     windows: Mapping[bool, Sequence[int]],
     delays: Mapping[bool, Sequence[float]] | None,
@@ -60,7 +60,7 @@ def points(
     return found
 
 
-def stages(arrivals: Arrivals, change_ms: int, stream_ms: int, say: Say) -> dict[str, float | None]:
+def stages(arrivals: PaperArrivals, change_ms: int, stream_ms: int, say: Say) -> dict[str, float | None]:
     """Return the ms of stream time of the stage of each strategy and of PAPER, None if it lasts longer than the stream.
 
     Raises Mismatch if a push has different numbers of results under two strategies.
@@ -89,7 +89,7 @@ def stages(arrivals: Arrivals, change_ms: int, stream_ms: int, say: Say) -> dict
     return found
 
 
-def stalls(arrivals: Arrivals, change_ms: int, repeats: int, say: Say) -> dict[str, list[Stall]]:
+def stalls(arrivals: PaperArrivals, change_ms: int, repeats: int, say: Say) -> dict[str, list[Stall]]:
     """Return the transitions of each strategy, in turns, in CPU time; a first round is not counted.
 
     Raises Mismatch if a push has different numbers of results under two strategies.
@@ -116,7 +116,7 @@ def measure(shows: Sequence[str], point: Point, say: Say) -> list[Row]:
 
     Column `shows` names the plot of a row: T_PT and T_MS have one plot, latency has none.
     """
-    setting, change = Setting.of(point), point["change_ms"]
+    setting, change = MigrationSetting.of(point), point["change_ms"]
     stream_ms = point["stream_ms"]
     arrivals = draw(setting, stream_ms, point["seed"])
     drawn, rate = "both" if len(shows) > 1 else shows[0], setting.rates[1]
@@ -163,7 +163,7 @@ STALL = (
 def _figure(
     number: int,
     shows: Sequence[str],
-    base: Setting,
+    base: MigrationSetting,
     scale: int,
     windows: Mapping[bool, Sequence[int]] = ALL,
     delays: Mapping[bool, Sequence[float]] | None = None,

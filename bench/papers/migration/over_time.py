@@ -14,13 +14,13 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say
 from bench.harness.turns import agree, without_gc
-from bench.papers.migration.arrivals import NEW, OLD, Push, Run, Setting, draw, run, steps
+from bench.papers.migration.arrivals import NEW, OLD, MigrationSetting, Push, StrategyRun, draw, run, steps
 from bench.papers.migration.length import PUSH_MS
 
-LOW = Setting(1_000, (100, 100, 100, 100), (0.1, 0.02, 0.02))
-HIGH = Setting(2_000, (50, 50, 50, 50), (0.2, 0.05, 0.05))
+LOW = MigrationSetting(1_000, (100, 100, 100, 100), (0.1, 0.02, 0.02))
+HIGH = MigrationSetting(2_000, (50, 50, 50, 50), (0.2, 0.05, 0.05))
 CHANGE_MS, SEED = 10_000, 13
 MS, PT, JISC, NEW_ONLY, OLD_ONLY = "moving-state", "parallel-track", "jisc", "new plan only", "old plan only"
 CASES = (MS, PT, JISC, NEW_ONLY, OLD_ONLY)
@@ -31,7 +31,7 @@ LEVEL = 1.05
 
 
 @dataclass(frozen=True)
-class Served:
+class ServiceTimes:
     """ms of the clock, one entry for each push: when its work began, and when its results came out."""
 
     begun: list[float]
@@ -43,7 +43,7 @@ def slow_down(seconds: Sequence[float], stream_ms: float, load: float) -> float:
     return load * stream_ms / (1e3 * sum(seconds))
 
 
-def serve(available: Sequence[float], seconds: Sequence[float], factor: float, stalls: Sequence[float]) -> Served:
+def serve(available: Sequence[float], seconds: Sequence[float], factor: float, stalls: Sequence[float]) -> ServiceTimes:
     """Return when pushes are served.
 
     available  ms at which each push is available, ascending
@@ -55,7 +55,7 @@ def serve(available: Sequence[float], seconds: Sequence[float], factor: float, s
         begun.append(clock)
         clock += 1e3 * factor * (taken + stall)
         done.append(clock)
-    return Served(begun, done)
+    return ServiceTimes(begun, done)
 
 
 def longest_silence(done: Sequence[float], results: Sequence[int], start: float, end: float) -> float:
@@ -75,21 +75,21 @@ def rates(done: Sequence[float], results: Sequence[int], width: float) -> list[t
     return [((k + 1) * width, 1e3 * count / width) for k, count in enumerate(counts)]
 
 
-def level_ms(entries: Sequence[int], new: Sequence[int], served: Served, change: int) -> float | None:
+def level_ms(entries: Sequence[int], new: Sequence[int], served: ServiceTimes, change: int) -> float | None:
     """Return the ms from the change until entries stay at the new plan's level; None = never."""
     above = [k for k in range(change, len(entries)) if entries[k] > LEVEL * new[k]]
     first = above[-1] + 1 if above else change
     return None if first >= len(entries) else served.done[first] - served.begun[change]
 
 
-def run_case(setting: Setting, pushes: Sequence[Push], case: str, change: int | None) -> Run:
+def run_case(setting: MigrationSetting, pushes: Sequence[Push], case: str, change: int | None) -> StrategyRun:
     """Take the pushes; in a case of two plans, change to the new one before push number `change`."""
     if case in (NEW_ONLY, OLD_ONLY):
         return run(setting, pushes, "symmetric-hash", None, NEW if case == NEW_ONLY else OLD)
     return run(setting, pushes, case, change)
 
 
-def _medians(runs: Sequence[Run]) -> Run:
+def _medians(runs: Sequence[StrategyRun]) -> StrategyRun:
     """Return the runs of a case as one run, with the median seconds of each push; all runs have the same counts."""
     seconds = [median(own) for own in zip(*(one.seconds for one in runs), strict=True)]
     stall = [median(own) for own in zip(*(one.stall for one in runs), strict=True)]
@@ -101,10 +101,10 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
 
     Raises Mismatch if a push has different numbers of results in two cases.
     """
-    setting, stream_ms, load = Setting.of(point), point["stream_ms"], point["load"]
+    setting, stream_ms, load = MigrationSetting.of(point), point["stream_ms"], point["load"]
     arrivals, edges = draw(setting, stream_ms, point["seed"]), steps(0, stream_ms, PUSH_MS)
     pushes, name = arrivals.pushes(edges), f"windows of {setting.w_ms} ms, scale {setting.scale}"
-    runs: dict[str, list[Run]] = {case: [] for case in CASES}
+    runs: dict[str, list[StrategyRun]] = {case: [] for case in CASES}
     with without_gc():
         say(f"{name}: when the plan changes")
         # These seconds are from the second run: memory and caches are cold in the first run.
@@ -134,7 +134,15 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
     return rows
 
 
-def _summary(one: Run, new: Run, served: Served, edges: Sequence[float], change: int, factor: float, w_ms: int) -> Row:
+def _summary(
+    one: StrategyRun,
+    new: StrategyRun,
+    served: ServiceTimes,
+    edges: Sequence[float],
+    change: int,
+    factor: float,
+    w_ms: int,
+) -> Row:
     """Return the figures of a case on the clock; the stage is taken to be the 2 W after the change."""
     changed = served.begun[change] if change < len(edges) else served.done[-1]
     end = changed + 2 * w_ms
@@ -155,7 +163,7 @@ def _summary(one: Run, new: Run, served: Served, edges: Sequence[float], change:
     }
 
 
-def _points(setting: Setting, scale: int, load: float, full: bool) -> list[Point]:
+def _points(setting: MigrationSetting, scale: int, load: float, full: bool) -> list[Point]:
     sizes = {"change_ms": CHANGE_MS, "stream_ms": 50_000 if full else 16_000, "seed": SEED}
     repeats = 7 if full else 2
     settings = [replace(setting, scale=factor) for factor in (1, scale)]
@@ -187,7 +195,7 @@ HEADINGS = {
 }
 
 
-def _figure(number: int, setting: Setting, scale: int, load: float, series: str) -> Figure:
+def _figure(number: int, setting: MigrationSetting, scale: int, load: float, series: str) -> Figure:
     set_number = 1 if setting is LOW else 2
     about = ABOUT.format(w_ms=setting.w_ms, number=set_number, load=load, scale=scale, more=MORE[series])
     y_label = {"entries": "entries in inner states", "rate": "results a second"}[series]
@@ -213,7 +221,7 @@ def _figure(number: int, setting: Setting, scale: int, load: float, series: str)
             )
         ],
         tables=[
-            Table(f"Cases, {text}", {"case": "case"}, HEADINGS, where={"shows": "case", "scale": factor})
+            ReportTable(f"Cases, {text}", {"case": "case"}, HEADINGS, where={"shows": "case", "scale": factor})
             for factor, text in scales.items()
         ],
         series={"shows": [series]},

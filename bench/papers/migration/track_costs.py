@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say, Table
+from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say
 from bench.harness.turns import agree
-from bench.papers.migration.arrivals import NEW, OLD, Setting, counted, draw, steps
+from bench.papers.migration.arrivals import NEW, OLD, MigrationSetting, counted, draw, steps
 from bench.papers.migration.length import CHANGE_MS, SET_1, SET_3
 from eddy import Runtime
 from eddy.routing.strategies import strategy_name
@@ -96,7 +96,7 @@ def _grown(now: Hops, before: Hops) -> dict[tuple[str, str], int]:
     return {(hop["from"], hop["to"]): hop["matches"] - earlier.get((hop["from"], hop["to"]), 0) for hop in now}
 
 
-def count(setting: Setting, seed: int, strategy: str, change: bool) -> list[Slice]:
+def count(setting: MigrationSetting, seed: int, strategy: str, change: bool) -> list[Slice]:
     """Run the old plan, change to the new one if `change` is true, and count for 2 W after that moment.
 
     A push in which a plan is dropped counts no matches.
@@ -145,7 +145,7 @@ def _moved(slices: Sequence[Slice], names: str, first: float, last: float) -> in
 
 
 @dataclass(frozen=True)
-class Compared:
+class CountComparison:
     """A count by the printed equation, by the intended equation, with the rules of this engine, and as measured."""
 
     printed: float
@@ -154,7 +154,7 @@ class Compared:
     measured: float
 
 
-def compared(setting: Setting, alone: Sequence[Slice], stage: Sequence[Slice]) -> dict[str, Compared]:
+def compared(setting: MigrationSetting, alone: Sequence[Slice], stage: Sequence[Slice]) -> dict[str, CountComparison]:
     """Return the counts by quantity, of the old plan alone and of a stage of parallel-track."""
     w_ms, w = setting.w_ms, setting.w_ms / 1e3
     a, b, c, d = setting.rates
@@ -170,34 +170,34 @@ def compared(setting: Setting, alone: Sequence[Slice], stage: Sequence[Slice]) -
     twice = 2 * w_ms
 
     return {
-        "eq. 5: A ⋈ B of the old plan, matches in 2 W": Compared(
+        "eq. 5: A ⋈ B of the old plan, matches in 2 W": CountComparison(
             lower, lower, lower, _total(alone, "new", "A", "B", 0, twice)
         ),
-        "eq. 5: the same within the stage of parallel-track": Compared(
+        "eq. 5: the same within the stage of parallel-track": CountComparison(
             lower, lower, lower / 2, _total(stage, "old", "A", "B", 0, twice)
         ),
-        "eq. 5: A and B, tuples inserted and purged in 2 W": Compared(
+        "eq. 5: A and B, tuples inserted and purged in 2 W": CountComparison(
             moved, moved, moved, _moved(alone, "AB", 0, twice)
         ),
-        "eqs. 2, 5: (A B) ⋈ C of the old plan, matches in 2 W": Compared(
+        "eqs. 2, 5: (A B) ⋈ C of the old plan, matches in 2 W": CountComparison(
             upper, upper, 0.75 * upper, _total(alone, "new", "A B", "C", 0, twice)
         ),
-        "eq. 6: B ⋈ C of the new plan, matches in the first W": Compared(
+        "eq. 6: B ⋈ C of the new plan, matches in the first W": CountComparison(
             eq6_printed(a, b, w) * bc, first, first, _total(stage, "new", "B", "C", 0, w_ms)
         ),
-        "eq. 6: B ⋈ C of the new plan, matches in the second W": Compared(
+        "eq. 6: B ⋈ C of the new plan, matches in the second W": CountComparison(
             eq6(a, b, w)[1] * bc, second, second, _total(stage, "new", "B", "C", w_ms, twice)
         ),
-        "eqs. 5, 6: B and C in both plans, tuples inserted and purged in the first W": Compared(
+        "eqs. 5, 6: B and C in both plans, tuples inserted and purged in the first W": CountComparison(
             moves[0], moves[0], once, _moved(stage, "BC", 0, w_ms)
         ),
-        "eqs. 5, 6: B and C in both plans, tuples inserted and purged in the second W": Compared(
+        "eqs. 5, 6: B and C in both plans, tuples inserted and purged in the second W": CountComparison(
             moves[1], moves[1], once, _moved(stage, "BC", w_ms, twice)
         ),
-        "eqs. 6, 7: (B C) ⋈ D of the new plan, matches in the first W": Compared(
+        "eqs. 6, 7: (B C) ⋈ D of the new plan, matches in the first W": CountComparison(
             above_first, above_first, above_first, _total(stage, "new", "B C", "D", 0, w_ms)
         ),
-        "eqs. 6, 7: (B C) ⋈ D of the new plan, matches in the second W": Compared(
+        "eqs. 6, 7: (B C) ⋈ D of the new plan, matches in the second W": CountComparison(
             above_second, above_second, 0.75 * above_second, _total(stage, "new", "B C", "D", w_ms, twice)
         ),
     }
@@ -212,11 +212,11 @@ def points(full: bool) -> list[Point]:
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Return a row for each quantity, and the rate of B ⋈ C over time. Raises Mismatch if plans differ in results."""
-    setting = Setting.of(point)
+    setting = MigrationSetting.of(point)
     w_ms = setting.w_ms
     _, b, c, _ = setting.rates
     name = f"windows of {w_ms} ms, scale {setting.scale}"
-    found: dict[str, list[Compared]] = {}
+    found: dict[str, list[CountComparison]] = {}
     stages = []
     for turn in range(point["seeds"]):
         say(f"{name}, arrivals {turn + 1} of {point['seeds']}")
@@ -279,7 +279,7 @@ FIGURES = (
             )
         ],
         tables=[
-            Table(
+            ReportTable(
                 "Work by the equations, and counts",
                 {"quantity": "quantity", "w_ms": "W in ms", "i_a_ms": "delay of A", "i_b_ms": "delay of B, C and D"},
                 {

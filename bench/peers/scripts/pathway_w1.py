@@ -31,7 +31,7 @@ class Arrival(pw.Schema):
     v: int
 
 
-class Arrivals(pw.io.python.ConnectorSubject):
+class ArrivalSubject(pw.io.python.ConnectorSubject):
     """The arrivals of a file, with a commit after each `commit` of them."""
 
     deletions_enabled = False
@@ -79,7 +79,7 @@ def join(arrivals: pw.Table, span: int) -> pw.Table:
 
 def main(span: int, commit: int, file: str) -> None:
     """Run the join of the file."""
-    arrivals = pw.io.python.read(Arrivals(file, commit), schema=Arrival, autocommit_duration_ms=None)
+    arrivals = pw.io.python.read(ArrivalSubject(file, commit), schema=Arrival, autocommit_duration_ms=None)
     with tempfile.TemporaryDirectory(prefix="eddy-peers-") as folder:
         out = Path(folder) / "results.csv"
         pw.io.csv.write(join(arrivals, span).select(pw.this.k, *(pw.this[name] for name in VALUES)), out)

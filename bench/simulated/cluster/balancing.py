@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bench.simulated.cluster.hot_keys import HotKeys
 from bench.simulated.cluster.moves import checked_how
-from bench.simulated.cluster.work import Costs, Work
+from bench.simulated.cluster.work import Costs, WorkCounts
 from eddy.errors import InputError
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Rebalancer
@@ -55,7 +55,7 @@ class Balance:
             raise InputError(f"hot={self.hot}: give more than 1, the mean load of a node")
 
 
-class Planned(NamedTuple):
+class PlannedMove(NamedTuple):
     """A move whose gain exceeds its cost.
 
     gain   load that the sender loses, in the unit of the loads
@@ -69,7 +69,7 @@ class Planned(NamedTuple):
     cost: float
 
 
-class State(NamedTuple):
+class GroupMemory(NamedTuple):
     """The memory of a group: rows in its windows, entries of stored states."""
 
     rows: int
@@ -87,8 +87,8 @@ class Balancer:
         self._nodes = nodes
 
     def plan(
-        self, owners: list[int], measured: Mapping[int, float], states: Mapping[int, State], busy: frozenset[int]
-    ) -> list[Planned]:
+        self, owners: list[int], measured: Mapping[int, float], states: Mapping[int, GroupMemory], busy: frozenset[int]
+    ) -> list[PlannedMove]:
         """Return the moves to make after a period.
 
         owners     per group its node, -1 = the group has ended
@@ -111,7 +111,7 @@ class Balancer:
             gain = sum(self.load.per_group[group] for group in groups)
             cost = sum(self._cost(states[group]) for group in groups)
             if self._pays(now, groups, receiver, cost):
-                made.append(Planned(tuple(groups), sender, receiver, gain, cost))
+                made.append(PlannedMove(tuple(groups), sender, receiver, gain, cost))
         return made
 
     def _pays(self, now: PartitionMap, groups: list[int], receiver: int, cost: float) -> bool:
@@ -122,15 +122,15 @@ class Balancer:
         after = self.load.of_partitions(now.with_moves(dict.fromkeys(groups, receiver)))
         return (max(loads) - max(after)) * payback > cost
 
-    def _cost(self, state: State) -> float:
+    def _cost(self, state: GroupMemory) -> float:
         """Return the predicted seconds of work of moving a group."""
-        rows = Work(packed=state.rows, loaded=state.rows)
+        rows = WorkCounts(packed=state.rows, loaded=state.rows)
         if self.balance.how == "state":
-            rows += Work(packed=state.entries, entries=state.entries)
+            rows += WorkCounts(packed=state.entries, entries=state.entries)
         elif self.balance.how == "parallel":
             # Both sides join the rows of one window, and the sender also joins the new rows of a second window.
-            rows = Work(rows=2 * state.rows, entries=2 * state.entries)
+            rows = WorkCounts(rows=2 * state.rows, entries=2 * state.entries)
         return self.costs.seconds(rows)
 
 
-__all__ = ["Automatic", "Balance", "Balancer", "Planned", "State"]
+__all__ = ["Automatic", "Balance", "Balancer", "GroupMemory", "PlannedMove"]

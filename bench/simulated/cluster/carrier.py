@@ -16,11 +16,11 @@ from typing import Any
 
 from bench.simulated.cluster.links import Links
 from bench.simulated.cluster.loads import Loads
-from bench.simulated.cluster.machine import Done, Machine
+from bench.simulated.cluster.machine import Machine, MachineTurn
 from bench.simulated.cluster.manager import Manager
-from bench.simulated.cluster.messages import MANAGER, UNION, Commit, Message, Sent, processor
+from bench.simulated.cluster.messages import MANAGER, UNION, Message, ResultCommit, Sent, processor
 from bench.simulated.cluster.records import MessageLog, MoveLog
-from bench.simulated.cluster.split import Split
+from bench.simulated.cluster.split import SplitOperator
 from bench.simulated.cluster.union import Union
 
 
@@ -36,7 +36,7 @@ class Carrier:
         self,
         links: Links,
         machines: Sequence[Machine],
-        splits: Mapping[str, Split],
+        splits: Mapping[str, SplitOperator],
         manager: Manager,
         union: Union,
         restarted: Callable[[int], Machine],
@@ -109,7 +109,7 @@ class Carrier:
         if to == MANAGER:
             self.send(MANAGER, self.manager.receive(source, item))
         elif to == UNION:
-            if isinstance(item, Commit):
+            if isinstance(item, ResultCommit):
                 self.union.commit(item)
             else:
                 self.send(UNION, self.union.receive(item))
@@ -145,7 +145,7 @@ class Carrier:
         self.loads.turned(machine, done)
         self.at(self.time + done.seconds, self._finished, machine, done)
 
-    def _finished(self, machine: Machine, done: Done) -> None:
+    def _finished(self, machine: Machine, done: MachineTurn) -> None:
         """End a turn: send its messages."""
         if self.machines[machine.number] is not machine:
             return  # the machine was lost in the meantime, and its messages with it

@@ -12,7 +12,7 @@ import pyarrow as pa
 from bench.simulated.cluster.machine import Node
 from bench.simulated.cluster.partitioning import Partitioned
 from bench.simulated.cluster.split import POSITION, TICKS
-from bench.simulated.cluster.work import Costs, Work, counters
+from bench.simulated.cluster.work import Costs, WorkCounts, counters
 from eddy.query.query import Query
 from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
@@ -24,7 +24,7 @@ ROWS = 20_000
 SETTINGS = ((20_000, 40_000), (40_000, 40_000), (20_000, 160_000), (60_000, 120_000), (400_000, 20_000))
 """Number of keys and size of the windows in rows, of each measurement."""
 _COUNTS = {"row": "rows", "probe": "probes", "match": "matches", "entry": "entries", "result": "results"}
-"""Per fitted cost, the count of `Work`."""
+"""Per fitted cost, the count of `WorkCounts`."""
 
 
 def _rows(keys: int, start: int, seed: int) -> pa.RecordBatch:
@@ -40,7 +40,7 @@ def _query(window: int) -> Partitioned:
     return Partitioned(Query(streams, ["A.k = B.k", "B.k = C.k"]), 1)
 
 
-def _measured(strategy: str, keys: int, window: int, pushes: int) -> Iterator[tuple[Work, float]]:
+def _measured(strategy: str, keys: int, window: int, pushes: int) -> Iterator[tuple[WorkCounts, float]]:
     query = _query(window)
     runtime = Runtime(query.inner, strategy=strategy_name(strategy))
     for number in range(pushes):
@@ -52,7 +52,7 @@ def _measured(strategy: str, keys: int, window: int, pushes: int) -> Iterator[tu
         results = runtime.push(batches, watermark=number * ROWS)
         seconds = process_time() - began
         if number:  # the first push allocates memory
-            yield counters(runtime) - before + Work(rows=3 * ROWS, results=results.num_rows), seconds
+            yield counters(runtime) - before + WorkCounts(rows=3 * ROWS, results=results.num_rows), seconds
 
 
 def _load_and_pack() -> tuple[float, float]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.simulated.cluster.split import Split
+from bench.simulated.cluster.split import SplitOperator
 
 
 class Frequent(NamedTuple):
@@ -39,7 +39,7 @@ class Fragmenting(NamedTuple):
     nodes: tuple[int, ...]
 
 
-def most_frequent(splits: Sequence[Split], group: int, deals: Sequence[int]) -> Frequent | None:
+def most_frequent(splits: Sequence[SplitOperator], group: int, deals: Sequence[int]) -> Frequent | None:
     """Return the most frequent key of a group in this period, None if no row came.
 
     deals   positions of the streams that may be dealt

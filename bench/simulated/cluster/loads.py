@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from bench.simulated.cluster.balancing import State
-from bench.simulated.cluster.machine import Done, Machine
+from bench.simulated.cluster.balancing import GroupMemory
+from bench.simulated.cluster.machine import Machine, MachineTurn
 from bench.simulated.cluster.manager import Manager
 from bench.simulated.cluster.records import GROUPS
-from bench.simulated.cluster.split import Split
+from bench.simulated.cluster.split import SplitOperator
 
 
-def kept(machines: Sequence[Machine | None], owners: Sequence[int] | None) -> tuple[dict[int, State], dict[int, int]]:
+def kept(
+    machines: Sequence[Machine | None], owners: Sequence[int] | None
+) -> tuple[dict[int, GroupMemory], dict[int, int]]:
     """Return the memory of each group, and the number of its waiting rows. O(tracks + rows that wait).
 
     owners   per group the node whose copy counts; None = all copies, of which PTLB has two
     """
-    states: dict[int, State] = defaultdict(lambda: State(0, 0))
+    states: dict[int, GroupMemory] = defaultdict(lambda: GroupMemory(0, 0))
     waiting: dict[int, int] = defaultdict(int)
     for machine in machines:
         if machine is None:
@@ -28,7 +30,7 @@ def kept(machines: Sequence[Machine | None], owners: Sequence[int] | None) -> tu
             if owners is None or owners[group] == machine.number:
                 stairs = [] if track.runtime is None else track.runtime.stairs
                 rows, entries = states[group]
-                states[group] = State(rows + track.n_rows, entries + sum(stair.rows for stair in stairs))
+                states[group] = GroupMemory(rows + track.n_rows, entries + sum(stair.rows for stair in stairs))
         for queued in machine.queue:
             for entry in queued.entries:
                 waiting[entry.group] += 0 if entry.rows is None else len(entry.rows)
@@ -44,7 +46,7 @@ class Loads:
         self._before: dict[int, float] = defaultdict(float)
         self._joined = 0
 
-    def turned(self, machine: Machine, done: Done) -> None:
+    def turned(self, machine: Machine, done: MachineTurn) -> None:
         """Count a turn of a machine."""
         for group, seconds in done.by_group.items():
             self._period[group] += seconds * machine.speed
@@ -62,7 +64,7 @@ class Loads:
         self._period.clear()
         self._joined = 0
 
-    def table(self, machines: Sequence[Machine | None], manager: Manager, splits: Sequence[Split]) -> pa.Table:
+    def table(self, machines: Sequence[Machine | None], manager: Manager, splits: Sequence[SplitOperator]) -> pa.Table:
         """Return one row per group."""
         states, waiting = kept(machines, None)
         joined: dict[int, list[int]] = defaultdict(lambda: [0] * len(splits))

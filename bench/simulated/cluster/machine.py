@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from bench.simulated.cluster.messages import Message, Rows, Sent
+from bench.simulated.cluster.messages import Message, RowsMessage, Sent
 from bench.simulated.cluster.partitioning import Partitioned
 from bench.simulated.cluster.processor import Processor
-from bench.simulated.cluster.setting import Setting
+from bench.simulated.cluster.setting import EngineSetting
 from bench.simulated.cluster.work import Costs
 from eddy.errors import InputError
 
@@ -26,13 +26,13 @@ class Node(NamedTuple):
     speed: float = 1.0
 
 
-class Done(NamedTuple):
+class MachineTurn(NamedTuple):
     """The outcome of one turn of a machine: its duration, its messages, and the seconds by group."""
 
     seconds: float
     sent: list[Sent]
     by_group: dict[int, float]
-    rows: list[Rows]
+    rows: list[RowsMessage]
     message: Message | None
 
 
@@ -46,7 +46,7 @@ class Machine:
         self,
         query: Partitioned,
         number: int,
-        setting: Setting,
+        setting: EngineSetting,
         speed: float,
         costs: Costs,
         turn_rows: int,
@@ -58,7 +58,7 @@ class Machine:
         self.processor = Processor(query, number, setting, owners)
         self.processor.worked()
         self.messages: deque[Message] = deque()
-        self.queue: deque[Rows] = deque()
+        self.queue: deque[RowsMessage] = deque()
         self.busy = False
         self.after: list[Sent] = []
         """Messages that are sent after the results of the current turn."""
@@ -68,7 +68,7 @@ class Machine:
         """The number of rows in the queue."""
         return sum(rows.n_rows for rows in self.queue)
 
-    def put(self, item: Message | Rows) -> list[Sent]:
+    def put(self, item: Message | RowsMessage) -> list[Sent]:
         """Queue an arriving message; return rows that are forwarded to another node at once."""
         if isinstance(item, Message):
             self.messages.append(item)
@@ -77,7 +77,7 @@ class Machine:
         self.queue.append(rows)
         return sent
 
-    def turn(self) -> Done | None:
+    def turn(self) -> MachineTurn | None:
         """Do a part of the work: a control message, or queued rows; None without work."""
         message, handled = None, []
         sent: list[Sent] = []
@@ -100,4 +100,4 @@ class Machine:
             return None
         by_group = {g: self.costs.seconds(work) / self.speed for g, work in self.processor.worked().items()}
         seconds = sum(by_group.values()) + (self.costs.message / self.speed if message else 0.0)
-        return Done(seconds, sent, by_group, handled, message)
+        return MachineTurn(seconds, sent, by_group, handled, message)

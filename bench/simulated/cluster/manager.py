@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.simulated.cluster.fragments import Fragment
 from bench.simulated.cluster.messages import STEPS, Message, Sent, processor, split
-from bench.simulated.cluster.moves import CHANGES, Answers, Move, Options, Step, Steps
+from bench.simulated.cluster.moves import CHANGES, Answers, Move, MoveOptions, MoveStep, Steps
 
 Protocols = Mapping[str, "Callable[[Manager, Move], Steps]"]
 """The steps of each protocol, by its name (`protocols.py`)."""
@@ -31,7 +31,7 @@ class Manager:
     """
 
     def __init__(
-        self, owners: Sequence[int], nodes: int, streams: Sequence[str], options: Options, protocols: Protocols
+        self, owners: Sequence[int], nodes: int, streams: Sequence[str], options: MoveOptions, protocols: Protocols
     ) -> None:
         self._first, self._protocols = tuple(owners), protocols
         self.owners, self.nodes, self.options = list(owners), nodes, options
@@ -261,10 +261,10 @@ class Manager:
         message = Message(kind, move.number, move.groups, {**base, **content})
         return [(address, message) for address in to]
 
-    def chosen(self, move: Move) -> Generator[Step, Answers, Mapping[str, Any] | None]:
+    def chosen(self, move: Move) -> Generator[MoveStep, Answers, Mapping[str, Any] | None]:
         """Execute steps 1 and 2 of all protocols, in which the sender names the moving groups; None without groups."""
         sender = processor(move.sender)
-        answers = yield Step(
+        answers = yield MoveStep(
             self.ask(move, "ComputePartitionsToMove", [sender], amount=move.amount), {(sender, "PartitionsToMove")}
         )
         answer = answers[sender, "PartitionsToMove"]

@@ -1,8 +1,8 @@
 """The messages of the protocols, with the names of the paper.
 
 Control messages go between the distribution manager and the processors and splits. Rows, and the flags that must keep
-their place among rows (`Entry.new`, `Entry.open`, `Entry.end`), go from splits to processors in `Rows`. Packages of
-windows and states go from sender to receiver.
+their place among rows (`Entry.new`, `Entry.open`, `Entry.end`), go from splits to processors in `RowsMessage`. Packages
+of windows and states go from sender to receiver.
 
 The messages do not depend on their carrier. A carrier must deliver the messages of each link (from, to) in the order in
 which they were sent, or not at all if the addressee is lost.
@@ -113,7 +113,7 @@ class Entry(NamedTuple):
     move: int = -1
 
 
-class Rows(NamedTuple):
+class RowsMessage(NamedTuple):
     """Rows from a split to a processor.
 
     split     position of its stream in the query
@@ -130,11 +130,11 @@ class Rows(NamedTuple):
         return sum(entry.rows.num_rows for entry in self.entries if entry.rows is not None)
 
 
-Sent = tuple[str, "Message | Rows | Commit"]
+Sent = tuple[str, "Message | RowsMessage | ResultCommit"]
 """An address, and the message to it."""
 
 
-class Given(NamedTuple):
+class EmittedResults(NamedTuple):
     """Results that a track has emitted: those with all components in `known`, but not all in one set of `elsewhere`.
 
     final      whether these are the last results of this track
@@ -147,10 +147,10 @@ class Given(NamedTuple):
     watermark: int = -FOREVER
 
 
-class Commit(NamedTuple):
+class ResultCommit(NamedTuple):
     """Results of one track, and the rows that they account for: the union takes both or neither."""
 
     group: int
     epoch: int
     results: pa.Table | None
-    given: Given
+    given: EmittedResults

@@ -13,7 +13,7 @@ CHANGES = {"parallel": 3, "state": 3, "jit": 6, "recover": 1, "fragment": 1, "ga
 """The first step of each protocol that changes the destination of rows."""
 
 
-class Step(NamedTuple):
+class MoveStep(NamedTuple):
     """Messages to send, and the answers to wait for as (address, kind)."""
 
     send: list[Sent]
@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
 
 Answers = dict[tuple[str, str], Message]
-Steps = Generator[Step, Answers, None]
+Steps = Generator[MoveStep, Answers, None]
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Move:
     step: int = 0
     epochs: dict[int, int] = field(default_factory=dict)
     old_epochs: dict[int, int] = field(default_factory=dict)
-    now: Step | None = None
+    now: MoveStep | None = None
     missing: set[tuple[str, str]] = field(default_factory=set)
     answers: Answers = field(default_factory=dict)
     steps: Steps | None = None
@@ -71,7 +71,7 @@ class Variants:
             raise InputError(f"copy={self.copy!r}: base windows come from the 'log' or from the 'sender'")
 
 
-class Options(NamedTuple):
+class MoveOptions(NamedTuple):
     """The options of the protocols for the manager.
 
     variants the variants of the protocols

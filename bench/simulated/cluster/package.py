@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from bench.simulated.cluster.partitioning import Partitioned
 from bench.simulated.cluster.positions import Positions
-from bench.simulated.cluster.setting import Setting
-from bench.simulated.cluster.work import Work, counters
+from bench.simulated.cluster.setting import EngineSetting
+from bench.simulated.cluster.work import WorkCounts, counters
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
@@ -42,7 +42,7 @@ class Package(NamedTuple):
     rows: list[pa.RecordBatch | None]
     watermark: int
     parts: Plain | None = None
-    setting: Setting | None = None
+    setting: EngineSetting | None = None
     entries: int = 0
     entry_bytes: int = 0
 
@@ -87,7 +87,7 @@ class _Copies(Memory):
         return read_batch(pa.py_buffer(self.copies[place]), schema)
 
 
-def with_states(package: Package, runtime: Runtime, setting: Setting) -> Package:
+def with_states(package: Package, runtime: Runtime, setting: EngineSetting) -> Package:
     """Return the package with the stored states of its engine. O(state)."""
     copies = _Copies()
     parts = {"values": copies.kept(runtime.to_parts()), "memory": copies}
@@ -98,7 +98,7 @@ def with_states(package: Package, runtime: Runtime, setting: Setting) -> Package
     )
 
 
-def installed(query: Partitioned, setting: Setting, package: Package) -> tuple[Runtime, Work]:
+def installed(query: Partitioned, setting: EngineSetting, package: Package) -> tuple[Runtime, WorkCounts]:
     """Return an engine with the windows of a package, and the work of making it."""
     sender = package.setting
     if package.parts is not None and sender is not None and _matches(sender, setting):
@@ -108,16 +108,16 @@ def installed(query: Partitioned, setting: Setting, package: Package) -> tuple[R
         if runtime.plan != setting.plan:
             runtime.transition(setting.plan)
         work = counters(runtime) - before
-        return runtime, work + Work(loaded=package.n_rows + package.entries)
+        return runtime, work + WorkCounts(loaded=package.n_rows + package.entries)
     runtime = Runtime(
         query.inner, setting.plan, strategy=strategy_name(setting.strategy), policy=policy_name(setting.policy)
     )
     rows = {name: rows for name, rows in zip(query.names, package.rows, strict=True) if rows is not None}
     runtime.load(rows, watermark=package.watermark)
-    return runtime, counters(runtime) + Work(loaded=package.n_rows)
+    return runtime, counters(runtime) + WorkCounts(loaded=package.n_rows)
 
 
-def _matches(sender: Setting, receiver: Setting) -> bool:
+def _matches(sender: EngineSetting, receiver: EngineSetting) -> bool:
     """Return whether the receiver can keep states: it has the same strategy, which can change plans if they differ."""
     changes = STRATEGIES[receiver.strategy].changes
     return sender[1:] == receiver[1:] and (changes or sender.plan == receiver.plan)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bench.simulated.cluster.messages import Entry, Message, Rows, Sent
+from bench.simulated.cluster.messages import Entry, Message, RowsMessage, Sent
 from bench.simulated.cluster.partitioning import Partitioned
 from bench.simulated.cluster.receiver import Receiver
 from bench.simulated.cluster.sender import Sender
-from bench.simulated.cluster.setting import Setting
+from bench.simulated.cluster.setting import EngineSetting
 from bench.simulated.cluster.tracks import Key, Tracks
 from eddy.errors import InputError
 
@@ -25,7 +25,7 @@ class Processor(Tracks):
     owners   per group, the node that runs it at the start
     """
 
-    def __init__(self, query: Partitioned, node: int, setting: Setting, owners: Sequence[int] = ()) -> None:
+    def __init__(self, query: Partitioned, node: int, setting: EngineSetting, owners: Sequence[int] = ()) -> None:
         super().__init__(query, node, setting)
         self.sender, self.receiver = Sender(self), Receiver(self)
         for group, owner in enumerate(owners):
@@ -47,7 +47,7 @@ class Processor(Tracks):
 
     # Rows
 
-    def handle(self, rows: Rows) -> list[Sent]:
+    def handle(self, rows: RowsMessage) -> list[Sent]:
         """Take rows and flags from a split; `flush` joins the rows."""
         self.progress[rows.split] = max(self.progress[rows.split], rows.progress)
         sent: list[Sent] = []
@@ -93,7 +93,7 @@ class Processor(Tracks):
             raise InputError(f"node {self.node} does not know message {message.kind!r}")
         return self.flush() + handler(message)
 
-    def divert(self, rows: Rows) -> tuple[Rows, list[Sent]]:
+    def divert(self, rows: RowsMessage) -> tuple[RowsMessage, list[Sent]]:
         """Return rows without those of switched tracks, and messages that forward these to their receivers.
 
         Call this with rows that wait at this node after SwitchPartitions, and with rows that come later.

@@ -8,8 +8,8 @@ The other protocols are additions of this project.
 from __future__ import annotations
 
 from bench.simulated.cluster.manager import Manager, Protocols
-from bench.simulated.cluster.messages import UNION, Given, processor
-from bench.simulated.cluster.moves import Move, Step, Steps
+from bench.simulated.cluster.messages import UNION, EmittedResults, processor
+from bench.simulated.cluster.moves import Move, MoveStep, Steps
 from bench.simulated.cluster.positions import ENDLESS
 from stairs.graph import FOREVER
 
@@ -20,9 +20,9 @@ def _parallel(manager: Manager, move: Move) -> Steps:
     if (yield from manager.chosen(move)) is None:
         return
     duplicate = manager.ask(move, "DuplicatePartitions", [sender, *splits], purge=manager.options.variants.purge)
-    yield Step(duplicate, {(sender, "AllOldPurged")})
+    yield MoveStep(duplicate, {(sender, "AllOldPurged")})
     manager.settle(move)
-    yield Step(manager.ask(move, "DeletePartitions", [sender, *splits]), set())
+    yield MoveStep(manager.ask(move, "DeletePartitions", [sender, *splits]), set())
 
 
 def _state(manager: Manager, move: Move) -> Steps:
@@ -31,10 +31,10 @@ def _state(manager: Manager, move: Move) -> Steps:
     if (yield from manager.chosen(move)) is None:
         return
     deactivated = {(one, "Deactivated") for one in (sender, *splits)}
-    yield Step(manager.ask(move, "DeactivatePartitions", [sender, *splits]), deactivated)
-    yield Step(manager.ask(move, "SendPartitions", [sender]), {(receiver, "Received")})
+    yield MoveStep(manager.ask(move, "DeactivatePartitions", [sender, *splits]), deactivated)
+    yield MoveStep(manager.ask(move, "SendPartitions", [sender]), {(receiver, "Received")})
     manager.settle(move)
-    yield Step(manager.ask(move, "ReactivatePartitions", splits), set())
+    yield MoveStep(manager.ask(move, "ReactivatePartitions", splits), set())
 
 
 def _jit(manager: Manager, move: Move) -> Steps:
@@ -49,20 +49,20 @@ def _jit(manager: Manager, move: Move) -> Steps:
     copy = manager.ask(
         move, "CopyPartitions", splits if log else [sender], known=known, watermarks=watermarks, states=states
     )
-    yield Step(copy, {(receiver, "Copied")})
+    yield MoveStep(copy, {(receiver, "Copied")})
     manager.settle(move)
     switch = manager.ask(move, "SwitchPartitions", [sender, *splits], log=log, known=known)
-    yield Step(switch, {(receiver, "Switched")})
+    yield MoveStep(switch, {(receiver, "Switched")})
 
 
 def _recover(manager: Manager, move: Move) -> Steps:
     """Fence the emitted results, and build the tracks again from the logs."""
     receiver, splits = processor(move.receiver), manager.splits
-    answers = yield Step(manager.ask(move, "FencePartitions", [UNION]), {(UNION, "Fenced")})
+    answers = yield MoveStep(manager.ask(move, "FencePartitions", [UNION]), {(UNION, "Fenced")})
     given = answers[UNION, "Fenced"].content["given"]
     watermarks = {group: needed_from(own) for group, own in given.items()}
     rebuild = manager.ask(move, "RecoverPartitions", [receiver, *splits], given=given, watermarks=watermarks)
-    yield Step(rebuild, {(receiver, "Recovered")})
+    yield MoveStep(rebuild, {(receiver, "Recovered")})
     for group in move.groups:
         if group in manager.fragments:
             manager._again(group)
@@ -73,16 +73,16 @@ def _fragment(manager: Manager, move: Move) -> Steps:
     ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
     own = manager.fragments[group]
     replicate = manager.ask(move, "ReplicateKey", splits, of=own.of, key=own.key, dealt=own.dealt, since=own.since)
-    yield Step(replicate, {(one, "Replicated") for one in splits})
-    nothing: dict[int, tuple[Given, ...]] = {group: ()}
+    yield MoveStep(replicate, {(one, "Replicated") for one in splits})
+    nothing: dict[int, tuple[EmittedResults, ...]] = {group: ()}
     build = manager.ask(
         move, "RecoverPartitions", [receiver, *splits], given=nothing, watermarks={group: needed_from(())}
     )
-    yield Step(build, {(receiver, "Recovered")})
+    yield MoveStep(build, {(receiver, "Recovered")})
     manager.settle(move)
     if own.state == "replicated":
         own.state = "dealt"
-    yield Step(manager.ask(move, "DealKey", [splits[own.dealt]]), set())
+    yield MoveStep(manager.ask(move, "DealKey", [splits[own.dealt]]), set())
 
 
 def _gather(manager: Manager, move: Move) -> Steps:
@@ -90,12 +90,12 @@ def _gather(manager: Manager, move: Move) -> Steps:
     ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
     own = manager.fragments[group]
     gather = manager.ask(move, "GatherKey", [receiver, splits[own.dealt]], dealt=own.dealt)
-    yield Step(gather, {(receiver, "AllOldPurged")})
+    yield MoveStep(gather, {(receiver, "AllOldPurged")})
     move.committed, own.state, manager.owners[group] = True, "gathered", -1
-    yield Step(manager.ask(move, "DeletePartitions", [receiver, *splits], gathered=True), set())
+    yield MoveStep(manager.ask(move, "DeletePartitions", [receiver, *splits], gathered=True), set())
 
 
-def needed_from(given: tuple[Given, ...]) -> int:
+def needed_from(given: tuple[EmittedResults, ...]) -> int:
     """Return an event time such that each result that was not emitted has a component of this time or younger.
 
     given   records of the results of a group's tracks, in the order of their epochs

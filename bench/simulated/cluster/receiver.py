@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bench.simulated.cluster.messages import UNION, Commit, Entry, Given, Message, Sent
+from bench.simulated.cluster.messages import UNION, EmittedResults, Entry, Message, ResultCommit, Sent
 from bench.simulated.cluster.package import Package
 from bench.simulated.cluster.positions import Positions
 from bench.simulated.cluster.split import POSITION, oldest
@@ -136,7 +136,7 @@ class Receiver:
             results, work = track.push(track.watermark)
             owner.note(group, work)
             if results is not None and results.num_rows:
-                sent.append((UNION, Commit(*key, results, track.as_given())))
+                sent.append((UNION, ResultCommit(*key, results, track.as_given())))
             if not receiving.log:
                 # Rows that the sender has joined since the copy will still come from the logs.
                 track.floor = [package.watermark] * owner.splits
@@ -219,7 +219,7 @@ class Receiver:
         return owner.flush() + owner.report(receiving.move, "Recovered", key[0])
 
 
-def complete(given: tuple[Given, ...], splits: int) -> Positions:
+def complete(given: tuple[EmittedResults, ...], splits: int) -> Positions:
     """Return a large set of rows such that all results among these rows were emitted."""
     found: list[Positions] = []
     for one in given:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.simulated.cluster.machine import Done
-from bench.simulated.cluster.messages import END, STEPS, Commit, Message, Rows
+from bench.simulated.cluster.machine import MachineTurn
+from bench.simulated.cluster.messages import END, STEPS, Message, ResultCommit, RowsMessage
 from bench.simulated.cluster.moves import Move
 
 MESSAGE_BYTES = 64
@@ -29,7 +29,7 @@ MESSAGES = pa.schema(
         ("seconds", pa.float64()),
     ]
 )
-"""Columns of `Simulation.messages`.
+"""Columns of `ClusterSimulation.messages`.
 
 step      number of the protocol's step (`STEPS`); flags and forwarded rows have the step of the
           message that caused them
@@ -58,7 +58,7 @@ MOVES = pa.schema(
         ("predicted_cost", pa.float64()),
     ]
 )
-"""Columns of `Simulation.history`.
+"""Columns of `ClusterSimulation.history`.
 
 state          "waiting", "running", "done", "nothing" (no group to move) or "aborted" (by a loss; the map is the old
                one, or a recovery has finished the move)
@@ -87,7 +87,7 @@ GROUPS = pa.schema(
         ("work", pa.float64()),
     ]
 )
-"""Columns of `Simulation.groups`.
+"""Columns of `ClusterSimulation.groups`.
 
 node     the node that runs the group
 rows     rows in its windows, entries: entries of its stored states; in both copies during a PTLB move
@@ -107,9 +107,9 @@ class MessageLog:
         """Return the bytes of a message of any kind."""
         if isinstance(item, Message):
             return MESSAGE_BYTES + 8 * len(item.groups) + item.nbytes
-        if isinstance(item, Rows):
+        if isinstance(item, RowsMessage):
             return MESSAGE_BYTES + sum(one.rows.nbytes for one in item.entries if one.rows is not None)
-        assert isinstance(item, Commit)
+        assert isinstance(item, ResultCommit)
         return MESSAGE_BYTES + (0 if item.results is None else item.results.nbytes)
 
     def note(
@@ -118,7 +118,7 @@ class MessageLog:
         """Record a message, if it belongs to a move."""
         if isinstance(item, Message):
             self._row(item.move, item.kind, moves, source, to, (item.rows, nbytes, now, arrival - now))
-        elif isinstance(item, Rows):
+        elif isinstance(item, RowsMessage):
             for move in sorted({entry.move for entry in item.entries if entry.end}):
                 self._row(move, END, moves, source, to, (0, 0, now, arrival - now))
 
@@ -186,7 +186,7 @@ class MoveLog:
         if message.kind == "DeactivatePartitions" and own.stopped is None:
             own.stopped = now
 
-    def worked(self, node: int, done: Done, moves: Sequence[Move], now: float) -> None:
+    def worked(self, node: int, done: MachineTurn, moves: Sequence[Move], now: float) -> None:
         """Record the beginning of a node's turn."""
         for group, seconds in done.by_group.items():
             number = self._senders.get((node, group))
@@ -203,7 +203,7 @@ class MoveLog:
             if done.message.kind == "SwitchPartitions":
                 own.stopped = now
 
-    def finished(self, done: Done, now: float) -> None:
+    def finished(self, done: MachineTurn, now: float) -> None:
         """Record the end of a node's turn."""
         moves = {entry.move for rows in done.rows for entry in rows.entries if entry.open == "state"}
         moves |= {item.move for _, item in done.sent if isinstance(item, Message) and item.kind == "Switched"}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.simulated.cluster.messages import END, MANAGER, Entry, Message, Rows, Sent, processor
+from bench.simulated.cluster.messages import END, MANAGER, Entry, Message, RowsMessage, Sent, processor
 from bench.simulated.cluster.package import Package, with_states
 from bench.simulated.cluster.positions import Positions
-from bench.simulated.cluster.work import Work
+from bench.simulated.cluster.work import WorkCounts
 from eddy.errors import InputError
 
 if TYPE_CHECKING:
-    from bench.simulated.cluster.track import Track
+    from bench.simulated.cluster.track import GroupTrack
     from bench.simulated.cluster.tracks import Key, Tracks
 
 
@@ -58,7 +58,7 @@ class Sender:
             known = self.sending[key] = Sending(move, how, purge)
         return known
 
-    def _tracks(self, message: Message) -> list[tuple[Key, Track]]:
+    def _tracks(self, message: Message) -> list[tuple[Key, GroupTrack]]:
         """Return the tracks at this node that a message names."""
         keys = [(group, message.content["old_epochs"][group]) for group in message.groups]
         return [(key, self.owner.tracks[key]) for key in keys if key in self.owner.tracks]
@@ -181,11 +181,11 @@ class Sender:
             self.owner.delete(key)
         return [self._packed("ReceivePartitions", message, packages)] if packages else []
 
-    def _package(self, track: Track, states: bool) -> Package:
+    def _package(self, track: GroupTrack, states: bool) -> Package:
         package = Package(track.known, track.rows(), track.watermark)
         if states and track.runtime is not None:
             package = with_states(package, track.runtime, self.owner.setting)
-        self.owner.note(track.group, Work(packed=package.n_rows + package.entries))
+        self.owner.note(track.group, WorkCounts(packed=package.n_rows + package.entries))
         return package
 
     def _packed(self, kind: str, message: Message, packages: dict[int, Any]) -> Sent:
@@ -220,7 +220,7 @@ class Sender:
             sending.forwards = not log
             sent += owner.join(key, final=True)
             rows = track.rows_outside(sending.copied or track.known) if not log else [None] * owner.splits
-            owner.note(key[0], Work(packed=sum(len(one) for one in rows if one is not None)))
+            owner.note(key[0], WorkCounts(packed=sum(len(one) for one in rows if one is not None)))
             package = Package(track.known, rows, track.watermark)
             remaining[key[0]] = package, track.given
         if remaining:
@@ -233,7 +233,7 @@ class Sender:
                 owner.delete(key)
         return sent
 
-    def divert(self, rows: Rows) -> tuple[Rows, list[Sent]]:
+    def divert(self, rows: RowsMessage) -> tuple[RowsMessage, list[Sent]]:
         """Return rows without those of switched tracks, and messages that forward these to the receivers."""
         forwarded = {key for key, sending in self.sending.items() if sending.forwards}
         if not forwarded:
@@ -257,7 +257,7 @@ class Sender:
             sending = self.sending[entry.group, entry.epoch]
             receivers[sending.move] = sending.receiver
             by_move.setdefault(sending.move, []).append(entry._replace(epoch=sending.epoch))
-            self.owner.note(entry.group, Work(packed=0 if entry.rows is None else len(entry.rows)))
+            self.owner.note(entry.group, WorkCounts(packed=0 if entry.rows is None else len(entry.rows)))
         sent: list[Sent] = []
         for move, own in by_move.items():
             rows = [entry.rows for entry in own if entry.rows is not None]

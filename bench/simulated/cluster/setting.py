@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Setting(NamedTuple):
+class EngineSetting(NamedTuple):
     """Options of `eddy.Runtime` for the engines of a node."""
 
     plan: str

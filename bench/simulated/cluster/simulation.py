@@ -17,11 +17,11 @@ from bench.simulated.cluster.loads import kept
 from bench.simulated.cluster.machine import Machine, Node
 from bench.simulated.cluster.manager import Manager
 from bench.simulated.cluster.messages import MANAGER
-from bench.simulated.cluster.moves import Options, Variants, checked_how
+from bench.simulated.cluster.moves import MoveOptions, Variants, checked_how
 from bench.simulated.cluster.partitioning import Partitioned
 from bench.simulated.cluster.protocols import PROTOCOLS
-from bench.simulated.cluster.setting import Setting
-from bench.simulated.cluster.split import Split
+from bench.simulated.cluster.setting import EngineSetting
+from bench.simulated.cluster.split import SplitOperator
 from bench.simulated.cluster.union import Union
 from bench.simulated.cluster.work import Costs
 from eddy.errors import InputError
@@ -34,7 +34,7 @@ from jisc.strategies import STRATEGIES
 from stairs.nearest import no_stream
 
 
-class Simulation(Uncopied):
+class ClusterSimulation(Uncopied):
     """Runs a query on simulated nodes, and moves partition groups between them.
 
     query     an inner join of streams with event times, Range windows and a key that all of them share
@@ -54,14 +54,14 @@ class Simulation(Uncopied):
     >>> rows = pa.schema([("k", pa.int64()), ("t", pa.int64())])
     >>> from eddy import Range, Stream
     >>> streams = [Stream(name, rows, window=Range(10), time="t") for name in "RS"]
-    >>> sim = Simulation(Query(streams, ["R.k = S.k"]), nodes=2, groups=4)
+    >>> sim = ClusterSimulation(Query(streams, ["R.k = S.k"]), nodes=2, groups=4)
     >>> sim.push({"R": {"k": [1, 2], "t": [0, 1]}, "S": {"k": [2, 1], "t": [3, 4]}})
     >>> sim.run()
     >>> sim.results().num_rows
     2
     """
 
-    _no_copy = "a Simulation: make another one and push the same rows"
+    _no_copy = "a ClusterSimulation: make another one and push the same rows"
 
     def __init__(
         self,
@@ -90,11 +90,11 @@ class Simulation(Uncopied):
         self._settings = [self._setting(node) for node in self.nodes]
         machines = [self._machine(i, first) for i in range(len(self.nodes))]
         splits = {
-            f"split {name}": Split(i, first, len(self.nodes), partial(self.query.hashes, i))
+            f"split {name}": SplitOperator(i, first, len(self.nodes), partial(self.query.hashes, i))
             for i, name in enumerate(self.query.names)
         }
         self.union = Union(self.query.inner.output_schema, self.query.hidden)
-        options = Options(variants or Variants(), tuple(self.query.spans), self._cheaper)
+        options = MoveOptions(variants or Variants(), tuple(self.query.spans), self._cheaper)
         manager = Manager(first, len(self.nodes), self.query.names, options, PROTOCOLS)
         self.carrier = Carrier(self._links, machines, splits, manager, self.union, partial(self._machine, owners=[]))
         self.late_counts = dict.fromkeys(self.query.names, 0)
@@ -102,10 +102,10 @@ class Simulation(Uncopied):
         if balance is not None:
             self.carrier.at(balance.every, self._balance)
 
-    def _setting(self, node: Node) -> Setting:
+    def _setting(self, node: Node) -> EngineSetting:
         policy = None if node.policy is None else policy_name(node.policy)
         model = Runtime(self.query.inner, node.plan, strategy=strategy_name(node.strategy), policy=policy)
-        return Setting(model.plan, node.strategy, model.policy)
+        return EngineSetting(model.plan, node.strategy, model.policy)
 
     def _cheaper(self, sender: int, receiver: int) -> bool:
         """Return whether a move includes stored states: some states match, and sending costs less than completing."""
@@ -119,7 +119,7 @@ class Simulation(Uncopied):
         sent = self.costs.pack + self.costs.load + entry_bytes / self._links.link.bandwidth
         return sent < self.costs.entry
 
-    def _model(self, setting: Setting) -> Runtime:
+    def _model(self, setting: EngineSetting) -> Runtime:
         return Runtime(
             self.query.inner, setting.plan, strategy=strategy_name(setting.strategy), policy=policy_name(setting.policy)
         )

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.simulated.cluster.fragments import Fragments
-from bench.simulated.cluster.messages import MANAGER, Entry, Message, Rows, Sent, processor
+from bench.simulated.cluster.messages import MANAGER, Entry, Message, RowsMessage, Sent, processor
 from bench.simulated.cluster.positions import ENDLESS, Positions
 from stairs.graph import FOREVER
 
@@ -33,7 +33,7 @@ TICKS = "__ticks"
 """The column of event times in ticks of the common time type that a split adds."""
 
 
-class Route(NamedTuple):
+class GroupRoute(NamedTuple):
     """The destination of a group's rows: a node, the track there, and whether the rows also go to a receiver."""
 
     node: int
@@ -43,7 +43,7 @@ class Route(NamedTuple):
 
 @dataclass
 class _Group:
-    routes: list[Route]
+    routes: list[GroupRoute]
     count: int = 0
     log: list[pa.RecordBatch] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
@@ -64,7 +64,7 @@ class _Group:
         return rows
 
 
-class Split:
+class SplitOperator:
     """The split operator of one stream.
 
     stream   position of the stream in the query
@@ -83,7 +83,7 @@ class Split:
         self.stream = stream
         self.nodes = nodes
         self.progress = -FOREVER
-        self.groups = [_Group([Route(owner, 0)]) for owner in owners]
+        self.groups = [_Group([GroupRoute(owner, 0)]) for owner in owners]
         self.fragments = Fragments(hashes)
         self._done: set[tuple[int, str]] = set()
 
@@ -102,7 +102,10 @@ class Split:
                 entries[route.node].append(Entry(number, route.epoch, rows, start, group.count, route.new))
             if group.routes:
                 group.sent = group.count
-        return [(processor(node), Rows(self.stream, tuple(entries[node]), self.progress)) for node in range(self.nodes)]
+        return [
+            (processor(node), RowsMessage(self.stream, tuple(entries[node]), self.progress))
+            for node in range(self.nodes)
+        ]
 
     def recent(self, group: int) -> npt.NDArray[np.uint64]:
         """Return the hashes of the keys of the rows of a group since the last call of `counted`."""
@@ -130,7 +133,7 @@ class Split:
                 for node, entry in handler(number, self.groups[number], message):
                     entries[node].append(entry)
             for node, own in entries.items():
-                outgoing.append((processor(node), Rows(self.stream, tuple(own), self.progress)))
+                outgoing.append((processor(node), RowsMessage(self.stream, tuple(own), self.progress)))
         self._done.add((message.move, message.kind))
         if message.kind == "DeactivatePartitions":
             outgoing.append((MANAGER, Message("Deactivated", message.move)))
@@ -140,7 +143,7 @@ class Split:
 
     def _DuplicatePartitions(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
         (old,) = group.routes
-        new = Route(message.content["receiver"], message.content["epochs"][number])
+        new = GroupRoute(message.content["receiver"], message.content["epochs"][number])
         group.routes = [old._replace(new=True), new]
         at = group.first = group.count
         return [
@@ -162,7 +165,7 @@ class Split:
         return [(old.node, self._end(number, group, old, message.move))]
 
     def _ReactivatePartitions(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
-        new = Route(message.content["receiver"], message.content["epochs"][number])
+        new = GroupRoute(message.content["receiver"], message.content["epochs"][number])
         start, group.routes, group.sent = group.sent, [new], group.count
         rows = self.logged(number, Positions([[(start, group.count)]]))
         opened = Entry(number, new.epoch, rows, start, group.count, open="state", move=message.move)
@@ -192,7 +195,7 @@ class Split:
 
     def _SwitchPartitions(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
         (old,) = group.routes
-        new = Route(message.content["receiver"], message.content["epochs"][number])
+        new = GroupRoute(message.content["receiver"], message.content["epochs"][number])
         start, group.routes = group.count, [new]
         rows = None
         if message.content["log"]:
@@ -203,7 +206,7 @@ class Split:
         return [(old.node, self._end(number, group, old, message.move)), (new.node, opened)]
 
     def _RecoverPartitions(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
-        new = Route(message.content["receiver"], message.content["epochs"][number])
+        new = GroupRoute(message.content["receiver"], message.content["epochs"][number])
         group.routes, group.sent, group.first = [new], group.count, 0
         least = message.content["watermarks"][number] - self._span(message)
         rows = self.logged(number, Positions([[(0, ENDLESS)]]), least)
@@ -237,7 +240,7 @@ class Split:
         routes, group.routes = group.routes, []
         return [(route.node, self._end(number, group, route, message.move)) for route in routes]
 
-    def _end(self, number: int, group: _Group, route: Route, move: int) -> Entry:
+    def _end(self, number: int, group: _Group, route: GroupRoute, move: int) -> Entry:
         return Entry(number, route.epoch, None, group.count, group.count, end=True, move=move)
 
     def logged(self, number: int, positions: Positions, least: int | None = None) -> pa.RecordBatch | None:

@@ -20,13 +20,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from bench.simulated.cluster.messages import Entry, Given
+from bench.simulated.cluster.messages import EmittedResults, Entry
 from bench.simulated.cluster.package import Package, installed
 from bench.simulated.cluster.partitioning import Partitioned
 from bench.simulated.cluster.positions import ENDLESS, Positions
-from bench.simulated.cluster.setting import Setting
+from bench.simulated.cluster.setting import EngineSetting
 from bench.simulated.cluster.split import POSITION, newest
-from bench.simulated.cluster.work import Work, counters
+from bench.simulated.cluster.work import WorkCounts, counters
 from eddy.results.failed_rows import ENDS_AT_FAILED, failed_text
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
@@ -35,13 +35,13 @@ from stairs.errors import InputError
 from stairs.graph import FOREVER
 
 
-class Track:
+class GroupTrack:
     """The engine of one group at one node.
 
     setting   plan, strategy and policy of the node
     """
 
-    def __init__(self, query: Partitioned, setting: Setting, group: int, epoch: int) -> None:
+    def __init__(self, query: Partitioned, setting: EngineSetting, group: int, epoch: int) -> None:
         self.query, self.setting, self.group, self.epoch = query, setting, group, epoch
         n = len(query.names)
         self.runtime: Runtime | None = None
@@ -51,7 +51,7 @@ class Track:
         """Rows that also go to a receiver, which emits the results among these rows (PTLB)."""
         self.before: Positions | None = None
         """Rows of the previous track, which has emitted the results among these rows."""
-        self.given: tuple[Given, ...] = ()
+        self.given: tuple[EmittedResults, ...] = ()
         """Results that lost tracks have emitted."""
         self.floor = [-FOREVER] * n
         """Per split, the progress that applies until the split sends to this track."""
@@ -68,11 +68,11 @@ class Track:
         self.final = False
         """Whether all results of this track have been emitted."""
 
-    def start(self, package: Package | None = None) -> Work:
+    def start(self, package: Package | None = None) -> WorkCounts:
         """Make the engine, from a package or empty; return the work."""
         if package is None:
             self.runtime = _runtime(self.query, self.setting)
-            return Work()
+            return WorkCounts()
         self.runtime, work = installed(self.query, self.setting, package)
         self.known, self.watermark = package.known, package.watermark
         for i, rows in enumerate(package.rows):
@@ -102,12 +102,12 @@ class Track:
         marks = (progress[i] if i in self.heard else floor for i, floor in enumerate(self.floor))
         return max(self.watermark, min(marks))
 
-    def push(self, watermark: int) -> tuple[pa.Table | None, Work]:
+    def push(self, watermark: int) -> tuple[pa.Table | None, WorkCounts]:
         """Join the taken rows; return the results to emit, with positions, and the work."""
         assert self.runtime is not None
         self.watermark = max(self.watermark, watermark)
         if not any(self.inbox):
-            return None, Work()
+            return None, WorkCounts()
         names, batches = self.query.names, {}
         for i, own in enumerate(self.inbox):
             if own:
@@ -121,7 +121,7 @@ class Track:
         work = counters(self.runtime) - before
         results = self._own(results)
         n_rows = sum(map(len, batches.values()))
-        return results, work + Work(pushes=1, rows=n_rows, results=results.num_rows)
+        return results, work + WorkCounts(pushes=1, rows=n_rows, results=results.num_rows)
 
     @property
     def elsewhere(self) -> tuple[Positions, ...]:
@@ -144,9 +144,9 @@ class Track:
             others |= own
         return results.filter(pa.array(~others)) if others.any() else results
 
-    def as_given(self) -> Given:
+    def as_given(self) -> EmittedResults:
         """Return the record of the results that this track has emitted, for the union."""
-        return Given(self.known, self.elsewhere, self.final, self.watermark)
+        return EmittedResults(self.known, self.elsewhere, self.final, self.watermark)
 
     def trim(self) -> None:
         """Drop rows that have left their windows. O(batches)."""
@@ -184,7 +184,7 @@ class Track:
         ]
 
 
-def _runtime(query: Partitioned, setting: Setting) -> Runtime:
+def _runtime(query: Partitioned, setting: EngineSetting) -> Runtime:
     return Runtime(
         query.inner, setting.plan, strategy=strategy_name(setting.strategy), policy=policy_name(setting.policy)
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from bench.simulated.cluster.messages import MANAGER, UNION, Commit, Entry, Message, Sent
+from bench.simulated.cluster.messages import MANAGER, UNION, Entry, Message, ResultCommit, Sent
 from bench.simulated.cluster.partitioning import Partitioned
-from bench.simulated.cluster.setting import Setting
-from bench.simulated.cluster.track import Track
-from bench.simulated.cluster.work import Work
+from bench.simulated.cluster.setting import EngineSetting
+from bench.simulated.cluster.track import GroupTrack
+from bench.simulated.cluster.work import WorkCounts
 from eddy.runtime import Runtime
 from stairs.graph import FOREVER
 
@@ -23,35 +23,35 @@ class Tracks:
     setting  options of the engines
     """
 
-    def __init__(self, query: Partitioned, node: int, setting: Setting) -> None:
+    def __init__(self, query: Partitioned, node: int, setting: EngineSetting) -> None:
         self.query, self.node, self.setting = query, node, setting
         self.splits = len(query.names)
         self.progress = [-FOREVER] * self.splits
-        self.tracks: dict[Key, Track] = {}
+        self.tracks: dict[Key, GroupTrack] = {}
         self.ended: dict[Key, set[int]] = defaultdict(set)
         """The splits that have set EndOfPartitions, by track."""
         self.least: dict[int, int] = defaultdict(int)
         """Per group the least epoch that may run at this node."""
-        self._work: dict[int, Work] = defaultdict(Work)
+        self._work: dict[int, WorkCounts] = defaultdict(WorkCounts)
         self._dirty: dict[Key, None] = {}
         self._open: dict[tuple[int, str], set[int]] = {}
 
     # Work
 
-    def note(self, group: int, work: Work) -> None:
+    def note(self, group: int, work: WorkCounts) -> None:
         """Count work for a group."""
         self._work[group] += work
 
-    def worked(self) -> dict[int, Work]:
+    def worked(self) -> dict[int, WorkCounts]:
         """Return the work by group since the last call."""
-        done, self._work = self._work, defaultdict(Work)
+        done, self._work = self._work, defaultdict(WorkCounts)
         return done
 
     # Tracks
 
-    def begin(self, key: Key) -> Track:
+    def begin(self, key: Key) -> GroupTrack:
         """Make a track without an engine."""
-        self.tracks[key] = Track(self.query, self.setting, *key)
+        self.tracks[key] = GroupTrack(self.query, self.setting, *key)
         return self.tracks[key]
 
     def delete(self, key: Key) -> None:
@@ -76,7 +76,7 @@ class Tracks:
             track.setting = self.setting
             if track.runtime is not None and track.runtime.plan != self.setting.plan:
                 done = track.runtime.transition(plan)
-                self.note(group, Work(entries=0 if done is None else done.computed))
+                self.note(group, WorkCounts(entries=0 if done is None else done.computed))
 
     # Rows
 
@@ -110,7 +110,7 @@ class Tracks:
         track.trim()
         if results is not None and not results.num_rows:
             results = None
-        return [(UNION, Commit(*key, results, track.as_given()))]
+        return [(UNION, ResultCommit(*key, results, track.as_given()))]
 
     # Messages
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import pyarrow as pa
 
-from bench.simulated.cluster.messages import MANAGER, Commit, Given, Message, Sent
+from bench.simulated.cluster.messages import MANAGER, EmittedResults, Message, ResultCommit, Sent
 
 
 class Union:
@@ -23,12 +23,12 @@ class Union:
         self._schema, self._hidden = schema, hidden
         self.tables: list[pa.Table] = []
         self.count = 0
-        self.ledger: dict[int, dict[int, Given]] = defaultdict(dict)
+        self.ledger: dict[int, dict[int, EmittedResults]] = defaultdict(dict)
         """Per group and epoch, the results that its track has emitted."""
         self.fences: dict[int, int] = defaultdict(int)
         """Per group, the least epoch whose commits are taken."""
 
-    def commit(self, commit: Commit) -> bool:
+    def commit(self, commit: ResultCommit) -> bool:
         """Take a commit; return whether the union has taken it."""
         if commit.epoch < self.fences[commit.group]:
             return False

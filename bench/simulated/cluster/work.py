@@ -9,7 +9,7 @@ from eddy.runtime import Runtime
 from stairs.descriptors import H_MATCHES, H_PROBES
 
 
-class Work(NamedTuple):
+class WorkCounts(NamedTuple):
     """Counts of the work of a processor.
 
     pushes    calls of an engine
@@ -31,18 +31,18 @@ class Work(NamedTuple):
     loaded: int = 0
     packed: int = 0
 
-    def __add__(self, other: tuple[int, ...]) -> Work:  # type: ignore[override]
-        return Work(*(a + b for a, b in zip(self, other, strict=True)))
+    def __add__(self, other: tuple[int, ...]) -> WorkCounts:  # type: ignore[override]
+        return WorkCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def __sub__(self, other: Work) -> Work:
-        return Work(*(a - b for a, b in zip(self, other, strict=True)))
+    def __sub__(self, other: WorkCounts) -> WorkCounts:
+        return WorkCounts(*(a - b for a, b in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True)
 class Costs:
     """Seconds of a processor of speed 1 for each unit of work, and for messages.
 
-    push, row, probe, match, entry, result, load, pack   per unit of `Work`
+    push, row, probe, match, entry, result, load, pack   per unit of `WorkCounts`
     message   per control message handled
 
     The defaults are rounded medians of three calls of `fitted` on a busy machine of two cores; `fitted` fits the costs
@@ -59,17 +59,17 @@ class Costs:
     pack: float = 3e-8
     message: float = 1e-5
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: WorkCounts) -> float:
         """Return the time of some work at speed 1."""
         unit = (self.push, self.row, self.probe, self.match, self.entry, self.result, self.load, self.pack)
         return sum(count * cost for count, cost in zip(work, unit, strict=True))
 
 
-def counters(runtime: Runtime) -> Work:
+def counters(runtime: Runtime) -> WorkCounts:
     """Return the probes, matches and entries of an engine since its start. O(hops)."""
     strategy = runtime._pipeline.join.strategy
     hops = strategy.routes.hops
     probes = int(hops[:, H_PROBES].sum() + strategy.past[:, 0].sum())
     matches = int(hops[:, H_MATCHES].sum() + strategy.past[:, 1].sum())
     own = strategy.counters()
-    return Work(probes=probes, matches=matches, entries=own.get("computed", 0) + own.get("intermediate", 0))
+    return WorkCounts(probes=probes, matches=matches, entries=own.get("computed", 0) + own.get("intermediate", 0))

@@ -1,6 +1,7 @@
 """Joins placed on nodes, with real joins and a simulated clock in one process.
 
-`Simulation` runs the plans of `eddy.placement` and changes them while tuples are in transit, after Tran and Lee.
+`PlacementSimulation` runs the plans of `eddy.placement` and changes them while tuples are in transit, after Tran and
+Lee.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
 from .network import Faults
-from .simulation import Simulation
+from .simulation import PlacementSimulation
 
-__all__ = ["Faults", "Simulation"]
+__all__ = ["Faults", "PlacementSimulation"]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Change:
+class ProgramChange:
     """A change of program.
 
     epoch     the next epoch at the time of the decision
@@ -29,9 +29,9 @@ class Change:
     at: float
 
 
-def change_table(changes: Sequence[Change]) -> pa.Table:
-    """Return one row per change. `Change` documents the columns."""
-    names = Change.__dataclass_fields__
+def change_table(changes: Sequence[ProgramChange]) -> pa.Table:
+    """Return one row per change. `ProgramChange` documents the columns."""
+    names = ProgramChange.__dataclass_fields__
     kinds = {"epoch": pa.int64(), "version": pa.int64(), "reason": pa.string(), "plan": pa.string()}
     schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in names])
     return pa.table({name: [getattr(one, name) for one in changes] for name in names}, schema=schema)

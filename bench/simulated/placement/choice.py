@@ -32,14 +32,14 @@ class Chosen(NamedTuple):
     after: float
 
 
-class Outcome(NamedTuple):
+class PredictionOutcome(NamedTuple):
     """The outcome of a prediction: predicted seconds of an epoch, and the ratio of measured to predicted seconds."""
 
     predicted: float
     off: float
 
 
-class Choice:
+class PlanKindChooser:
     """Chooses the kind of plan that is predicted to be faster, and corrects predictions by what was measured.
 
     The prediction of a kind of plan is corrected by the outcome of its last prediction. But the error depends on the
@@ -49,9 +49,9 @@ class Choice:
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
-        self._last: dict[str, Outcome] = {}
+        self._last: dict[str, PredictionOutcome] = {}
         """Kind of plan -> the time when it ran last."""
-        self._newest = Outcome(0.0, 1.0)
+        self._newest = PredictionOutcome(0.0, 1.0)
 
     def routes(self, kind: str, figures: Sequence[Synopsis]) -> list[Steps]:
         """Return the routes of a kind of plan, under the figures of the streams."""
@@ -75,7 +75,7 @@ class Choice:
         """
         expected = self.planner.predicted(running, figures)
         if took is not None and expected:
-            self._last[kind] = self._newest = Outcome(expected, took / expected)
+            self._last[kind] = self._newest = PredictionOutcome(expected, took / expected)
         made = {one: self.routes(one, ahead) for one in KINDS}
         seconds = {one: self._corrected(one, self.planner.predicted(routes, ahead)) for one, routes in made.items()}
         now = self._corrected(kind, self.planner.predicted(running, ahead))

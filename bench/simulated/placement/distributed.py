@@ -45,12 +45,12 @@ from bench.simulated.placement.messages import (
     Continue,
     Done,
     Finished,
+    ModificationState,
     Replace,
     Seek,
     Sent,
     Take,
     Trigger,
-    Walk,
 )
 from eddy.placement.costs import Flow, Model, StreamStatistics, UnitCosts, chosen, head_flow, joined, placements
 from eddy.placement.operators import NOS, NOTHING, sep_operators
@@ -129,7 +129,7 @@ class UpdatingNode:
         self._walking = True
         self._walks += 1
         stream = self._waiting.popleft()
-        walk = Walk(self.own, stream, self._walks)
+        walk = ModificationState(self.own, stream, self._walks)
         if stream != self.stream:
             return [Sent(stream, Begin(walk))]
         # The paper does not treat this case: decide the plan headed by the changed stream from hop 1 on.
@@ -201,7 +201,7 @@ class UpdatingNode:
     def _cost(self, head: int, flow: Flow) -> float:
         return chosen(placements(flow, self.stream, self._used[head], self.costs))[0]
 
-    def _decide(self, walk: Walk, flow: Flow) -> list[Sent]:
+    def _decide(self, walk: ModificationState, flow: Flow) -> list[Sent]:
         """Find the stream for position j, which this node has."""
         if walk.j == len(walk.sep.order) - 1:
             return self._take(walk, flow)
@@ -209,7 +209,7 @@ class UpdatingNode:
         following = walk.j + 1
         return [Sent(walk.sep.order[following], Compare(walk, flow, best, following))]
 
-    def _take(self, walk: Walk, flow: Flow) -> list[Sent]:
+    def _take(self, walk: ModificationState, flow: Flow) -> list[Sent]:
         """Take position j in exchange for the own position, choose the placement there, and tell the affected nodes."""
         head, before = walk.sep.head, walk.sep
         self._flow[head] = flow
@@ -226,7 +226,7 @@ class UpdatingNode:
         return [*sent, Sent(order[after], Continue(replace(walk, j=after), joined(flow, self.stream, figures)))]
 
     @staticmethod
-    def _replaced(before: SEP, walk: Walk) -> list[Sent]:
+    def _replaced(before: SEP, walk: ModificationState) -> list[Sent]:
         if walk.sep == before:
             return []
         old, new = sep_operators(before), sep_operators(walk.sep)

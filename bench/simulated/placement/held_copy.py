@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bench.simulated.placement.pieces import Piece
+from bench.simulated.placement.pieces import TuplePiece
 from bench.simulated.placement.windows import WindowCopy
 from eddy.placement.tuples import Ints, common, without
 
 
 @dataclass
-class Asked:
+class CopyRequests:
     """Keys of a class that were requested for a copy, and the origins that have not answered."""
 
     c: int
@@ -36,8 +36,8 @@ class HeldCopy:
     """
 
     window: WindowCopy
-    asked: dict[int, Asked] = field(default_factory=dict)
-    waiting: list[Piece] = field(default_factory=list)
+    asked: dict[int, CopyRequests] = field(default_factory=dict)
+    waiting: list[TuplePiece] = field(default_factory=list)
     lost: bool = False
     in_whole: bool = False
 
@@ -50,7 +50,7 @@ class HeldCopy:
         parts = {node: common(keys, own[c].keys) for node, own in sorted(self.window.base_keys.items()) if c in own}
         parts = {node: part for node, part in parts.items() if part.size}
         if parts:
-            self.asked[number] = Asked(c, keys, set(parts))
+            self.asked[number] = CopyRequests(c, keys, set(parts))
         return parts
 
     def answered(self, number: int, origin: int) -> bool:
@@ -66,9 +66,9 @@ class HeldCopy:
         return True
 
 
-def taken(copies: Iterable[HeldCopy]) -> list[Piece]:
+def taken(copies: Iterable[HeldCopy]) -> list[TuplePiece]:
     """Remove the tuples that wait for these copies, and return them."""
-    pieces: list[Piece] = []
+    pieces: list[TuplePiece] = []
     for held in copies:
         pieces += held.waiting
         held.waiting = []

@@ -43,7 +43,7 @@ class NewOperators:
 
 
 @dataclass(frozen=True)
-class Walk:
+class ModificationState:
     """The state of one modification of one plan, which travels with its messages (DNU).
 
     sep       the current plan
@@ -72,7 +72,7 @@ class Trigger:
 class Begin:
     """The walk may begin; from the head to the triggering node."""
 
-    walk: Walk
+    walk: ModificationState
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Seek:
     no_rise   whether no figure has risen
     """
 
-    walk: Walk
+    walk: ModificationState
     figures: StreamStatistics
     no_rise: bool
 
@@ -97,7 +97,7 @@ class Compare:
     following  the position of the receiver
     """
 
-    walk: Walk
+    walk: ModificationState
     flow: Flow
     best: tuple[float, int]
     following: int
@@ -107,7 +107,7 @@ class Compare:
 class Take:
     """Take position j: your join is the cheapest; from the end of the order, or from the node that sought."""
 
-    walk: Walk
+    walk: ModificationState
     flow: Flow
 
 
@@ -115,7 +115,7 @@ class Take:
 class Continue:
     """Decide your position, j of the walk; from the node of the position before it."""
 
-    walk: Walk
+    walk: ModificationState
     flow: Flow
 
 
@@ -135,7 +135,7 @@ class Replace:
 class Done:
     """The walk has ended; to the head."""
 
-    walk: Walk
+    walk: ModificationState
 
 
 @dataclass(frozen=True)

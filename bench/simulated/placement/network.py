@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from bench.simulated.cluster.links import Link, Links
 from bench.simulated.placement.messages import Sent
-from bench.simulated.placement.pieces import Base, BaseKeys, Install, Piece, Request
+from bench.simulated.placement.pieces import Base, BaseKeys, Install, Request, TuplePiece
 from eddy.placement.costs import UnitCosts
 
 HEADER_BYTES = 32
@@ -115,7 +115,7 @@ class Network:
     def size(self, message: Any) -> float:
         """Return the bytes of a message."""
         widths = self._widths()
-        if isinstance(message, Piece):
+        if isinstance(message, TuplePiece):
             return HEADER_BYTES + message.tuples.n_bytes(widths)
         if isinstance(message, Base):
             return HEADER_BYTES + message.tuples.n_bytes(widths)
@@ -208,7 +208,7 @@ class Network:
             self._at(self.now, call)
 
     def _note(self, source: int, to: int, message: Any, n_bytes: float) -> None:
-        if isinstance(message, Piece):
+        if isinstance(message, TuplePiece):
             self.pieces += source != to
         elif source != to:
             self.deliveries.append(Delivery(type(message).__name__, source, to, n_bytes, self.now))

@@ -30,7 +30,16 @@ from bench.simulated.placement.held_copy import HeldCopy, taken
 from bench.simulated.placement.messages import Sent
 from bench.simulated.placement.migration import TwoPhase
 from bench.simulated.placement.origin_log import OriginLog
-from bench.simulated.placement.pieces import Base, BaseKeys, GlobalReady, Install, LocalReady, Piece, Request, Since
+from bench.simulated.placement.pieces import (
+    Base,
+    BaseKeys,
+    GlobalReady,
+    Install,
+    LocalReady,
+    Request,
+    Since,
+    TuplePiece,
+)
 from bench.simulated.placement.windows import WindowCopy
 from eddy.placement.costs import UnitCosts
 from eddy.placement.operators import SITE, Ship, StreamId
@@ -41,7 +50,7 @@ from stairs.errors import StateError
 
 
 @dataclass(frozen=True)
-class Shape:
+class QueryFacts:
     """The facts about the query that all nodes know.
 
     spans     per stream the ticks of its window
@@ -61,7 +70,7 @@ class Shape:
 class JoiningNode:
     """One node. `handle` takes a message and returns the messages to send; `work` sums the seconds of the work."""
 
-    def __init__(self, node: int, shape: Shape, program: Program) -> None:
+    def __init__(self, node: int, shape: QueryFacts, program: Program) -> None:
         self.node, self.shape = node, shape
         self.programs: dict[int, Program] = {}
         self.current = program.version
@@ -121,8 +130,8 @@ class JoiningNode:
 
     def _piece(
         self, source: StreamId, place: Place, epoch: int, version: int, part: Tuples, copies: tuple[Since, ...] = ()
-    ) -> Piece:
-        return Piece(source, place, epoch, version, self.newest, self.node, part, copies)
+    ) -> TuplePiece:
+        return TuplePiece(source, place, epoch, version, self.newest, self.node, part, copies)
 
     # Messages
 
@@ -132,7 +141,7 @@ class JoiningNode:
         raise TypeError(f"a joining node takes no {type(message).__name__}")
 
     @handle.register
-    def _(self, message: Piece) -> list[Sent]:
+    def _(self, message: TuplePiece) -> list[Sent]:
         if message.known > self.newest:
             self._aside.append(message)
             return []
@@ -155,7 +164,7 @@ class JoiningNode:
             pieces.append(message)
         return self._run_all(pieces)
 
-    def _joins_here(self, piece: Piece) -> bool:
+    def _joins_here(self, piece: TuplePiece) -> bool:
         """Return whether the tuples of a piece probe at this node, and do not only enter a copy."""
         if self.programs[piece.version].join(piece.place, piece.source) is None:
             return False
@@ -163,14 +172,14 @@ class JoiningNode:
 
     # Joins
 
-    def _run_all(self, pieces: list[Piece]) -> list[Sent]:
+    def _run_all(self, pieces: list[TuplePiece]) -> list[Sent]:
         """Run these tuples if copies are ready, and request missing rows in as few messages as possible."""
         lacking: dict[tuple[Copy, int], list[Ints]] = {}
         sent = [one for piece in pieces for one in self._run(piece, lacking)]
         sent += [one for (copy, c), keys in lacking.items() for one in self._request(copy, c, np.concatenate(keys))]
         return [*sent, *self._full()]
 
-    def _run(self, piece: Piece, lacking: dict[tuple[Copy, int], list[Ints]]) -> list[Sent]:
+    def _run(self, piece: TuplePiece, lacking: dict[tuple[Copy, int], list[Ints]]) -> list[Sent]:
         """Run the operators for the tuples of a piece and for the resulting tuples, if copies are ready.
 
         lacking   gets the keys of a class whose rows of the base of a copy are missing
@@ -206,7 +215,7 @@ class JoiningNode:
         classes = self.shape.classes[stream] & tuples.keys.keys()
         return min(classes & place.classes or classes)
 
-    def _ship(self, ship: Ship, piece: Piece, source: StreamId, tuples: Tuples) -> list[Sent]:
+    def _ship(self, ship: Ship, piece: TuplePiece, source: StreamId, tuples: Tuples) -> list[Sent]:
         if not isinstance(ship.to, Place):
             place = piece.place
             return [Sent(SITE, self._piece(source, place, piece.epoch, piece.version, tuples))]

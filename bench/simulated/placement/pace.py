@@ -23,7 +23,7 @@ SMOOTHING = 0.5
 """Weight of the newest epoch."""
 
 
-class Pace:
+class StreamPace:
     """The pace of the streams of a query.
 
     spans   per stream the ticks of its window

@@ -29,7 +29,7 @@ class Since(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class TuplePiece:
     """Tuples of one source for one node.
 
     source    id of the tuples
@@ -75,7 +75,7 @@ class Install:
 class BaseKeys:
     """The keys of the base of a new copy, from each of its origins, which a node may request.
 
-    known   as in `Piece`
+    known   as in `TuplePiece`
     keys    by epoch of the base (due, by class int64): the keys that have no row of a later epoch, and the last tick at
             which a tuple may join a row of the epoch
     """
@@ -91,7 +91,7 @@ class BaseKeys:
 class Request:
     """Request the base of a copy, or only its rows for the keys of a class in `keys`.
 
-    sender   the node that requests; `known` as in `Piece`
+    sender   the node that requests; `known` as in `TuplePiece`
     life     number of crashes of this node; an answer to an earlier life is dropped
     number   number of the request, repeated by its answers
     lost     whether the node has lost the copy, so that rows shipped to it must be sent again

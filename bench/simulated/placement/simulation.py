@@ -14,16 +14,16 @@ import pyarrow as pa
 
 from bench.simulated.placement.admission import Admission, checked_query
 from bench.simulated.placement.central import CentralNode
-from bench.simulated.placement.change import Change, change_table
-from bench.simulated.placement.choice import KINDS, PAYBACK, Choice
+from bench.simulated.placement.change import ProgramChange, change_table
+from bench.simulated.placement.choice import KINDS, PAYBACK, PlanKindChooser
 from bench.simulated.placement.distributed import UpdatingNode
 from bench.simulated.placement.figures import differ, statistics, synopses, unknown
 from bench.simulated.placement.messages import Changed, Finished, Sent
 from bench.simulated.placement.network import Faults, Network
-from bench.simulated.placement.nodes import JoiningNode, Shape
+from bench.simulated.placement.nodes import JoiningNode, QueryFacts
 from bench.simulated.placement.options import check_options
-from bench.simulated.placement.pace import Pace
-from bench.simulated.placement.pieces import Base, BaseKeys, GlobalReady, Install, LocalReady, Piece, Request
+from bench.simulated.placement.pace import StreamPace
+from bench.simulated.placement.pieces import Base, BaseKeys, GlobalReady, Install, LocalReady, Request, TuplePiece
 from eddy.placement.costs import Model, StreamStatistics, UnitCosts
 from eddy.placement.operators import SITE, texts
 from eddy.placement.places import Place
@@ -36,14 +36,14 @@ from eddy.query.query import Query
 from eddy.uncopied import Uncopied
 from stairs.errors import PlanError, StateError
 
-DATA = (Piece, BaseKeys, Request, Base, Install, LocalReady, GlobalReady)
+DATA = (TuplePiece, BaseKeys, Request, Base, Install, LocalReady, GlobalReady)
 """Messages to the joining part of a node; all others are to the part that updates its operators."""
 REPORT = 1.2
 PLANNER = 0
 """The node that plans centrally."""
 
 
-class Simulation(Uncopied):
+class PlacementSimulation(Uncopied):
     """Joins the streams of a query on a simulated cluster.
 
     query       an inner join on keys, with Range windows or without windows
@@ -65,12 +65,12 @@ class Simulation(Uncopied):
     >>> from eddy import Query, Stream
     >>> chain = {"R": ["a"], "S": ["a", "b"], "T": ["b"]}
     >>> streams = [Stream(name, pa.schema([(c, pa.int64()) for c in columns])) for name, columns in chain.items()]
-    >>> cluster = Simulation(Query(streams, ["R.a = S.a", "S.b = T.b"], select=["R.a", "T.b"]))
+    >>> cluster = PlacementSimulation(Query(streams, ["R.a = S.a", "S.b = T.b"], select=["R.a", "T.b"]))
     >>> cluster.push({"R": {"a": [1]}, "S": {"a": [1], "b": [2]}, "T": {"b": [2, 3]}}).to_pylist()
     [{'R.a': 1, 'T.b': 2}]
     """
 
-    _no_copy = "a Simulation: make another one and push the same rows"
+    _no_copy = "a PlacementSimulation: make another one and push the same rows"
 
     def __init__(
         self,
@@ -100,20 +100,20 @@ class Simulation(Uncopied):
         count = m if nodes is None else nodes
         self._arrival = tuple(((i,) if nodes is None else tuple(range(i % count, count, m))) for i in range(m))
         self._starts = tuple(Place(own) for own in self._arrival)
-        self._choice = Choice(Planner(query, count, self._starts, self.costs))
+        self._choice = PlanKindChooser(Planner(query, count, self._starts, self.costs))
         self._network = Network(self._take, self.costs, lambda: self._admission.row_bytes, faults)
         self._epoch = 0
-        self._pace = Pace(self._admission.spans)
+        self._pace = StreamPace(self._admission.spans)
         self._took: float | None = None
         self._jep: JEP | None = None
-        self._history: list[Change] = []
+        self._history: list[ProgramChange] = []
         self._found: list[Tuples] = []
         self._reported = [unknown(len(query.classes), own) for own in self._admission.classes]
         model = Model(tuple(self._reported), self.costs, update == "shared")
         self._central = CentralNode(model)
         self._updating = [UpdatingNode(i, model, self._central.plan) for i in range(m)]
         self._newest = self._next_program(self._first_routes())
-        shape = Shape(self._admission.spans, self._admission.classes, self._arrival, count, self.costs)
+        shape = QueryFacts(self._admission.spans, self._admission.classes, self._arrival, count, self.costs)
         self.nodes = [JoiningNode(node, shape, self._newest) for node in range(count)]
         """The nodes, for inspection."""
 
@@ -249,7 +249,7 @@ class Simulation(Uncopied):
         )
 
     def history(self) -> pa.Table:
-        """Return all changes of plan, oldest first. `bench.simulated.placement.change.Change` documents the columns."""
+        """Return the changes of plan, oldest first, a row each with the fields of a `ProgramChange`."""
         return change_table(self._history)
 
     # Crashes
@@ -334,7 +334,7 @@ class Simulation(Uncopied):
     def _installs(self, node: int, made: Program, reason: str, costs: tuple[float, float]) -> list[Sent]:
         """Make a program the newest one; return the message with which a node begins to install it."""
         self._newest = made
-        self._history.append(Change(self._epoch, made.version, reason, self.plan(), *costs, self._network.now))
+        self._history.append(ProgramChange(self._epoch, made.version, reason, self.plan(), *costs, self._network.now))
         return [Sent(node, Install(made, self._track, node))]
 
     # Between two epochs

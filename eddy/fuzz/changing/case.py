@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.fuzz.case import NAMES, Push, Row, oracle_window
+from eddy.fuzz.case import NAMES, PushStep, Row, oracle_window
 from eddy.fuzz.changing.oracle import EngineOracle
 from eddy.fuzz.oracle import Comparison, OracleQuery, OracleStream
 from eddy.queries.changes import How
@@ -31,7 +31,7 @@ EARLIER = -1
 
 
 @dataclass(frozen=True)
-class Sources:
+class EngineStreams:
     """The streams of an engine: the window of each, None for none. All have event times, or none has."""
 
     windows: tuple[Window | None, ...]
@@ -87,7 +87,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EngineQuery:
     """A query: its streams, equalities (stream, stream, column) and comparisons x <= x + amount of two streams."""
 
     streams: tuple[Own, ...]
@@ -104,12 +104,12 @@ class Asked:
         """Return the projection of a version."""
         return {f"{version}_{NAMES[own.stream]}": f"{NAMES[own.stream]}.n" for own in self.streams}
 
-    def query(self, sources: Sources, version: int) -> Query:
+    def query(self, sources: EngineStreams, version: int) -> Query:
         """Return the query as the engine takes it."""
         streams = [sources.stream(NAMES[own.stream], own.window, own.least) for own in self.streams]
         return Query(streams, self.predicates, select=self.select(version))
 
-    def oracle(self, sources: Sources) -> OracleQuery:
+    def oracle(self, sources: EngineStreams) -> OracleQuery:
         """Return the query for the reference."""
         time = "t" if sources.timed else None
         streams = [
@@ -128,34 +128,34 @@ def _keep(least: int | None) -> Any:
 
 
 @dataclass(frozen=True)
-class BadPush:
+class BadOrderStep:
     """Push rows with an order that is longer than they are, which must fail and change nothing."""
 
     rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
-class Start:
+class StartStep:
     """Start a query at the position that is `ahead` arrivals from now, or EARLIER; None: without a position, so now."""
 
     name: str
-    asked: Asked
+    asked: EngineQuery
     ahead: int | None = None
     warm: bool = False
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeStep:
     """Change a query; without such a query the step is skipped."""
 
     name: str
-    asked: Asked
+    asked: EngineQuery
     how: How
     ahead: int | None = None
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopStep:
     """Stop a query; without such a query the step is skipped."""
 
     name: str
@@ -164,12 +164,12 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Reload:
+class EngineReloadStep:
     """Restore a snapshot, and continue with the restored engine."""
 
 
-Element = Start | Change | Stop
-Step = Push | BadPush | Reload | Element
+Element = StartStep | ChangeStep | StopStep
+Step = PushStep | BadOrderStep | EngineReloadStep | Element
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class EngineCase:
     The policy is a name of `eddy.routing.policies.POLICIES`, or CHAOS, which is created from `seed`.
     """
 
-    sources: Sources
+    sources: EngineStreams
     strategy: str
     steps: tuple[Step, ...] = ()
     policy: str = "fixed"

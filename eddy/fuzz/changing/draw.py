@@ -7,23 +7,23 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from eddy.fuzz.case import CHAOS, NAMES, Push, Row
+from eddy.fuzz.case import CHAOS, NAMES, PushStep, Row
 from eddy.fuzz.changing.case import (
     EARLIER,
     KEYS,
-    Asked,
-    BadPush,
-    Change,
+    BadOrderStep,
+    ChangeStep,
     EngineCase,
+    EngineQuery,
+    EngineReloadStep,
+    EngineStreams,
     Own,
-    Reload,
-    Sources,
-    Start,
+    StartStep,
     Step,
-    Stop,
+    StopStep,
 )
 from eddy.fuzz.changing.oracle import EngineOracle
-from eddy.fuzz.changing.play import Model
+from eddy.fuzz.changing.play import EngineModel
 from eddy.fuzz.draw import PACES, Pace, timings
 from eddy.queries.changes import CHANGES, How
 from eddy.streams.windows import Range, Rows, Unbounded, Window
@@ -47,14 +47,14 @@ DrawnStep = tuple[str, bytes, bytes]
 """A step as it is drawn: its kind, its picks, the picks of its rows."""
 
 
-def window_of(sources: Sources, kind: int, size: int) -> Window:
+def window_of(sources: EngineStreams, kind: int, size: int) -> Window:
     """Return the window that two bytes pick: small ones fill up soon, large ones keep rows of several changes."""
     if kind % 11 == 10:
         return Unbounded()
     return Range(size % 9) if sources.timed and kind % 3 else Rows(1 + size % 5)
 
 
-def asked_of(sources: Sources, picks: bytes, like: Asked | None = None) -> Asked:
+def asked_of(sources: EngineStreams, picks: bytes, like: EngineQuery | None = None) -> EngineQuery:
     """Return the query that bytes pick; like another one, it has the same join graph in two cases of three."""
     n = len(sources.windows)
     if like is not None and picks[0] % 3:
@@ -73,22 +73,22 @@ def asked_of(sources: Sources, picks: bytes, like: Asked | None = None) -> Asked
         if like is not None and picks[0] % 6 == 1:
             window = next((one.window for one in like.streams if one.stream == i), window)
         owns.append(Own(i, window, least))
-    return Asked(tuple(owns), equalities, comparisons)
+    return EngineQuery(tuple(owns), equalities, comparisons)
 
 
 @dataclass
-class StepWriter:
+class EngineStepWriter:
     """Turns drawn steps into the steps of a case, one after the other; a model follows them."""
 
     case: EngineCase
-    model: Model = field(init=False)
-    asked: dict[str, Asked] = field(default_factory=dict)
+    model: EngineModel = field(init=False)
+    asked: dict[str, EngineQuery] = field(default_factory=dict)
     paces: Sequence[Pace] = PACES[0]
     clock: int = 0
     number: int = 0
 
     def __post_init__(self) -> None:
-        self.model = Model(self.case)
+        self.model = EngineModel(self.case)
 
     @property
     def oracle(self) -> EngineOracle:
@@ -102,31 +102,31 @@ class StepWriter:
         name = QUERIES[picks[14] % len(QUERIES)]
         match kind:
             case "push":
-                yield Push(self.rows(rows))
+                yield PushStep(self.rows(rows))
             case "bad":
                 clock, number = self.clock, self.number
-                yield BadPush(self.rows(rows, arrive=False))
+                yield BadOrderStep(self.rows(rows, arrive=False))
                 self.clock, self.number = clock, number
             case "reload":
                 self.model.forget_stopped()
                 self.asked = {name: one for name, one in self.asked.items() if name in self.oracle.queries}
-                yield Reload()
+                yield EngineReloadStep()
             case "start" if self.room:
-                yield self.element(Start(name, asked_of(self.case.sources, picks), ahead, picks[13] % 3 == 2))
+                yield self.element(StartStep(name, asked_of(self.case.sources, picks), ahead, picks[13] % 3 == 2))
             case "change" if self.room and name in self.asked:
                 how = HOWS[picks[13] % len(HOWS)]
-                yield self.element(Change(name, asked_of(self.case.sources, picks, self.asked[name]), how, ahead))
+                yield self.element(ChangeStep(name, asked_of(self.case.sources, picks, self.asked[name]), how, ahead))
             case "stop" if name in self.asked:
-                yield self.element(Stop(name, "drain" if picks[13] % 2 else "immediate", ahead))
+                yield self.element(StopStep(name, "drain" if picks[13] % 2 else "immediate", ahead))
 
     @property
     def room(self) -> bool:
         """Whether another version may start."""
         return sum(len(one.live) for one in self.oracle.queries.values()) < MOST_VERSIONS
 
-    def element(self, step: Start | Change | Stop) -> Step:
+    def element(self, step: StartStep | ChangeStep | StopStep) -> Step:
         """Return a control element; the model takes it."""
-        if self.model.take(step) and not isinstance(step, Stop):
+        if self.model.take(step) and not isinstance(step, StopStep):
             self.asked[step.name] = step.asked
         return step
 
@@ -168,17 +168,19 @@ DRAWN_STEPS: st.SearchStrategy[DrawnStep] = st.one_of(
 
 
 @st.composite
-def sources_drawn(draw: st.DrawFn, max_streams: int = 4) -> Sources:
+def sources_drawn(draw: st.DrawFn, max_streams: int = 4) -> EngineStreams:
     """Draw the streams of an engine."""
     n = draw(st.integers(2, max(2, min(max_streams, 4))))
     timed = draw(st.sampled_from((True, True, True, False)))
     kinds: tuple[Window | None, ...] = (None, None, None, Rows(4), Range(5) if timed else Rows(2))
     windows = draw(st.lists(st.sampled_from(kinds), min_size=n, max_size=n))
     if not timed:
-        return Sources(tuple(windows), timed)
+        return EngineStreams(tuple(windows), timed)
     timing = draw(timings(n))
     own = zip(NAMES, timing.pop("late_of", ()), strict=False)
-    return Sources(tuple(windows), timed, **timing, late_of={name: late for name, late in own if late is not None})
+    return EngineStreams(
+        tuple(windows), timed, **timing, late_of={name: late for name, late in own if late is not None}
+    )
 
 
 @st.composite
@@ -193,7 +195,7 @@ def engine_cases(
         seed=draw(st.integers(0, 255)),
         decide_every=draw(st.sampled_from(DECIDE_EVERY)),
     )
-    writer = StepWriter(case, paces=draw(st.sampled_from(PACES)))
+    writer = EngineStepWriter(case, paces=draw(st.sampled_from(PACES)))
     starts = st.lists(st.tuples(st.just("start"), _PICKS, st.just(b"")), min_size=1, max_size=3)
     few, many = st.lists(DRAWN_STEPS, min_size=1, max_size=5), st.lists(DRAWN_STEPS, min_size=8, max_size=MOST_STEPS)
     drawn = [*draw(starts), *draw(few | many)]

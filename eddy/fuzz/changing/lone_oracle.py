@@ -16,7 +16,7 @@ from eddy.fuzz.oracle import Oracle, OracleQuery, Row
 Rows = tuple[Row | None, ...]
 
 
-class Part(NamedTuple):
+class OraclePush(NamedTuple):
     """A push of an engine: the position of its first arrival, its arrivals by stream, and watermarks.
 
     watermarks  that before each arrival, and that at the end; None without event times
@@ -31,15 +31,15 @@ class Part(NamedTuple):
         """The watermark at the end, less than all times before the first."""
         return float("-inf") if self.watermarks[-1] is None else self.watermarks[-1]
 
-    def cut(self, begin: int, end: int) -> Part | None:
+    def cut(self, begin: int, end: int) -> OraclePush | None:
         """Return the part from one position to another, None if it is empty."""
         low, high = max(begin - self.first, 0), min(end - self.first, len(self.arrivals))
         if low >= high:
             return None
-        return Part(self.first + low, self.arrivals[low:high], self.watermarks[low : high + 1])
+        return OraclePush(self.first + low, self.arrivals[low:high], self.watermarks[low : high + 1])
 
 
-Follow = Callable[[Part], tuple[list[Rows], list[Rows]]]
+Follow = Callable[[OraclePush], tuple[list[Rows], list[Rows]]]
 """A nested loop: it takes a part, and returns the rows that end, and those that begin."""
 
 
@@ -59,7 +59,7 @@ class LoneVersion:
     drain: int | None = None
     place: Callable[[Row], int] = field(default=lambda row: int(row["n"]))
 
-    def push(self, part: Part) -> tuple[list[Rows], list[Rows]]:
+    def push(self, part: OraclePush) -> tuple[list[Rows], list[Rows]]:
         """Take a push; return the rows of the version that end, and those that begin."""
         stop = part.first + len(part.arrivals) if self.stop is None else self.stop
         before = part.cut(0, min(self.start, stop)) if self.warm else None
@@ -81,7 +81,7 @@ def branched(oracles: Sequence[BranchOracle], timed: bool) -> Follow:
     timed   whether the query has a window of time
     """
 
-    def follow(part: Part) -> tuple[list[Rows], list[Rows]]:
+    def follow(part: OraclePush) -> tuple[list[Rows], list[Rows]]:
         found: tuple[list[Rows], list[Rows]] = [], []
         for oracle in oracles:
             mine = [one for one in part.arrivals if one[0] in oracle.names]
@@ -103,7 +103,7 @@ def inner(query: OracleQuery) -> Follow:
     oracle, timed = Oracle(query), any(stream.window == "range" for stream in query.streams)
     names = [stream.name for stream in query.streams]
 
-    def follow(part: Part) -> tuple[list[Rows], list[Rows]]:
+    def follow(part: OraclePush) -> tuple[list[Rows], list[Rows]]:
         mine = [one for one in part.arrivals if one[0] in names]
         if timed:
             outcomes, ended = oracle.push(mine, part.end)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from eddy.fuzz.changing.oracle import Arrived, Given, OracleVersion
+from eddy.fuzz.changing.oracle import Arrived, OracleResult, OracleVersion
 from eddy.fuzz.oracle import OracleQuery
 
 OLD, NEW = 0, 1
@@ -28,23 +28,25 @@ class Measures(NamedTuple):
     duplicates: int = 0
 
 
-def all_results(query: OracleQuery, number: int, arrived: Sequence[Arrived]) -> list[Given]:
+def all_results(query: OracleQuery, number: int, arrived: Sequence[Arrived]) -> list[OracleResult]:
     """Return all results of a query over all arrivals, as those of a version that ran from the first one."""
     version = OracleVersion(number, query, 0)
     return [given for place, one in enumerate(arrived) for given in version.take(place, one)]
 
 
-def papers_reference(old: Iterable[Given], new: Iterable[Given], at: int) -> set[Given]:
+def papers_reference(old: Iterable[OracleResult], new: Iterable[OracleResult], at: int) -> set[OracleResult]:
     """Return what no change should lose: the old query drained at a position, the new one started fresh there."""
     return {r for r in old if r.first < at} | {r for r in new if r.first >= at}
 
 
-def handover_reference(old: Iterable[Given], new: Iterable[Given], at: int, complete_from: int) -> set[Given]:
+def handover_reference(
+    old: Iterable[OracleResult], new: Iterable[OracleResult], at: int, complete_from: int
+) -> set[OracleResult]:
     """Return what a handover does not lose: old results before a position, new ones from it on, if rows were kept."""
     return {r for r in old if r.last < at} | {r for r in new if r.last >= at and r.first >= complete_from}
 
 
-def measured(given: Sequence[Given], reference: set[Given], streams: Sequence[Sequence[str]]) -> Measures:
+def measured(given: Sequence[OracleResult], reference: set[OracleResult], streams: Sequence[Sequence[str]]) -> Measures:
     """Return the measures of results in the order in which they came.
 
     streams   those of the old query, and those of the new one: the streams of the components

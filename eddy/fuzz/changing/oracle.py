@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from eddy.fuzz.oracle import Oracle, OracleClock, OracleQuery, OracleStream, Row
 
 
-class Kind(NamedTuple):
+class OracleChange(NamedTuple):
     """A kind of change: what the old version does, and how the new one starts."""
 
     drains: bool = False
@@ -29,14 +29,14 @@ class Kind(NamedTuple):
     warm: bool = False
 
 
-KINDS: dict[str, Kind] = {
-    "immediate": Kind(),
-    "delayed-drain": Kind(drains=True, waits=True),
-    "drain-query": Kind(drains=True, holds=True),
-    "drain-stream": Kind(drains=True),
-    "graceful": Kind(at_result=True),
-    "graceful-drain": Kind(drains=True, at_result=True),
-    "handover": Kind(warm=True),
+KINDS: dict[str, OracleChange] = {
+    "immediate": OracleChange(),
+    "delayed-drain": OracleChange(drains=True, waits=True),
+    "drain-query": OracleChange(drains=True, holds=True),
+    "drain-stream": OracleChange(drains=True),
+    "graceful": OracleChange(at_result=True),
+    "graceful-drain": OracleChange(drains=True, at_result=True),
+    "handover": OracleChange(warm=True),
 }
 
 
@@ -45,7 +45,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Given:
+class OracleResult:
     """A result: the number of its version, and the positions of its components in the order of the query's streams."""
 
     version: int
@@ -97,7 +97,7 @@ class OracleVersion:
         self.join = Oracle(self.query)
         self.places = {stream.name: [] for stream in self.query.streams}
 
-    def take(self, position: int, one: Arrived) -> list[Given]:
+    def take(self, position: int, one: Arrived) -> list[OracleResult]:
         """Take an arrival; return the results that it completes and that the version owns."""
         stream = one.stream
         if stream not in self.places:
@@ -107,10 +107,12 @@ class OracleVersion:
             return []
         self.places[stream].append(position)
         own = self.places.values()
-        found = [Given(self.number, tuple(at[n] for at, n in zip(own, one, strict=True))) for one in outcome.results]
+        found = [
+            OracleResult(self.number, tuple(at[n] for at, n in zip(own, one, strict=True))) for one in outcome.results
+        ]
         return [one for one in found if self.owns(one)]
 
-    def owns(self, one: Given) -> bool:
+    def owns(self, one: OracleResult) -> bool:
         """Return whether a result of its query is a result of this version."""
         return (
             self.start is not None
@@ -133,7 +135,7 @@ class OracleVersion:
 class _Succession:
     old: OracleVersion
     new: OracleVersion
-    kind: Kind
+    kind: OracleChange
     at: int
 
 
@@ -144,7 +146,7 @@ class OracleRunning:
         self._engine = engine
         self.versions: list[OracleVersion] = []
         self._successions: list[_Succession] = []
-        self._held: dict[OracleVersion, list[Given]] = {}
+        self._held: dict[OracleVersion, list[OracleResult]] = {}
         self.element = start
         self._add(query, start, warm)
 
@@ -228,7 +230,7 @@ class OracleRunning:
 
     # Arrivals
 
-    def settle(self, position: int) -> list[Given]:
+    def settle(self, position: int) -> list[OracleResult]:
         """Do what happens before an arrival; return the held results that this lets go."""
         for one in self.live:
             if one.stop is not None and one.stop <= position:
@@ -252,7 +254,7 @@ class OracleRunning:
             return True
         return old.drain is not None and old.drain < at <= now and self._engine.drained(old, at)
 
-    def _let_go(self) -> list[Given]:
+    def _let_go(self) -> list[OracleResult]:
         """Return the held results that need not wait any more."""
         return [given for one in self.versions if not self._waits(one) for given in self._held.pop(one, [])]
 
@@ -260,9 +262,9 @@ class OracleRunning:
         """Return whether the results of a version wait."""
         return any(link.kind.holds and link.new is version and link.old.ended is None for link in self._successions)
 
-    def arrive(self, position: int, arrived: Arrived) -> list[Given]:
+    def arrive(self, position: int, arrived: Arrived) -> list[OracleResult]:
         """Return the results that an arrival completes, those of older versions first, after those it lets go."""
-        parts: list[list[Given]] = []
+        parts: list[list[OracleResult]] = []
         for one in reversed(self.versions):
             found = one.take(position, arrived)
             if found:
@@ -324,9 +326,9 @@ class EngineOracle:
         """Stop a query. Raises RefusedError."""
         self.queries[name].stop(how, position)
 
-    def push(self, rows: Sequence[tuple[str, Row]]) -> dict[str, list[Given]]:
+    def push(self, rows: Sequence[tuple[str, Row]]) -> dict[str, list[OracleResult]]:
         """Take arrivals; return the results of each query that was live before, in their order."""
-        given: dict[str, list[Given]] = {name: [] for name, one in self.queries.items() if one.live}
+        given: dict[str, list[OracleResult]] = {name: [] for name, one in self.queries.items() if one.live}
         for stream, row in rows:
             time = None if self._time is None else row[self._time]
             if time is not None and self.clock.tick(stream, time):

@@ -8,18 +8,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.fuzz.case import NAMES, Push, Row
-from eddy.fuzz.changing.case import BadPush, Change, Element, EngineCase, Reload, Start, Step, Stop
+from eddy.fuzz.case import NAMES, PushStep, Row
+from eddy.fuzz.changing.case import (
+    BadOrderStep,
+    ChangeStep,
+    Element,
+    EngineCase,
+    EngineReloadStep,
+    StartStep,
+    Step,
+    StopStep,
+)
 from eddy.fuzz.changing.given import Expected, compare_given, given_rows
-from eddy.fuzz.changing.oracle import EngineOracle, Given, RefusedError
+from eddy.fuzz.changing.oracle import EngineOracle, OracleResult, RefusedError
 from eddy.fuzz.play import Tally, policy_of
 from eddy.queries.engine import Engine
-from eddy.queries.kept import Kept
+from eddy.queries.kept import KeptRows
 from eddy.queries.sources import POSITION
 from stairs.errors import EddyError
 
 
-class Model:
+class EngineModel:
     """The reference of a case, in terms of its steps."""
 
     def __init__(self, case: EngineCase) -> None:
@@ -34,22 +43,22 @@ class Model:
 
     def version(self, step: Element) -> int:
         """Return the number of the version that a step makes."""
-        return 0 if isinstance(step, Start) else len(self.oracle.queries[step.name].versions)
+        return 0 if isinstance(step, StartStep) else len(self.oracle.queries[step.name].versions)
 
     def skips(self, step: Step) -> bool:
         """Return whether a step has no query to act on."""
-        return isinstance(step, Change | Stop) and step.name not in self.oracle.queries
+        return isinstance(step, ChangeStep | StopStep) and step.name not in self.oracle.queries
 
     def take(self, step: Element) -> bool:
         """Take a control element; return False if the engine must refuse it."""
         position = self.oracle.position + (step.ahead or 0)
         try:
             match step:
-                case Start(name, asked, _, warm):
+                case StartStep(name, asked, _, warm):
                     self.oracle.start(name, asked.oracle(self.case.sources), position, warm)
-                case Change(name, asked, how, _):
+                case ChangeStep(name, asked, how, _):
                     self.oracle.change(name, asked.oracle(self.case.sources), how, position)
-                case Stop(name, how, _):
+                case StopStep(name, how, _):
                     self.oracle.stop(name, how, position)
         except RefusedError:
             return False
@@ -68,7 +77,7 @@ class Model:
         given = self.oracle.push([(NAMES[row.stream], self.case.sources.values(row)) for row in rows])
         return {name: self.groups(found) for name, found in given.items()}
 
-    def groups(self, given: Sequence[Given]) -> list[list[Expected]]:
+    def groups(self, given: Sequence[OracleResult]) -> list[list[Expected]]:
         """Return results in groups of one version and one arrival."""
         arrived = self.oracle.arrived
         return [
@@ -89,7 +98,7 @@ class EngineGame:
     """An engine in the middle of a case, and its model."""
 
     def __init__(self, case: EngineCase) -> None:
-        self.case, self.model, self.tally = case, Model(case), Tally(cases=1)
+        self.case, self.model, self.tally = case, EngineModel(case), Tally(cases=1)
         policy: Any = policy_of(case.policy, case.seed)
         self.engine = Engine(case.sources.streams(), policy=policy, **case.options)
         self.engine.options["decide_every"] = case.decide_every
@@ -103,13 +112,13 @@ class EngineGame:
         if self.model.skips(step):
             return
         match step:
-            case Push(rows):
+            case PushStep(rows):
                 self.push(rows)
-            case BadPush(rows):
+            case BadOrderStep(rows):
                 before = seen(self.engine)
                 refused(lambda: self.engine.push(batches(self.case, rows), [*(row.stream for row in rows), 0]))
                 assert seen(self.engine) == before, "a push that was refused has changed the engine"
-            case Reload():
+            case EngineReloadStep():
                 self.reload()
             case _:
                 self.order(step)
@@ -149,7 +158,7 @@ class EngineGame:
             return
         self.give(step, version, at)
         self.tally.elements += 1
-        if isinstance(step, Start):
+        if isinstance(step, StartStep):
             self.complete_from[step.name] = {}
         most = self.model.warm(step.name, version)
         if most is not None:
@@ -163,11 +172,11 @@ class EngineGame:
     def give(self, step: Element, version: int, at: int | None) -> None:
         """Call the engine."""
         match step:
-            case Start(name, asked, _, warm):
+            case StartStep(name, asked, _, warm):
                 self.engine.start(name, asked.query(self.case.sources, version), at=at, warm=warm)
-            case Change(name, asked, how, _):
+            case ChangeStep(name, asked, how, _):
                 self.engine[name].change(asked.query(self.case.sources, version), how, at)
-            case Stop(name, how, _):
+            case StopStep(name, how, _):
                 self.engine[name].stop(how, at)
 
     def check(self) -> None:
@@ -180,7 +189,7 @@ class EngineGame:
         assert got == self.model.states(), f"states {got}, not {self.model.states()}"
 
 
-def _oldest(kept: Kept, position: int) -> int:
+def _oldest(kept: KeptRows, position: int) -> int:
     rows = kept.rows()
     return position if rows is None else int(rows.column(POSITION)[0].as_py())
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 import inspect
 
 from eddy.fuzz import chaos
-from eddy.fuzz.case import CHAOS, NAMES, Push, Row
+from eddy.fuzz.case import CHAOS, NAMES, PushStep, Row
 from eddy.fuzz.changing import given
-from eddy.fuzz.changing.case import Asked, BadPush, Change, Element, EngineCase, Reload, Start, Step, Stop
-from eddy.fuzz.changing.play import Model
+from eddy.fuzz.changing.case import (
+    BadOrderStep,
+    ChangeStep,
+    Element,
+    EngineCase,
+    EngineQuery,
+    EngineReloadStep,
+    StartStep,
+    Step,
+    StopStep,
+)
+from eddy.fuzz.changing.play import EngineModel
 from eddy.fuzz.script import CHAOS_IMPORTS, COMPARE, listed
 
 _HEAD = '''"""{title}"""
@@ -114,7 +124,7 @@ def _stream(timed: bool, name: str, window: object, least: int | None, lateness:
     return f"eddy.Stream({', '.join(parts)})"
 
 
-def _query(case: EngineCase, asked: Asked, version: int) -> list[str]:
+def _query(case: EngineCase, asked: EngineQuery, version: int) -> list[str]:
     streams = [_stream(case.sources.timed, NAMES[own.stream], own.window, own.least) for own in asked.streams]
     lines = ["    eddy.Query(", "        [", *(f"            {one}," for one in streams), "        ],"]
     return [*lines, f"        {asked.predicates!r},", f"        select={asked.select(version)!r},", "    ),"]
@@ -122,7 +132,7 @@ def _query(case: EngineCase, asked: Asked, version: int) -> list[str]:
 
 def _calls(case: EngineCase) -> list[str]:
     """Write the steps, with the expected results of each."""
-    model, lines = Model(case), []
+    model, lines = EngineModel(case), []
     for step in case.steps:
         if model.skips(step):
             continue
@@ -132,32 +142,32 @@ def _calls(case: EngineCase) -> list[str]:
     return lines
 
 
-def _call(model: Model, step: Step) -> list[str]:
+def _call(model: EngineModel, step: Step) -> list[str]:
     case = model.case
     match step:
-        case Push(rows):
+        case PushStep(rows):
             wanted = model.push(rows)
             lines = ["push(", *listed([_row(case, row) for row in rows]), "    {"]
             return [*lines, *(f"        {name!r}: {groups!r}," for name, groups in wanted.items()), "    },", ")"]
-        case BadPush(rows):
+        case BadOrderStep(rows):
             order = [*(row.stream for row in rows), 0]
             return [f"refused(lambda: engine.push(batches({[_values(case, row) for row in rows]!r}), {order!r}))"]
-        case Reload():
+        case EngineReloadStep():
             model.forget_stopped()
             return ["reload()"]
         case _:
             return _element(model, step)
 
 
-def _element(model: Model, step: Element) -> list[str]:
+def _element(model: EngineModel, step: Element) -> list[str]:
     at, version = model.position(step), model.version(step)
     taken = model.take(step)
     match step:
-        case Start(name, asked, _, warm):
+        case StartStep(name, asked, _, warm):
             call = [f"engine.start({name!r},", *_query(model.case, asked, version), f"    at={at}, warm={warm})"]
-        case Change(name, asked, how, _):
+        case ChangeStep(name, asked, how, _):
             call = [f"engine[{name!r}].change(", *_query(model.case, asked, version), f"    {how!r}, {at})"]
-        case Stop(name, how, _):
+        case StopStep(name, how, _):
             call = [f"engine[{name!r}].stop(", f"    {how!r}, {at})"]
     if not taken:
         return (
@@ -165,7 +175,7 @@ def _element(model: Model, step: Element) -> list[str]:
             if len(call) > 1
             else [f"refused(lambda: {call[0]})"]
         )
-    forgotten = [f"complete_from.pop({step.name!r}, None)"] if isinstance(step, Start) else []
+    forgotten = [f"complete_from.pop({step.name!r}, None)"] if isinstance(step, StartStep) else []
     most = model.warm(step.name, version)
     return [*call, *forgotten, *([] if most is None else [f"warm({step.name!r}, {version}, {most})"])]
 

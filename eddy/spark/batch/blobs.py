@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from eddy.spark.partitioning.pieces import Piece, Splitter
+from eddy.spark.partitioning.pieces import GridPiece, Splitter
 from eddy.spark.transports.base import RowTask
 
 BLOB_SCHEMA = pa.schema([("part", pa.int32()), ("first", pa.int64()), ("stream", pa.int32()), ("blob", pa.binary())])
@@ -51,7 +51,7 @@ def unpack(batch: pa.RecordBatch, schemas: list[pa.Schema]) -> Iterator[tuple[in
         yield firsts[i].as_py(), stream, pa.ipc.read_record_batch(blobs[i].as_buffer(), schemas[stream])
 
 
-def blobs_of(stream: int, pieces: Iterable[Piece], offsets: list[int]) -> Iterator[Blob]:
+def blobs_of(stream: int, pieces: Iterable[GridPiece], offsets: list[int]) -> Iterator[Blob]:
     """Yield a blob for each copy of each piece."""
     for piece in pieces:
         body = piece.tuples.serialize()

@@ -34,7 +34,7 @@ def asked_hops(job: Job, plan: Mapping[str, Sequence[tuple[str, str]]]) -> Hops:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class WorkPrediction:
     """The best hops, and the predicted work of the grid and of these hops."""
 
     hops: Hops
@@ -52,7 +52,7 @@ class Predicted:
         return HOPS.seconds(self.in_hops)
 
 
-def predicted(job: Job, figures: Sequence[StreamFigures]) -> Predicted:
+def predicted(job: Job, figures: Sequence[StreamFigures]) -> WorkPrediction:
     """Return the best hops by the measured figures, and the predicted work of these and of the grid of the job."""
     query, n = job.query, job.shares.partitions
     planner = planner_of(query, n, HOPS)
@@ -64,7 +64,7 @@ def predicted(job: Job, figures: Sequence[StreamFigures]) -> Predicted:
     works = [hops_work(planner, one, streams, map(one.dealt, range(one.rounds))) for one in ways]
     best = min(range(len(ways)), key=lambda k: HOPS.seconds(works[k]))
     every = synopses(query, figures, single=False)
-    return Predicted(ways[best], grid_work(planner, job.shares, every), works[best])
+    return WorkPrediction(ways[best], grid_work(planner, job.shares, every), works[best])
 
 
 def may_pay(job: Job, sizes: Mapping[str, float] | None) -> bool:

@@ -17,7 +17,7 @@ from eddy.placement.keys import KeyNumbers
 from eddy.placement.shares import Shares
 from eddy.spark.batch.blobs import BLOB_COLUMNS, Blob, as_batches, blobs_of
 from eddy.spark.hops.hops import Hops, key_class
-from eddy.spark.hops.legs import WHOLE, Columns, Legs
+from eddy.spark.hops.legs import WHOLE, Legs, TupleColumns
 from eddy.spark.hops.windows import BLOCK_ROWS, SortedWindow, together
 from eddy.spark.partitioning.engine import OUTPUT_ROWS, as_spark
 from eddy.spark.partitioning.failed import refuse_failed
@@ -84,7 +84,7 @@ class _Partition:
 
     def __init__(self, job: Job, hops: Hops, number: int) -> None:
         self._job, self._hops, self._number = job, hops, number
-        self._columns = Columns(job.query, WHOLE if hops.timed else ())
+        self._columns = TupleColumns(job.query, WHOLE if hops.timed else ())
         self._legs = Legs(self._columns, KeyNumbers(job.query), hops.timed)
         self._parts: dict[int, list[pa.RecordBatch]] = {}
         self._windows: dict[tuple[int, int], SortedWindow] = {}

@@ -32,7 +32,7 @@ _PROBE_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
-class Runtime:
+class JavaRuntime:
     """A Java runtime that ran: its home, its major version, and whether it has the module of Spark's flag."""
 
     home: Path
@@ -54,7 +54,7 @@ def _run(java: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def probe(java: Path) -> Runtime | None:
+def probe(java: Path) -> JavaRuntime | None:
     """Return the runtime of the binary `java`, None if the binary does not run. Starts Java up to twice."""
     status, text = _run(java, "-XshowSettings:properties", "-version")
     version = re.search(r"java\.specification\.version = (\d+)(?:\.(\d+))?", text)
@@ -64,9 +64,9 @@ def probe(java: Path) -> Runtime | None:
     # Before Java 9 versions had the form "1.8".
     major = int(version[2]) if version[1] == "1" and version[2] else int(version[1])
     if major < OLDEST_JAVA:
-        return Runtime(Path(home[1].strip()), major, has_vector=False)
+        return JavaRuntime(Path(home[1].strip()), major, has_vector=False)
     # The binary in its home is probed, because `java` may be a shim that a parent process put on the PATH.
-    found = Runtime(Path(home[1].strip()), major, has_vector=True)
+    found = JavaRuntime(Path(home[1].strip()), major, has_vector=True)
     return replace(found, has_vector=_run(found.java, _VECTOR_FLAG, "-version")[0] == 0)
 
 

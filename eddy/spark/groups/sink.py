@@ -25,7 +25,7 @@ from eddy.query.query import Query
 from eddy.query.ungrouped import ungrouped
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.groups.batch import as_rows
-from eddy.spark.groups.state import GroupsFiles, Saved
+from eddy.spark.groups.state import GroupsFiles, SavedGroups
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.staging import read_batches
 from eddy.spark.streaming.worker.output_files import ResultFile
@@ -103,7 +103,7 @@ class GroupsSink(Sink):
         given: Sequence[str] = self._aggregate(batch, files) if made is None else made.files
         self._inner.publish(batch, given, spark)
 
-    def _made(self, batch: int, results: Sequence[str]) -> Saved | None:
+    def _made(self, batch: int, results: Sequence[str]) -> SavedGroups | None:
         """Return the groups after a batch, None if they are not made of these results.
 
         If the manifest that named the result files is lost, another attempt to join the batch makes other files.

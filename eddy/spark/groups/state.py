@@ -46,7 +46,7 @@ _COPY = "-copy"
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedGroups:
     """The contents of a file.
 
     results    the files of results of the join that the batch added
@@ -107,7 +107,7 @@ class GroupsFiles:
         pq.write_table(table.cast(named_in_footer(table.schema, path.name)), out)
         write_whole(path, out.getvalue())
 
-    def read(self, batch: int) -> Saved:
+    def read(self, batch: int) -> SavedGroups:
         """Return the contents of the file after a batch.
 
         Raises StreamingStateError if the file is missing or damaged, or belongs to another batch or query.
@@ -124,7 +124,7 @@ class GroupsFiles:
         self.recoveries += found.repairs
         return found.value
 
-    def fill(self, saved: Saved, groups: Groups) -> None:
+    def fill(self, saved: SavedGroups, groups: Groups) -> None:
         """Fill new groups with the contents of a file."""
         groups.load_parts(saved.parts, saved.watermark)
         saved.parts.check_read()
@@ -137,7 +137,7 @@ class GroupsFiles:
                 with contextlib.suppress(FileNotFoundError):
                     one.unlink()
 
-    def _parsed(self, batch: int, data: bytes) -> Saved:
+    def _parsed(self, batch: int, data: bytes) -> SavedGroups:
         parts = GROUPS.unpack(data)
         header = parts.value("header", _FORM)
         if header["batch"] != batch:
@@ -146,4 +146,4 @@ class GroupsFiles:
         if differs is not None:
             raise StreamingStateError(f"these are groups of another query: {differs}; start with a new checkpoint")
         results, files = tuple(header["results"]), tuple(header["files"])
-        return Saved(results, files, header["watermark"], parts.part("groups"))
+        return SavedGroups(results, files, header["watermark"], parts.part("groups"))

@@ -34,7 +34,7 @@ WHOLE, OPEN = (TIME,), (TIME, NEWEST, LAST)
 """Columns for tuples whose head is the newest component, and for tuples whose head came last but may be older."""
 
 
-class Columns:
+class TupleColumns:
     """The columns of intermediate tuples.
 
     times   the columns with event times: none, WHOLE or OPEN
@@ -111,7 +111,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-class Window(Protocol):
+class ProbedWindow(Protocol):
     """A window in a partition that tuples probe."""
 
     @property
@@ -131,7 +131,7 @@ class Legs:
     heads_precede   whether only rows that precede the head join; otherwise all rows of the windows join
     """
 
-    def __init__(self, columns: Columns, numbers: KeyNumbers, heads_precede: bool) -> None:
+    def __init__(self, columns: TupleColumns, numbers: KeyNumbers, heads_precede: bool) -> None:
         self.columns, self.numbers = columns, numbers
         self._heads_precede = heads_precede
         self._failed: list[pa.RecordBatch] = []
@@ -153,7 +153,7 @@ class Legs:
         return self.numbers.numbers(i, c, rows, np.zeros(len(rows), np.uint8))
 
     def walk(
-        self, head: int, bound: tuple[int, ...], tuples: pa.RecordBatch, windows: Sequence[Window]
+        self, head: int, bound: tuple[int, ...], tuples: pa.RecordBatch, windows: Sequence[ProbedWindow]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the tuples joined with all windows, one after the other, in blocks.
 

@@ -32,7 +32,7 @@ LEAST_S, MOST = 1e-9, 1e15
 _PARTS = len(TaskWork._fields)
 _COSTS = list_of(row_of(*[finite(0, MOST)] * _PARTS, finite(LEAST_S, MOST)))
 MEASURED = fields({"grid": _COSTS, "hops": _COSTS})
-"""The form of `Measured.to_json`: the points of each placement; a point has numbers of work, and seconds."""
+"""The form of `PlacementCosts.to_json`: the points of each placement; a point has numbers of work, and seconds."""
 UNMEASURED: dict[str, Any] = {"grid": [], "hops": []}
 """The stored form without points."""
 
@@ -94,7 +94,7 @@ class MeasuredCosts:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PlacementCosts:
     """The costs of both placements of one join."""
 
     grid: MeasuredCosts = field(default_factory=MeasuredCosts)
@@ -105,6 +105,6 @@ class Measured:
         return {"grid": self.grid.to_json(), "hops": self.hops.to_json()}
 
     @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> Measured:
+    def from_json(cls, stored: dict[str, Any]) -> PlacementCosts:
         """Return the value from which `to_json` was made, after `MEASURED` has checked the JSON."""
         return cls(MeasuredCosts.from_json(stored["grid"]), MeasuredCosts.from_json(stored["hops"]))

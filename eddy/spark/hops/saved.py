@@ -3,7 +3,7 @@
     asked   "grid", "hops", "auto", or the plan of each head as [[head, [[stream, "ship" or "window"], …]], …]
     steps   steps of the hops that ran, by head [[stream, class by whose keys the nodes share the step], …]; streams and
             classes are numbers; null if the micro-batch ran in one round
-    costs   the measurements from which the costs of both placements are fitted (`Measured.to_json`)
+    costs   the measurements from which the costs of both placements are fitted (`PlacementCosts.to_json`)
 
 The number of nodes is not stored, because it may change at the next start.
 """
@@ -19,7 +19,7 @@ from eddy.placement.places import by_class
 from eddy.placement.program import Steps
 from eddy.query.query import Query
 from eddy.spark.hops.hops import Hops, key_class, own_hops
-from eddy.spark.hops.measured import MEASURED, UNMEASURED, Measured
+from eddy.spark.hops.measured import MEASURED, UNMEASURED, PlacementCosts
 from eddy.spark.hops.placing import KINDS, Placement
 from eddy.spark.partitioning.operators import homes, why_unplaced
 from stairs.storage.json_form import FormError, either, fields, integer, list_of, one_of, optional, row_of, text
@@ -49,7 +49,7 @@ class SavedPlacement:
 
     asked: Placement
     steps: tuple[tuple[tuple[int, int], ...], ...] | None
-    costs: Measured
+    costs: PlacementCosts
 
     def hops(self, query: Query, nodes: int) -> Hops | None:
         """Return the hops over a number of nodes; None if no hops ran."""
@@ -61,7 +61,7 @@ class SavedPlacement:
         return Hops(nodes, homes(query, nodes), routes, True)
 
 
-def saved(query: Query, asked: Placement, hops: Hops | None, costs: Measured) -> dict[str, Any]:
+def saved(query: Query, asked: Placement, hops: Hops | None, costs: PlacementCosts) -> dict[str, Any]:
     """Return a placement as JSON."""
     plan: object = asked
     if isinstance(asked, Mapping):
@@ -98,7 +98,7 @@ def restored(query: Query, stored: object, place: str) -> SavedPlacement:
     if steps is not None:
         _check(query, steps, f"{place}.steps")
     routes = None if steps is None else tuple(tuple((j, c) for j, c in own) for own in steps)
-    return SavedPlacement(asked, routes, Measured.from_json(stored["costs"]))
+    return SavedPlacement(asked, routes, PlacementCosts.from_json(stored["costs"]))
 
 
 def _check(query: Query, routes: list[list[list[int]]], place: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.expressions.computed import Computed
+from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.derived import given_columns
 from eddy.query.query import Query
 from eddy.streams.late_options import Failed, Late
@@ -57,7 +57,9 @@ def narrowed(
         window = None if stream.name in query.unwindowed else stream.window
         streams.append(Stream(stream.name, _flat(stream.schema, kept), window, time, late=late))
         inputs.append(_flat(stream.schema, read))
-    select = {name: one if isinstance(one, Computed) else readable_name(*one) for name, one in query.outputs.items()}
+    select = {
+        name: one if isinstance(one, ComputedExpression) else readable_name(*one) for name, one in query.outputs.items()
+    }
     failed: Failed = "count" if query.failed == "count" else "keep"
     more: dict[str, Any] = {"select": select, "where": query.where, "failed": failed, "failed_rows": sys.maxsize}
     more["watermark"] = "fastest"

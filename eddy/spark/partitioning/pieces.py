@@ -33,7 +33,7 @@ RUN_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Piece:
+class GridPiece:
     """Tuples of one run that go to one cell of the grid, and to the cells at the stream's other offsets from it.
 
     cell         cell of the grid; a key group if the splitter has applied splits
@@ -106,7 +106,7 @@ class Splitter:
         self._run_rows = 0
         self._run_bytes = 0
 
-    def add(self, batch: pa.RecordBatch) -> list[Piece]:
+    def add(self, batch: pa.RecordBatch) -> list[GridPiece]:
         """Take rows, whose columns are selected by name; return pieces once a run is full, else an empty list."""
         batch = conform(batch, self._input, self._name)
         if batch.num_rows:
@@ -117,7 +117,7 @@ class Splitter:
             return []
         return self.finish()
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[GridPiece]:
         """Return the pieces of the rows that wait for a full run."""
         if not self._run:
             return []
@@ -136,7 +136,7 @@ class Splitter:
         failed += failed_batch(accepts.faults(failing, "filter"), named)
         return run if len(rows) == len(run) else run.take(pa.array(rows))
 
-    def _cut(self, run: pa.RecordBatch) -> list[Piece]:
+    def _cut(self, run: pa.RecordBatch) -> list[GridPiece]:
         positions = self._job.positions(run, self._stream)
         if positions is not None:
             low, high = int(positions.min()), int(positions.max())
@@ -151,13 +151,13 @@ class Splitter:
         dealt = run.take(pa.array(rows))
         # Wide tuples make shorter pieces: the reduce side holds a piece per run, and a binary value is limited to 2 GB.
         step = max(1, min(PIECE_ROWS, PIECE_BYTES * dealt.num_rows // max(1, dealt.nbytes)))
-        pieces: list[Piece] = []
+        pieces: list[GridPiece] = []
         for cell in np.flatnonzero(np.diff(starts)):
             begin, end = int(starts[cell]), int(starts[cell + 1])
             for low in range(begin, end, step):
                 high = min(low + step, end)
                 first, last = (0, 0) if positions is None else positions[rows[[low, high - 1]]].tolist()
-                pieces.append(Piece(int(cell), dealt.slice(low, high - low), first, last))
+                pieces.append(GridPiece(int(cell), dealt.slice(low, high - low), first, last))
         return pieces
 
     def _cells(self, run: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:

@@ -47,14 +47,14 @@ MAX_DEPTH = 16
 MAX_SPLITS = 1024
 
 
-class Split(NamedTuple):
+class GroupSplit(NamedTuple):
     """A split of a group along an attribute class; along the number of classes, a place for a fragment of the group."""
 
     group: int
     along: int
 
 
-class Branch(NamedTuple):
+class SplitBranch(NamedTuple):
     """The first bits of the fraction along a class that all rows of a group have, as a number."""
 
     along: int
@@ -73,7 +73,7 @@ class SplitTree:
 
     cells: int
     classes: int
-    splits: tuple[Split, ...] = ()
+    splits: tuple[GroupSplit, ...] = ()
     dealt: tuple[Dealt, ...] = ()
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class SplitTree:
         """Return the tree in which a group is split; its new child is the group with the number `groups`."""
         if self.deal_of(group) is not None:
             raise SparkJoinError(f"key group {self.owner(group)} cannot be split while it is in fragments; gather it")
-        return replace(self, splits=(*self.splits, Split(group, along)))
+        return replace(self, splits=(*self.splits, GroupSplit(group, along)))
 
     # Fragments
 
@@ -165,7 +165,7 @@ class SplitTree:
         if self.deal_of(group) is not None:
             raise SparkJoinError(f"key group {group} is in fragments; gather it first")
         more = parts - 1 - len(self.places(group))
-        splits = (*self.splits, *[Split(group, self.classes)] * more)
+        splits = (*self.splits, *[GroupSplit(group, self.classes)] * more)
         return replace(self, splits=splits, dealt=tuple(sorted([*self.dealt, Dealt(group, stream, parts)])))
 
     def gather(self, group: int) -> SplitTree:
@@ -192,7 +192,7 @@ class SplitTree:
                 found.append(self.cells + i)
         return sorted(fragment for one in found for fragment in self.fragments(one)) if self.dealt else found
 
-    def branches(self, group: int, since: int = 0) -> list[Branch]:
+    def branches(self, group: int, since: int = 0) -> list[SplitBranch]:
         """Return the common bits of the rows of a group along each class of a split after the first `since` splits."""
         steps: list[tuple[int, int, int]] = []
         group = self.owner(group)
@@ -210,7 +210,7 @@ class SplitTree:
             depth, own = bits.get(along, (0, 0))
             bits[along] = depth + 1, 2 * own + bit
         newer = {along for i, along, _ in steps if i >= since}
-        return [Branch(along, *bits[along]) for along in sorted(newer)]
+        return [SplitBranch(along, *bits[along]) for along in sorted(newer)]
 
     def depth(self, group: int, along: int) -> int:
         """Return the number of splits of a group along a class."""
@@ -258,7 +258,7 @@ class SplitTree:
 
 
 @lru_cache(4096)
-def _own_branches(tree: SplitTree, group: int, since: int, has: tuple[int, ...]) -> tuple[Branch, ...]:
+def _own_branches(tree: SplitTree, group: int, since: int, has: tuple[int, ...]) -> tuple[SplitBranch, ...]:
     return tuple(one for one in tree.branches(group, since) if one.along in has)
 
 

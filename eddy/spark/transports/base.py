@@ -18,7 +18,7 @@ from eddy.spark.partitioning.job import Job
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eddy.spark.transports.inputs import Input
+    from eddy.spark.transports.inputs import StreamInput
     from eddy.spark.transports.parquet_source import BatchInput
 
 
@@ -53,7 +53,7 @@ class Carried(NamedTuple):
 
     frame: DataFrame
     remark: str = ""
-    inputs: tuple[Input, ...] = ()
+    inputs: tuple[StreamInput, ...] = ()
     transport: str = ""
 
 

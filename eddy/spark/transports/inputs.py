@@ -33,10 +33,10 @@ class TopicPart(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Input(ABC):
+class StreamInput(ABC):
     """The input of a stream.
 
-    place    a `Directory` or a `Topic`
+    place    a `StreamDirectory` or a `Topic`
     columns  stored names, in the order of the job's inputs
     types    stored name -> type in the schema that the user gave to Spark
     """

@@ -19,7 +19,7 @@ import pyarrow as pa
 from eddy.spark.environment.session import parallelism
 from eddy.spark.partitioning.pieces import PIECE_ROWS
 from eddy.spark.transports.base import Carried, RowTask, Transport
-from eddy.spark.transports.inputs import Input, UnsuitableError
+from eddy.spark.transports.inputs import StreamInput, UnsuitableError
 from eddy.spark.transports.parquet_source import BatchInput, FileInput, RowGroup, file_input, read_group
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PackedTransport(Transport):
         from eddy.spark.streaming.inputs.source import inputs_frame
         from eddy.spark.transports.topic_source import topic_input
 
-        inputs: list[Input] = []
+        inputs: list[StreamInput] = []
         for i, (stream, frame) in enumerate(zip(task.job.query.streams, frames, strict=True)):
             names = task.job.inputs[i].names
             try:

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from eddy.spark.directories import Directory
+from eddy.spark.directories import StreamDirectory
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.pieces import PIECE_ROWS
-from eddy.spark.transports.inputs import FilePart, Input, UnsuitableError
+from eddy.spark.transports.inputs import FilePart, StreamInput, UnsuitableError
 from eddy.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class RowGroup:
     stored_bytes: int
 
 
-class FileInput(Input):
-    """A stream of Parquet files in a `Directory`."""
+class FileInput(StreamInput):
+    """A stream of Parquet files in a `StreamDirectory`."""
 
     def read(self, part: FilePart, stream: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         try:
@@ -150,7 +150,7 @@ def file_input(frame: DataFrame, names: Sequence[str]) -> FileInput:
     return FileInput(_directory(frame, path, options), columns, types)
 
 
-def _directory(frame: DataFrame, path: str, options: dict[str, str]) -> Directory:
+def _directory(frame: DataFrame, path: str, options: dict[str, str]) -> StreamDirectory:
     """Return the place of a stream's files, given path and options of Spark's source."""
     names = options.pop("pathglobfilter", None)
     recursive = options.pop("recursivefilelookup", "false").lower() == "true"
@@ -167,7 +167,7 @@ def _directory(frame: DataFrame, path: str, options: dict[str, str]) -> Director
     session = frame.sparkSession._jsparkSession
     given = jvm.org.apache.hadoop.fs.Path(path)
     whole = given.getFileSystem(session.sessionState().newHadoopConf()).makeQualified(given)
-    found = Directory(whole.toString(), names, recursive, files, bytes_)
+    found = StreamDirectory(whole.toString(), names, recursive, files, bytes_)
     try:
         found.file_system()
     except (OSError, ValueError) as problem:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.kafka.topic import topic_of
-from eddy.spark.transports.inputs import Input, TopicPart
+from eddy.spark.transports.inputs import StreamInput, TopicPart
 from eddy.spark.transports.parquet_source import DECLARATIONS, logical_plan, stored_columns
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LEAF = "StreamingRelationV2"
 
 
-class TopicInput(Input):
+class TopicInput(StreamInput):
     """A stream of messages of a `Topic`."""
 
     def read(self, part: TopicPart, stream: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

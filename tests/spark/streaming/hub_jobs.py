@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import eddy
 from eddy.spark import Hub, Source
 from eddy.spark.streaming.sinks import ParquetSink
-from tests.spark.streaming.hub_reference import Asked, Batches, Owned
+from tests.spark.streaming.hub_reference import Batches, HubReferenceQuery, HubReferenceVersion
 from tests.spark.streaming.jobs import Inputs, published
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ COLUMNS = {"k": "R.k", "r": "R.v", "s": "S.v"}
 OLD, NEW = {"R": 30, "S": 20}, {"R": 45, "S": 40}
 
 
-def asked(ranges: dict[str, int], least: int = 0) -> Asked:
+def asked(ranges: dict[str, int], least: int = 0) -> HubReferenceQuery:
     keep = (lambda row: row["v"] >= least) if least else (lambda row: True)
-    return Asked(ranges, {name: tuple(place.split(".")) for name, place in COLUMNS.items()}, keep)  # type: ignore[misc]
+    return HubReferenceQuery(ranges, {name: tuple(place.split(".")) for name, place in COLUMNS.items()}, keep)  # type: ignore[misc]
 
 
 def query(ranges: dict[str, int], least: int = 0, **more: Any) -> eddy.Query:
@@ -52,7 +52,7 @@ def hub_of(spark: SparkSession, inputs: Inputs, checkpoint: Path, keep: int | No
     return Hub(spark, sources, checkpoint, lateness=60, **how)
 
 
-class Rows:
+class DrawnRows:
     """Inputs that are drawn from a seed, with the rows of each micro-batch."""
 
     def __init__(self, root: Path, seed: int, names: str = "RST") -> None:
@@ -81,7 +81,7 @@ def found(out: Path) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in published(out).to_pylist())
 
 
-def expected(batches: Batches, *versions: Owned) -> Counter[tuple[Any, ...]]:
+def expected(batches: Batches, *versions: HubReferenceVersion) -> Counter[tuple[Any, ...]]:
     return sum((one.results(batches) for one in versions), Counter())
 
 

@@ -18,7 +18,7 @@ def always(row: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Asked:
+class HubReferenceQuery:
     """A join on k under windows of time t.
 
     ranges  stream -> its RANGE
@@ -63,10 +63,10 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Owned:
+class HubReferenceVersion:
     """A version: its query and its bounds, as `eddy/queries/version.py` states them."""
 
-    asked: Asked
+    asked: HubReferenceQuery
     start: int = 0
     warm: bool = False
     stop: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
+from eddy.spark.streaming.state.manifest import GroupState, Manifest, ManifestLink, OutputFile
 from eddy.spark.streaming.state.segments import Segment
 
 
@@ -19,13 +19,13 @@ def make_manifest(batch: int, **changes: Any) -> Manifest:
         "watermarks": {"R": {"greatest": batch * 10, "below": None}},
         "partition_map": (0, 1, 0),
         "groups": {
-            2: GroupState(batch, "token 2", (Link(batch, None, (make_segment(name, 2, 1),)),), None),
+            2: GroupState(batch, "token 2", (ManifestLink(batch, None, (make_segment(name, 2, 1),)),), None),
             0: GroupState(
                 batch,
                 "token 0",
                 (
-                    Link(batch, (3, -(2**62)), (make_segment(name), make_segment(name, stream=1))),
-                    Link(batch, None, (make_segment(name),)),
+                    ManifestLink(batch, (3, -(2**62)), (make_segment(name), make_segment(name, stream=1))),
+                    ManifestLink(batch, None, (make_segment(name),)),
                 ),
                 "R S",
             ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from eddy.spark import join, session
 from eddy.spark.environment.daemon import warm
 from tests.spark.streaming.faults.traps import Trap, Traps
-from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, Workload, query
+from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, FaultsWorkload, query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +22,7 @@ BEGIN, END = "the first start", "the last stop"
 
 def start(spark: SparkSession, root: Path, batches: int, *traps: Trap) -> StreamingJoinQuery:
     """Start a join over this number of batches of files, with traps."""
-    Workload(7, batches).write(root / "sources")
+    FaultsWorkload(7, batches).write(root / "sources")
     armed = Traps(root)
     armed.arm(list(traps))
     armed.at(0)

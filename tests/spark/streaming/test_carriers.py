@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from bench.simulated.cluster import Simulation
+from bench.simulated.cluster import ClusterSimulation
 from bench.simulated.cluster.messages import STEPS
 from eddy.spark import join
 from tests.bench.simulated.cluster.cases import SCHEMA, STREAMS, TICK, arrivals, expected, finished, found, query
@@ -24,7 +24,7 @@ SEED, GROUPS, CHUNK, LATENESS = 1, 4, 8, 8
 HOW = ("state", "jit")
 
 
-class Carrier(Protocol):
+class TwoPlaceJoin(Protocol):
     """A join on two places, of which the first has groups 0 and 1 at the start, and the other one 2 and 3."""
 
     def chunk(self, number: int) -> None:
@@ -65,7 +65,7 @@ class Simulated:
     """The carrier of `bench.simulated.cluster`."""
 
     def __init__(self) -> None:
-        self.simulation = Simulation(query(LATENESS), 2, groups=[0, 0, 1, 1])
+        self.simulation = ClusterSimulation(query(LATENESS), 2, groups=[0, 0, 1, 1])
 
     def chunk(self, number: int) -> None:
         rows = rows_of(number)
@@ -136,13 +136,13 @@ class OnSpark:
 
 
 @pytest.fixture(params=["simulated", "spark"])
-def carrier(request: pytest.FixtureRequest, tmp_path: Path) -> Carrier:
+def carrier(request: pytest.FixtureRequest, tmp_path: Path) -> TwoPlaceJoin:
     if request.param == "simulated":
         return Simulated()
     return OnSpark(request.getfixturevalue("spark"), tmp_path)
 
 
-def test_the_same_moves_on_both_carriers(carrier: Carrier) -> None:
+def test_the_same_moves_on_both_carriers(carrier: TwoPlaceJoin) -> None:
     """Moves of both kinds, there and back at once, overlapping moves, and lost engines while groups move."""
     assert carrier.owners() == [0, 0, 1, 1]
     chunks = itertools.count()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from eddy.spark.partitioning.pieces import PIECE_ROWS
 from eddy.spark.streaming.state.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, Horizon, compact, part, prune
-from eddy.spark.streaming.state.manifest import Link
+from eddy.spark.streaming.state.manifest import ManifestLink
 from eddy.spark.streaming.state.segments import SegmentReader, SegmentWriter
 from tests.spark.streaming.manifests import make_segment
 
@@ -40,7 +40,7 @@ def batch(rows: Sequence[tuple[int, int]], wide: int = 1) -> pa.RecordBatch:
 
 
 def live_rows(
-    reader: SegmentReader, chain: Sequence[Link], frontier: int | None, spans: Sequence[int | None]
+    reader: SegmentReader, chain: Sequence[ManifestLink], frontier: int | None, spans: Sequence[int | None]
 ) -> Counter[Row]:
     """Return the rows that are neither late nor dead, by definition."""
     found: Counter[Row] = Counter()
@@ -82,7 +82,7 @@ def test_a_chain_means_the_same_before_and_after(
                 for stream, times in pieces:
                     rows = [(t, number := number + 1) for t in times]
                     writer.add(3, stream, batch(rows), times[0], times[-1])
-                chain.append(Link(b, late_below, tuple(writer.finish())))
+                chain.append(ManifestLink(b, late_below, tuple(writer.finish())))
         whole, horizon = tuple(chain), Horizon(frontier, spans)
         with SegmentReader(log, SCHEMAS) as reader:
             expected = live_rows(reader, whole, frontier, spans)
@@ -114,7 +114,7 @@ def test_without_event_times_all_rows_stay(tmp_path: Path) -> None:
     for b in range(3):
         with SegmentWriter(tmp_path, f"{b:012d}.log") as writer:
             writer.add(0, b % 2, batch([(9 - b, b)]), 0, 0)
-            chain.append(Link(b, None, tuple(writer.finish())))
+            chain.append(ManifestLink(b, None, tuple(writer.finish())))
     with SegmentReader(tmp_path, SCHEMAS) as reader, SegmentWriter(tmp_path, f"{5:012d}.log") as writer:
         link = compact(reader, chain, no_times, ENDLESS, writer, 0)
         writer.finish()
@@ -128,7 +128,7 @@ def test_without_event_times_all_rows_stay(tmp_path: Path) -> None:
 def test_segments_have_a_greatest_size(tmp_path: Path, rows: int, wide: int, segments: int) -> None:
     with SegmentWriter(tmp_path, f"{0:012d}.log") as writer:
         writer.add(0, 0, batch([(n, n) for n in range(rows)], wide), 0, rows - 1)
-        chain = [Link(0, None, tuple(writer.finish()))]
+        chain = [ManifestLink(0, None, tuple(writer.finish()))]
     with SegmentReader(tmp_path, SCHEMAS) as reader, SegmentWriter(tmp_path, f"{1:012d}.log") as writer:
         link = compact(reader, chain, times_of, ENDLESS, writer, 0)
         writer.finish()
@@ -139,25 +139,28 @@ def test_segments_have_a_greatest_size(tmp_path: Path, rows: int, wide: int, seg
 
 
 def test_dead_segments_are_not_read(tmp_path: Path) -> None:
-    chain = (Link(0, None, (make_segment("gone.log", first=0, last=9),)), Link(1, (50, 0), (make_segment("gone.log"),)))
+    chain = (
+        ManifestLink(0, None, (make_segment("gone.log", first=0, last=9),)),
+        ManifestLink(1, (50, 0), (make_segment("gone.log"),)),
+    )
     with SegmentReader(tmp_path, SCHEMAS) as reader, SegmentWriter(tmp_path, f"{1:012d}.log") as writer:
         link = compact(reader, chain, times_of, Horizon(30, (20, None)), writer, 0)
         assert writer.finish() == []
-    assert link == Link(1, None, ())
+    assert link == ManifestLink(1, None, ())
     assert prune((link,), ENDLESS) == ()
 
 
 @pytest.mark.parametrize(("frontier", "gone"), [(29, False), (30, True)])
 def test_a_window_includes_its_end(frontier: int, gone: bool) -> None:
-    link = Link(0, None, (make_segment("a", last=9),))
+    link = ManifestLink(0, None, (make_segment("a", last=9),))
     assert prune((link,), Horizon(frontier, (20, None))) == (() if gone else (link,))
     assert prune((link,), Horizon(frontier, (None, None))) == (link,)
 
 
 def test_a_link_that_dies_in_part() -> None:
     dead, live = make_segment("a", stream=0, last=9), make_segment("a", stream=1, last=9)
-    chain = (Link(0, (1, 2), (dead, live)), Link(1, None, (live,)))
-    assert prune(chain, Horizon(100, (20, None))) == (Link(0, (1, 2), (live,)), chain[1])
+    chain = (ManifestLink(0, (1, 2), (dead, live)), ManifestLink(1, None, (live,)))
+    assert prune(chain, Horizon(100, (20, None))) == (ManifestLink(0, (1, 2), (live,)), chain[1])
 
 
 # --- when to compact --------------------------------------------------------------------------------------------------
@@ -165,28 +168,30 @@ def test_a_link_that_dies_in_part() -> None:
 
 def test_short_chains_stay() -> None:
     assert part((), ENDLESS) is None
-    assert part(tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(MERGED - 1)), ENDLESS) is None
-    assert part(tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(MERGED)), ENDLESS) == slice(0, MERGED)
+    assert part(tuple(ManifestLink(b, None, (make_segment(f"{b}"),)) for b in range(MERGED - 1)), ENDLESS) is None
+    assert part(tuple(ManifestLink(b, None, (make_segment(f"{b}"),)) for b in range(MERGED)), ENDLESS) == slice(
+        0, MERGED
+    )
 
 
 def test_a_large_link_is_left_alone() -> None:
-    large = Link(0, None, (make_segment("large", rows=1000),))
-    small = tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(1, MERGED + 1))
+    large = ManifestLink(0, None, (make_segment("large", rows=1000),))
+    small = tuple(ManifestLink(b, None, (make_segment(f"{b}"),)) for b in range(1, MERGED + 1))
     assert part((large, *small), ENDLESS) == slice(1, MERGED + 1)
 
 
 def test_a_batch_of_many_tasks() -> None:
     tasks = tuple(make_segment(f"{task}") for task in range(MERGED_SEGMENTS + 1))
-    large = Link(0, None, (make_segment("large", rows=10**6),))
-    assert part((large, Link(1, None, tasks)), ENDLESS) == slice(1, 2)
-    assert part((large, Link(1, None, tasks[1:])), ENDLESS) is None
+    large = ManifestLink(0, None, (make_segment("large", rows=10**6),))
+    assert part((large, ManifestLink(1, None, tasks)), ENDLESS) == slice(1, 2)
+    assert part((large, ManifestLink(1, None, tasks[1:])), ENDLESS) is None
     # Segments that compaction wrote are as large as possible.
-    assert part((Link(1, None, (make_segment("one"),) * 999),), ENDLESS) is None
+    assert part((ManifestLink(1, None, (make_segment("one"),) * 999),), ENDLESS) is None
 
 
 def test_dead_rows_alone_make_it_pay() -> None:
     rows = 2 * DEAD_ROWS
-    chain = tuple(Link(b, None, (make_segment(f"{b}", rows=rows, first=0, last=99),)) for b in range(2))
+    chain = tuple(ManifestLink(b, None, (make_segment(f"{b}", rows=rows, first=0, last=99),)) for b in range(2))
     assert part(chain, ENDLESS) is None
     assert part(chain, Horizon(60, (20, None))) is None
     assert part(chain, Horizon(70, (20, None))) == slice(0, 2)
@@ -197,10 +202,10 @@ def test_dead_rows_alone_make_it_pay() -> None:
 def test_what_it_costs_over_time(expiry: int | None) -> None:
     """Over many batches chains stay short, and each row is rewritten only a few times."""
     batches, rows = 600, 100
-    chain: tuple[Link, ...] = ()
+    chain: tuple[ManifestLink, ...] = ()
     longest = rewritten = 0
     for b in range(batches):
-        chain = (*chain, Link(b, None, (make_segment(f"{b}", rows=rows, first=b, last=b),)))
+        chain = (*chain, ManifestLink(b, None, (make_segment(f"{b}", rows=rows, first=b, last=b),)))
         if expiry is not None:
             chain = prune(chain, Horizon(b, (expiry, None)))
         longest = max(longest, len(chain))
@@ -212,7 +217,7 @@ def test_what_it_costs_over_time(expiry: int | None) -> None:
             left = total if expiry is None else min(total, (b - first + 1) * rows)
             rewritten += left
             merged = make_segment(f"merged {b}", rows=left, first=first, last=b)
-            chain = (*chain[: chosen.start], Link(b, None, (merged,)), *chain[chosen.stop :])
+            chain = (*chain[: chosen.start], ManifestLink(b, None, (merged,)), *chain[chosen.stop :])
     assert longest <= MERGED + 10
     assert rewritten <= 8 * batches * rows
     assert sum(segment.rows for link in chain for segment in link.segments) <= rows * (

@@ -31,7 +31,7 @@ from tests.spark.streaming.faults.hub_program import Journal
 from tests.spark.streaming.faults.network import INSIDE, missing
 from tests.spark.streaming.faults.schedule import COMMITTING, JOINING, PUBLISHING
 from tests.spark.streaming.faults.traps import Trap, Traps
-from tests.spark.streaming.faults.workload import Workload
+from tests.spark.streaming.faults.workload import FaultsWorkload
 
 LONG = "EDDY_FAULTS" in os.environ
 FEWEST = 35
@@ -201,7 +201,7 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(
 
 def on_hosts(program: str, batches: int, root: Path, inside: Sequence[str] = ()) -> str:
     """Run the join on several hosts, check its results, and return what the program printed."""
-    workload = Workload(9, batches)
+    workload = FaultsWorkload(9, batches)
     workload.write(root / "sources")
     command = [*inside, sys.executable, "-m", f"tests.spark.streaming.faults.{program}", str(root)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
-from eddy.spark.directories import Directory, File
+from eddy.spark.directories import File, StreamDirectory
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.driver.feed import SPLIT_BYTES, Feed
 from eddy.spark.streaming.inputs.file_log import EVERY, FileLog
@@ -28,7 +28,7 @@ def write(path: Path, at: int, size: int = 1) -> Path:
     return path
 
 
-def found(directory: Directory, root: Path) -> list[str]:
+def found(directory: StreamDirectory, root: Path) -> list[str]:
     return [str(Path(file.path).relative_to(root)) for file in directory.new_files(())]
 
 
@@ -37,13 +37,13 @@ def test_files_come_by_time_without_hidden_ones(tmp_path: Path) -> None:
     for name, at in (("c", 3), ("a", 5), ("b", 3), (".d", 1), ("_e", 1), ("f._COPYING_", 1), ("below/g", 1)):
         write(root / name, at)
     write(root / "_x=1/h", 1)
-    directory = Directory(f"file:{root}")
+    directory = StreamDirectory(f"file:{root}")
     assert found(directory, root) == ["b", "c", "a"]
-    assert found(Directory(f"file:{root}", recursive=True), root) == ["_x=1/h", "below/g", "b", "c", "a"]
-    assert found(Directory(f"file:{root}", names="[ab]"), root) == ["b", "a"]
+    assert found(StreamDirectory(f"file:{root}", recursive=True), root) == ["_x=1/h", "below/g", "b", "c", "a"]
+    assert found(StreamDirectory(f"file:{root}", names="[ab]"), root) == ["b", "a"]
     assert [file.path for file in directory.new_files({str(root / "b")})] == [str(root / "c"), str(root / "a")]
-    assert found(Directory(f"file:{root}/a"), root) == ["a"]
-    assert Directory(f"file:{tmp_path}/nothing").new_files(()) == []
+    assert found(StreamDirectory(f"file:{root}/a"), root) == ["a"]
+    assert StreamDirectory(f"file:{tmp_path}/nothing").new_files(()) == []
 
 
 def test_paths_with_patterns(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_paths_with_patterns(tmp_path: Path) -> None:
         ("202?/1/*", False, ["2026/1/a", "2027/1/d"]),
         ("x*", False, []),
     ):
-        assert found(Directory(f"file:{tmp_path}/{path}", recursive=recursive), tmp_path) == expected, path
+        assert found(StreamDirectory(f"file:{tmp_path}/{path}", recursive=recursive), tmp_path) == expected, path
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_paths_with_patterns(tmp_path: Path) -> None:
     ],
 )
 def test_limits_of_a_micro_batch(limits: tuple[int | None, int | None], ends: list[int]) -> None:
-    directory = Directory("file:/x", max_files=limits[0], max_bytes=limits[1])
+    directory = StreamDirectory("file:/x", max_files=limits[0], max_bytes=limits[1])
     files = [File(str(k), size) for k, size in enumerate((5, 9, 3, 2, 3))]
     at, taken = 0, []
     while at < len(files):
@@ -167,7 +167,7 @@ def test_a_damaged_list_is_named(tmp_path: Path, damage: str) -> None:
 
 def reader(root: Path, **limits: Any) -> InputsReader:
     names = ("R", "S")
-    return InputsReader(root / "files", {name: Directory(f"file:{root}/{name}", **limits) for name in names})
+    return InputsReader(root / "files", {name: StreamDirectory(f"file:{root}/{name}", **limits) for name in names})
 
 
 def test_offsets_count_the_files_of_each_stream(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_files_are_dealt_evenly_and_large_ones_in_parts(tmp_path: Path) -> None:
     offsets = tmp_path / "spark" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"R":2,"S":2}')
-    source = FileInput(Directory(f"file:{large.parent}"), ("k",), {"k": pa.int64()})
+    source = FileInput(StreamDirectory(f"file:{large.parent}"), ("k",), {"k": pa.int64()})
     feed = Feed(tmp_path, ("R", "S"), (source, source))
     assert feed.end(0) == ((2, 2), False)
     (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"R":2,"S":2,"":"ended"}')

@@ -13,7 +13,7 @@ from eddy.placement.keys import classes_of
 from eddy.placement.synopses import distribution
 from eddy.spark.hops.costs import TaskCosts, TaskWork
 from eddy.spark.hops.hops import own_hops
-from eddy.spark.hops.measured import LEAST_S, MOST, POINTS, Measured, MeasuredCosts
+from eddy.spark.hops.measured import LEAST_S, MOST, POINTS, MeasuredCosts, PlacementCosts
 from eddy.spark.hops.saved import restored
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.streaming.driver.forecast import GRID, HOPS, Forecasts
@@ -73,7 +73,7 @@ def test_a_point_that_no_manifest_may_have_is_left_out() -> None:
 
 def test_a_placement_that_never_ran_is_off_by_the_factor_of_the_other() -> None:
     query, draw = chain(4, 10), np.random.default_rng(3)
-    forecasts, live = Forecasts(make_job(query, partitions=4), 2, Measured()), [500] * 4
+    forecasts, live = Forecasts(make_job(query, partitions=4), 2, PlacementCosts()), [500] * 4
     assert forecasts.costs() == (GRID, HOPS)
     assert forecasts.forecast(live, None) is None
     samples = {i: {c: draw.integers(0, 50, 100) for c in own} for i, own in enumerate(classes_of(query))}
@@ -90,7 +90,7 @@ def test_micro_batches_of_very_different_sizes_give_the_costs_of_each() -> None:
     """A point has the work of its own rows, not that of the rows that are usual."""
     query, draw = chain(3, 10), np.random.default_rng(6)
     job, live = make_job(query, partitions=4), [50_000] * 3
-    forecasts, steady = Forecasts(job, 2, Measured()), Forecasts(job, 2, Measured())
+    forecasts, steady = Forecasts(job, 2, PlacementCosts()), Forecasts(job, 2, PlacementCosts())
     samples = {i: {c: draw.integers(0, 9_000, 4_000) for c in own} for i, own in enumerate(classes_of(query))}
     for k in range(12):
         rows = [100_000 if k % 3 == 0 else 50] * 3

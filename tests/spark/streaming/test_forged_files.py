@@ -23,14 +23,14 @@ from eddy.spark.hops.saved import UNPLACED
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.fragments import Dealt
 from eddy.spark.partitioning.job import make_job
-from eddy.spark.partitioning.split_tree import Split
+from eddy.spark.partitioning.split_tree import GroupSplit
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load
 from eddy.spark.streaming.driver.resume import resume
 from eddy.spark.streaming.driver.watermarks import WatermarkRules, Watermarks
 from eddy.spark.streaming.sinks.transactions import snapshot
 from eddy.spark.streaming.state.identity import _digest, check_identity, write_identity
-from eddy.spark.streaming.state.manifest import KIND, GroupState, Link, Manifest
+from eddy.spark.streaming.state.manifest import KIND, GroupState, Manifest, ManifestLink
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
 from tests.eddy.forged_snapshots import VALUES, alter_json, alter_section
 from tests.eddy.opened_files import closed, opened
@@ -65,7 +65,7 @@ def test_a_forged_manifest_is_refused_or_a_manifest(seed: int) -> None:
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../b", "", "a\0b"])
 def test_names_of_files_stay_in_their_directory(name: str) -> None:
     manifest = make_manifest(3)
-    state = GroupState(3, "token", (Link(3, None, (make_segment(name),)),), None)
+    state = GroupState(3, "token", (ManifestLink(3, None, (make_segment(name),)),), None)
     late = replace(manifest.late[0], file=name)
     for forged in (replace(manifest, groups={0: state}), replace(manifest, late=(late,))):
         with pytest.raises(StreamingStateError, match="not a path below its directory"):
@@ -78,7 +78,7 @@ def resumable(**changes: Any) -> Manifest:
     extra = {"partitions": 2, "load": Load.none(4).to_json(), "options": "x", "taken": None, "placement": UNPLACED}
     extra["groups_begin"] = None
     segment = make_segment("000000000003-0", group=2, stream=1)
-    groups = {2: GroupState(3, "token", (Link(3, (1, 2), (segment,)),), "R S")}
+    groups = {2: GroupState(3, "token", (ManifestLink(3, (1, 2), (segment,)),), "R S")}
     given: dict[str, Any] = {"watermarks": watermarks.to_json(), "groups": groups, "extra": extra, **changes}
     return make_manifest(3, **{"partition_map": PartitionMap.even(4, 2).partitions, **given})
 
@@ -86,15 +86,15 @@ def resumable(**changes: Any) -> Manifest:
 def split(segment: Segment) -> dict[str, Any]:
     """Return changes that split group 1, and give its half, group 4, a segment."""
     extra = {**resumable().extra, "load": Load.none(5).to_json()}
-    state = GroupState(3, "t", (Link(3, None, (segment,)),), None)
-    return {"splits": (Split(1, 0),), "partition_map": (0, 0, 1, 1, 1), "extra": extra, "groups": {4: state}}
+    state = GroupState(3, "t", (ManifestLink(3, None, (segment,)),), None)
+    return {"splits": (GroupSplit(1, 0),), "partition_map": (0, 0, 1, 1, 1), "extra": extra, "groups": {4: state}}
 
 
 def fragment(group: int, stream: int, segments: tuple[Segment, ...] = (), parts: int = 2) -> dict[str, Any]:
     """Return changes that give group 1 a place, group 4, with segments, and divide a group by a stream."""
     changes = split(make_segment("f", 4))
-    state = GroupState(3, "t", (Link(3, None, segments),) if segments else (), None)
-    return {**changes, "splits": (Split(1, 1),), "dealt": (Dealt(group, stream, parts),), "groups": {4: state}}
+    state = GroupState(3, "t", (ManifestLink(3, None, segments),) if segments else (), None)
+    return {**changes, "splits": (GroupSplit(1, 1),), "dealt": (Dealt(group, stream, parts),), "groups": {4: state}}
 
 
 def group(**changes: Any) -> dict[int, GroupState]:
@@ -154,14 +154,20 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         ({"extra": extra(placement=costs(*[1] * 8, hops=None))}, "costs.hops is None, not a list"),
         ({"groups": {9: resumable().groups[2]}}, "key group 9, but the join has 4"),
         ({"groups": group(plan="R R")}, "names stream R twice"),
-        ({"groups": group(chain=(Link(3, (1,), ()),))}, "key group 2 has 1 late marks for 2 streams"),
-        ({"groups": group(chain=(Link(3, None, (make_segment("f", 1),)),))}, "has a segment of group 1, stream 0"),
-        ({"groups": group(chain=(Link(3, None, (replace(make_segment("f", 2), splits=1),)),))}, "segment of group 2"),
-        ({"splits": (Split(2, 0),)}, "4 partitions of key groups, but the join has 5"),
-        ({"splits": (Split(9, 0),)}, "key group 9 does not exist"),
-        ({"splits": (Split(1, 2),)}, "key group 1 cannot be split along class 2"),
+        ({"groups": group(chain=(ManifestLink(3, (1,), ()),))}, "key group 2 has 1 late marks for 2 streams"),
+        (
+            {"groups": group(chain=(ManifestLink(3, None, (make_segment("f", 1),)),))},
+            "has a segment of group 1, stream 0",
+        ),
+        (
+            {"groups": group(chain=(ManifestLink(3, None, (replace(make_segment("f", 2), splits=1),)),))},
+            "segment of group 2",
+        ),
+        ({"splits": (GroupSplit(2, 0),)}, "4 partitions of key groups, but the join has 5"),
+        ({"splits": (GroupSplit(9, 0),)}, "key group 9 does not exist"),
+        ({"splits": (GroupSplit(1, 2),)}, "key group 1 cannot be split along class 2"),
         ({"dealt": (Dealt(2, 0, 2),)}, "key group 2 cannot have 2 fragments by stream 0"),
-        ({"splits": (Split(1, 1),)}, "4 partitions of key groups, but the join has 5"),
+        ({"splits": (GroupSplit(1, 1),)}, "4 partitions of key groups, but the join has 5"),
         (fragment(1, 0, parts=3), "key group 1 cannot have 3 fragments by stream 0"),
         (fragment(4, 0), "key group 4 cannot have 2 fragments"),
         (fragment(1, 2), "key group 1 is in fragments by stream 2"),
@@ -170,7 +176,10 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         (split(make_segment("f", 2)), "key group 4 has a segment of group 2"),
         (split(make_segment("f", 4)), "key group 4 has a segment of group 4"),
         (split(replace(make_segment("f", 1), splits=1)), "key group 4 has a segment of group 1"),
-        ({"groups": group(chain=(Link(3, None, (make_segment("f", 2, 5),)),))}, "has a segment of group 2, stream 5"),
+        (
+            {"groups": group(chain=(ManifestLink(3, None, (make_segment("f", 2, 5),)),))},
+            "has a segment of group 2, stream 5",
+        ),
     ],
 )
 def test_a_manifest_that_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:

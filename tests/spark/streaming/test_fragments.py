@@ -18,7 +18,7 @@ from eddy.spark.streaming.driver.join_tasks import regrouped_states
 from eddy.spark.streaming.state import compaction
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import GroupState
-from tests.spark.streaming.test_splits import QUERIES, SCHEMA, Run
+from tests.spark.streaming.test_splits import QUERIES, SCHEMA, SplitsRun
 from tests.spark.test_split_tree import JOBS, KEYS, owners, rows_of, tree_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_fragments_on_request(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, transport: str
 ) -> None:
     monkeypatch.setattr(compaction, "MERGED", 3)
-    run = Run(spark, tmp_path, kind)
+    run = SplitsRun(spark, tmp_path, kind)
     run.keys = [7] * 8 + list(range(40))
     running = run.start(partitions=2, key_groups=2, transport=transport, keep=2)
     for _ in range(2):

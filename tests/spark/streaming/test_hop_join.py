@@ -36,16 +36,16 @@ from eddy.spark.streaming.driver.join_tasks import rows_by_group
 from eddy.spark.streaming.driver.meeting import Meetings
 from eddy.spark.streaming.driver.watermarks import Watermarks, make_rules
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.streaming.state.manifest import GroupState, Link
+from eddy.spark.streaming.state.manifest import GroupState, ManifestLink
 from eddy.spark.streaming.state.segments import Segment, SegmentWriter
 from eddy.spark.streaming.worker import node
-from eddy.spark.streaming.worker.engines import Engines, Start
-from eddy.spark.streaming.worker.hop_join import HopJoin
+from eddy.spark.streaming.worker.engines import Engines, JoinStart
+from eddy.spark.streaming.worker.hop_join import HopJoinTask
 from eddy.spark.streaming.worker.join_stage import Orders, Said
 from eddy.spark.streaming.worker.log_stage import LogReport
 from eddy.spark.streaming.worker.meeting import TurnedAwayError
 from eddy.spark.streaming.worker.peers import ROWS, Peers
-from eddy.spark.streaming.worker.tasks import PartitionReport, Work
+from eddy.spark.streaming.worker.tasks import BatchTask, PartitionReport
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from tests.bench.simulated.placement.test_simulation import drawn_plan
@@ -76,7 +76,7 @@ class HopRun:
 
     def worker(self) -> Engines:
         packed = pickle.dumps((self.job, self.locations, ()))
-        return Engines(Start("test", packed, KEY, True))
+        return Engines(JoinStart("test", packed, KEY, True))
 
     def bound(self, max_bytes: int | None) -> None:
         """Have the workers bound their nodes from now on."""
@@ -130,7 +130,7 @@ class HopRun:
             steps=None,
         )
 
-        def decide(said: Any) -> list[Work]:
+        def decide(said: Any) -> list[BatchTask]:
             return hop_works(batch, made, said, False, self.job.shares)
 
         meetings = Meetings("127.0.0.1", KEY)
@@ -152,16 +152,16 @@ class HopRun:
         self.watermarks, self.held = after, token
         for group, own in rows_by_group(segments, self.tree).items():
             chain_ = self.groups[group].chain if group in self.groups else ()
-            link = Link(batch, before.late_below, tuple(own))
+            link = ManifestLink(batch, before.late_below, tuple(own))
             self.groups[group] = GroupState(batch, token, (*chain_, link), None)
 
     def attend(self, meetings: Meetings, name: str, number: int) -> PartitionReport:
         engines = self.workers[number]
         with meetings.place.seat(name, number) as seat, Peers(seat, KEY) as peers:
-            work: Work = seat.say(Said(engines.holding(), (), peers.address))
+            work: BatchTask = seat.say(Said(engines.holding(), (), peers.address))
             engines.partitions = work.partitions
             assert work.hops is not None
-            report = HopJoin(engines, peers, number, work.hops, {}).run()
+            report = HopJoinTask(engines, peers, number, work.hops, {}).run()
             seat.leave()
         return report
 

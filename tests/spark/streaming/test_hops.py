@@ -18,7 +18,7 @@ from eddy.spark.hops.costs import TaskCosts
 from eddy.spark.streaming.driver import forecast, placement
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from tests.bench.simulated.placement.test_simulation import drawn_plan
-from tests.cases import Case, assert_same, feed, predicate_text, sorted_by_time
+from tests.cases import JoinCase, assert_same, feed, predicate_text, sorted_by_time
 from tests.cases import results as combinations
 from tests.spark.streaming.faults.traps import Trap, Traps, pass_by
 from tests.spark.streaming.jobs import Inputs, results
@@ -31,12 +31,12 @@ STEP, SPREAD = 8, 12
 """Ticks from one micro-batch to the next, and those over which its rows lie."""
 
 
-class Run:
+class HopsRun:
     """A join to whose streams a test adds files, one for each micro-batch, and the oracle's results."""
 
     def __init__(self, spark: SparkSession, root: Path, streams: str, window: int | None, seed: int) -> None:
         self.spark, self.root, self.draw = spark, root, random.Random(seed)
-        self.case: Case = case_of(streams, window)
+        self.case: JoinCase = case_of(streams, window)
         self.query = self.case.query()
         self.options: dict[str, Any] = {"partitions": 2, "key_groups": 4}
         if window is not None:
@@ -101,7 +101,7 @@ class Run:
 def test_a_plan_by_head_gives_the_results_of_the_oracle(
     spark: SparkSession, tmp_path: Path, streams: str, window: int | None, transport: str, partitions: int
 ) -> None:
-    run = Run(spark, tmp_path, streams, window, partitions)
+    run = HopsRun(spark, tmp_path, streams, window, partitions)
     for _ in range(4):
         run.add()
     running = run.start(placement=run.plan(), transport=transport, partitions=partitions)
@@ -121,7 +121,7 @@ def test_a_plan_by_head_gives_the_results_of_the_oracle(
 
 def test_placements_change_while_the_join_runs_and_after_restarts(spark: SparkSession, tmp_path: Path) -> None:
     """Each change takes effect in the next micro-batch; what is missing then comes from the log."""
-    run = Run(spark, tmp_path, "RSTU", 9, 5)
+    run = HopsRun(spark, tmp_path, "RSTU", 9, 5)
     running = run.start(placement="grid", partitions=2)
     placed = []
     for number in range(9):
@@ -149,7 +149,7 @@ def test_micro_batches_without_rows_an_idle_stream_and_null_keys(
     spark: SparkSession, tmp_path: Path, transport: str
 ) -> None:
     """The placement changes in micro-batches without rows, and in those before and after."""
-    run = Run(spark, tmp_path, "RST", None, 7)
+    run = HopsRun(spark, tmp_path, "RST", None, 7)
     how = {"transport": transport, "partitions": 2}
     running = run.start(placement="hops", **how)
     without = ["", "T", "RST", "T", "RST", "RST", "T", "", "RST", ""]
@@ -167,7 +167,7 @@ def test_micro_batches_without_rows_an_idle_stream_and_null_keys(
 
 
 def test_a_start_that_asks_for_no_placement_goes_on_with_the_stored_one(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path, "RST", 9, 6)
+    run = HopsRun(spark, tmp_path, "RST", 9, 6)
     running = run.start()
     assert run.batch(running)["placement"] == "grid"
     running.place(run.plan())
@@ -192,7 +192,7 @@ def test_a_start_that_asks_for_no_placement_goes_on_with_the_stored_one(spark: S
 
 
 def test_copies_of_windows_come_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path, "RSTU", 9, 8)
+    run = HopsRun(spark, tmp_path, "RSTU", 9, 8)
     for _ in range(2):
         run.add()
     plan = run.plan()
@@ -206,7 +206,7 @@ def test_copies_of_windows_come_from_the_log(spark: SparkSession, tmp_path: Path
 
 
 def test_too_small_a_bound_of_a_node_is_an_error_and_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path, "RST", 9, 2)
+    run = HopsRun(spark, tmp_path, "RST", 9, 2)
     plan = run.plan()
     running = run.start(placement=plan, max_bytes=10_000_000)
     run.batch(running)
@@ -232,7 +232,7 @@ def accepted(rows: pa.RecordBatch, *, traps: str) -> Any:
 
 def test_workers_killed_while_they_join_change_no_result(spark: SparkSession, tmp_path: Path) -> None:
     """The session gives up a batch after one failure; the next start takes it again, under another placement."""
-    run = Run(spark, tmp_path, "RST", 9, 4)
+    run = HopsRun(spark, tmp_path, "RST", 9, 4)
     where = Predicate(partial(accepted, traps=str(tmp_path)), columns=["R.n", "S.n", "T.n"])
     case = replace(run.case, where=None)
     streams = [one.stream() for one in case.streams]
@@ -266,7 +266,7 @@ def test_auto_changes_by_the_figures_while_the_join_runs(
     """Forecasts are forced: what rows cost is for a benchmark."""
     monkeypatch.setattr(forecast, "HOPS", FREE)
     monkeypatch.setattr(measured, "MOST_FACTOR", 1.0)
-    run = Run(spark, tmp_path, "RSTU", 9, 3)
+    run = HopsRun(spark, tmp_path, "RSTU", 9, 3)
     for _ in range(4):
         run.add()
     running = run.start(placement="auto")
@@ -292,7 +292,7 @@ def test_auto_changes_by_the_figures_while_the_join_runs(
 
 
 def test_hops_find_their_plan_from_samples(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path, "RST", None, 3)
+    run = HopsRun(spark, tmp_path, "RST", None, 3)
     for _ in range(4):
         run.add()
     running = run.start(placement="hops", transport="rows")
@@ -304,7 +304,7 @@ def test_hops_find_their_plan_from_samples(spark: SparkSession, tmp_path: Path) 
 
 
 def test_what_cannot_run_in_hops_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path, "RST", 9, 1)
+    run = HopsRun(spark, tmp_path, "RST", 9, 1)
     frames, query = run.inputs.frames(spark), run.query
     compared = Query(query.streams, ["R.a = S.a", "S.b = T.b", "R.n < T.n"])
 

@@ -21,7 +21,7 @@ from tests.spark.streaming.hub_jobs import (
     OLD,
     SCHEMA,
     Acting,
-    Rows,
+    DrawnRows,
     asked,
     expected,
     finished,
@@ -29,7 +29,7 @@ from tests.spark.streaming.hub_jobs import (
     hub_of,
     query,
 )
-from tests.spark.streaming.hub_reference import Asked, Batches, Owned
+from tests.spark.streaming.hub_reference import Batches, HubReferenceQuery, HubReferenceVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def test_queries_have_their_results_and_the_log_has_each_row_once(
     spark: SparkSession, tmp_path: Path, transport: str
 ) -> None:
-    rows = Rows(tmp_path / "in", 1)
+    rows = DrawnRows(tmp_path / "in", 1)
     for _ in range(4):
         rows.add()
     hub = hub_of(spark, rows.inputs, tmp_path / "state", transport=transport)
@@ -52,7 +52,7 @@ def test_queries_have_their_results_and_the_log_has_each_row_once(
         hub.start(name, query(ranges, least), tmp_path / name)
     running = finished(hub.run(availableNow=True))
     for name, (ranges, least) in queries.items():
-        wanted = expected(rows.batches, Owned(asked(ranges, least)))
+        wanted = expected(rows.batches, HubReferenceVersion(asked(ranges, least)))
         assert found(tmp_path / name) == wanted, name
         assert hub[name].results == wanted.total() > 30
     with pytest.raises(SparkJoinError, match="a hub runs in one round"):
@@ -71,7 +71,7 @@ def test_queries_have_their_results_and_the_log_has_each_row_once(
 CHANGED = 3
 
 
-def first_result(batches: Batches, new: Asked) -> int:
+def first_result(batches: Batches, new: HubReferenceQuery) -> int:
     """Return the first micro-batch with a result of rows from the change on."""
     return min(last for first, last, _ in new.matches(batches) if first >= CHANGED)
 
@@ -91,7 +91,7 @@ def test_changes_of_all_kinds(
     spark: SparkSession, tmp_path: Path, engines: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Live engines and engines from the log, which compaction has rewritten, have the same results."""
-    rows = Rows(tmp_path / "in", 2)
+    rows = DrawnRows(tmp_path / "in", 2)
     for _ in range(11):
         rows.add(20)
     hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
@@ -116,17 +116,17 @@ def test_changes_of_all_kinds(
     begun = events["delayed-drain", 1, "fresh start"]
     assert CHANGED < begun < 10
     first = first_result(rows.batches, new)
-    versions: dict[str, list[Owned]] = {
-        "immediate": [Owned(old, stop=CHANGED), Owned(new, start=CHANGED)],
-        "delayed-drain": [Owned(old, drain=CHANGED), Owned(new, start=begun)],
-        "drain-stream": [Owned(old, drain=CHANGED), Owned(new, start=CHANGED)],
-        "graceful": [Owned(old, stop=first), Owned(new, start=CHANGED)],
-        "graceful-drain": [Owned(old, drain=first), Owned(new, start=CHANGED)],
-        "handover": [Owned(old, stop=CHANGED), Owned(new, start=CHANGED, warm=True)],
-        "stopped": [Owned(old, stop=5)],
-        "drained": [Owned(old, drain=CHANGED)],
-        "later": [Owned(asked(NEW), start=4)],
-        "warm": [Owned(asked({"R": 40, "S": 40, "T": 10}), start=4, warm=True)],
+    versions: dict[str, list[HubReferenceVersion]] = {
+        "immediate": [HubReferenceVersion(old, stop=CHANGED), HubReferenceVersion(new, start=CHANGED)],
+        "delayed-drain": [HubReferenceVersion(old, drain=CHANGED), HubReferenceVersion(new, start=begun)],
+        "drain-stream": [HubReferenceVersion(old, drain=CHANGED), HubReferenceVersion(new, start=CHANGED)],
+        "graceful": [HubReferenceVersion(old, stop=first), HubReferenceVersion(new, start=CHANGED)],
+        "graceful-drain": [HubReferenceVersion(old, drain=first), HubReferenceVersion(new, start=CHANGED)],
+        "handover": [HubReferenceVersion(old, stop=CHANGED), HubReferenceVersion(new, start=CHANGED, warm=True)],
+        "stopped": [HubReferenceVersion(old, stop=5)],
+        "drained": [HubReferenceVersion(old, drain=CHANGED)],
+        "later": [HubReferenceVersion(asked(NEW), start=4)],
+        "warm": [HubReferenceVersion(asked({"R": 40, "S": 40, "T": 10}), start=4, warm=True)],
     }
     assert set(versions) == {*KINDS, "stopped", "drained", "later", "warm"}
     for name, own in versions.items():
@@ -144,7 +144,7 @@ def test_changes_of_all_kinds(
 def test_an_element_takes_effect_with_the_next_micro_batch_or_an_event_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    rows = Rows(tmp_path / "in", 4, "RS")
+    rows = DrawnRows(tmp_path / "in", 4, "RS")
     for _ in range(10):
         rows.add(30)
 
@@ -173,17 +173,17 @@ def test_an_element_takes_effect_with_the_next_micro_batch_or_an_event_time(
     greatest = [min(max(row["t"] for row in batches[i]) for batches in rows.batches.values()) for i in range(10)]
     assert events["timed", "immediate stop"] == next(i + 1 for i, most in enumerate(greatest) if most - 60 >= 80)
     versions = {
-        "first": [Owned(asked(OLD), stop=2), Owned(asked(NEW), start=2)],
-        "second": [Owned(asked(NEW), start=2, warm=True, stop=5)],
-        "again": [Owned(asked(OLD), start=5)],
-        "timed": [Owned(asked(OLD), stop=events["timed", "immediate stop"])],
+        "first": [HubReferenceVersion(asked(OLD), stop=2), HubReferenceVersion(asked(NEW), start=2)],
+        "second": [HubReferenceVersion(asked(NEW), start=2, warm=True, stop=5)],
+        "again": [HubReferenceVersion(asked(OLD), start=5)],
+        "timed": [HubReferenceVersion(asked(OLD), stop=events["timed", "immediate stop"])],
     }
     for name, own in versions.items():
         assert found(tmp_path / name) == expected(rows.batches, *own), name
 
 
 def test_queries_that_do_not_fit_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    rows = Rows(tmp_path / "in", 6)
+    rows = DrawnRows(tmp_path / "in", 6)
     hub = hub_of(spark, rows.inputs, tmp_path / "state")
     by_value = [eddy.Stream(name, SCHEMA, window=eddy.Range(9), time="t") for name in "RS"]
     counted = [eddy.Stream(name, SCHEMA, window=eddy.Rows(9), time="t") for name in "RS"]

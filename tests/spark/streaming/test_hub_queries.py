@@ -23,18 +23,18 @@ from eddy.spark import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.streaming.driver.maintenance import mergeable
 from eddy.spark.streaming.driver.watermarks import Watermarks
-from eddy.spark.streaming.hub.elements import Change, Element, Elements, End, Start, When
-from eddy.spark.streaming.hub.queries import Queries
+from eddy.spark.streaming.hub.elements import ChangeElement, Element, Elements, StartElement, StopElement, When
+from eddy.spark.streaming.hub.queries import HubQueries
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.saved import SAVED
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 from eddy.spark.streaming.sinks import NullSink
 from eddy.spark.streaming.state.compaction import MERGED, Horizon
-from eddy.spark.streaming.state.manifest import Link
+from eddy.spark.streaming.state.manifest import ManifestLink
 from eddy.spark.streaming.worker.group_queries import GroupQueries
 from eddy.spark.streaming.worker.tasks import VersionTask
 from stairs.storage.json_form import FormError
-from tests.spark.streaming.hub_reference import Asked, Owned
+from tests.spark.streaming.hub_reference import HubReferenceQuery, HubReferenceVersion
 from tests.spark.streaming.manifests import make_segment
 
 SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
@@ -96,8 +96,8 @@ def test_sources_that_do_not_fit_together_are_refused() -> None:
 
 def test_elements_of_a_query_keep_their_order() -> None:
     elements, taken = Elements(), list[Element]()
-    first = End("a", When(time=50), "drain")
-    second, other = End("a", When(), "immediate"), End("b", When(batch=3), "immediate")
+    first = StopElement("a", When(time=50), "drain")
+    second, other = StopElement("a", When(), "immediate"), StopElement("b", When(batch=3), "immediate")
     elements.waiting = [first, second, other]
     elements.take(2, 49, taken.append)
     assert not taken
@@ -111,32 +111,32 @@ def test_elements_of_a_query_keep_their_order() -> None:
 # Saved queries
 
 
-def running() -> tuple[Queries, dict[str, Any]]:
+def running() -> tuple[HubQueries, dict[str, Any]]:
     """Return queries in the middle of changes after batch 5, and what its manifest saves."""
     queries = made()
     watermarks = Watermarks((10, 10), (0.0, 0.0), (0, 0), 0)
-    queries.give(Start("one", When(), PAIRS, NullSink(), False))
-    queries.give(Start("two", When(), PAIRS, NullSink(), True))
+    queries.give(StartElement("one", When(), PAIRS, NullSink(), False))
+    queries.give(StartElement("two", When(), PAIRS, NullSink(), True))
     queries.begin(4, watermarks)
     queries.owned(4, watermarks, {})
-    queries.give(Change("one", When(), WIDE, "delayed-drain"))
-    queries.give(Change("two", When(), WIDE, "graceful"))
+    queries.give(ChangeElement("one", When(), WIDE, "delayed-drain"))
+    queries.give(ChangeElement("two", When(), WIDE, "graceful"))
     queries.begin(5, watermarks)
     _, saved = queries.owned(5, watermarks, {})
     return queries, json.loads(json.dumps(saved))
 
 
-def made() -> Queries:
-    return Queries(hub_streams({"R": "k", "S": "k"}), QuerySinks())
+def made() -> HubQueries:
+    return HubQueries(hub_streams({"R": "k", "S": "k"}), QuerySinks())
 
 
 PAIRS, WIDE = query(["R.k = S.k"]), query(["R.k = S.k"], {"R": 20, "S": 20})
 
 
-def resumed(saved: dict[str, Any]) -> Queries:
+def resumed(saved: dict[str, Any]) -> HubQueries:
     queries = made()
     for name in ("one", "two"):
-        start = Start(name, When(), WIDE, NullSink(), False, earlier=(PAIRS,))
+        start = StartElement(name, When(), WIDE, NullSink(), False, earlier=(PAIRS,))
         queries.give(start)
         queries.sinks.put(name, start.sink, WIDE.output_schema)
     SAVED(saved, "hub")
@@ -196,7 +196,7 @@ def test_saved_queries_that_were_forged_are_refused(edit: Edit) -> None:
 def test_a_refused_restart_leaves_the_elements_for_another_attempt() -> None:
     saved = running()[1]
     queries = made()
-    queries.give(Start("one", When(), WIDE, NullSink(), False, earlier=(PAIRS,)))
+    queries.give(StartElement("one", When(), WIDE, NullSink(), False, earlier=(PAIRS,)))
     for _ in range(2):
         with pytest.raises(SparkJoinError, match="'two', which was not started again"):
             queries.restore(saved, 5)
@@ -212,7 +212,7 @@ def test_a_refused_restart_leaves_the_elements_for_another_attempt() -> None:
 @given(st.lists(st.integers(1, 3), max_size=4 * MERGED), st.sets(st.integers(0, 70), max_size=5))
 def test_links_on_both_sides_of_a_bound_are_not_merged(gaps: list[int], bounds: set[int]) -> None:
     batches = [sum(gaps[: k + 1]) for k in range(len(gaps))]
-    chain = tuple(Link(batch, None, (make_segment(file=f"{batch:012d}-x", rows=5),)) for batch in batches)
+    chain = tuple(ManifestLink(batch, None, (make_segment(file=f"{batch:012d}-x", rows=5),)) for batch in batches)
     found = [link.batch for link in mergeable(chain, Horizon(None, (None, None)), frozenset(bounds))]
     if found:
         assert batches[batches.index(found[0]) :][: len(found)] == found
@@ -229,7 +229,7 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
     """Versions come and go; the engine from the log is made anew before each micro-batch."""
     chance = random.Random(seed)
     batches: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in "RST"}
-    owned: dict[str, Owned] = {}
+    owned: dict[str, HubReferenceVersion] = {}
     asked: dict[str, eddy.Query] = {}
     numbers = iter(range(100))
     found: list[dict[str, Counter[Any]]] = [{}, {}]
@@ -240,14 +240,16 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
             if own.stop is None and chance.random() < 0.25:
                 # A version that drains stays until the end: the driver decides when it has ended.
                 change = {"stop": batch} if own.drain is not None or chance.random() < 0.5 else {"drain": batch}
-                owned[name] = Owned(**{**vars(own), **change})
+                owned[name] = HubReferenceVersion(**{**vars(own), **change})
         for _ in range(chance.choice([0, 1, 1, 2]) if batch else 2):
             names = chance.choice(["RS", "RS", "RST"])
             ranges = {name: chance.randrange(5, 40) for name in names}
             least, key = chance.choice([0, 40]), str(next(numbers))
             asked[key] = query([f"{name}.k = R.k" for name in names[1:]], ranges, least)
             keep = lambda row, least=least: row["v"] >= least  # noqa: E731
-            owned[key] = Owned(Asked(ranges, {"r": ("R", "v"), "s": ("S", "v")}, keep), batch, chance.random() < 0.5)
+            owned[key] = HubReferenceVersion(
+                HubReferenceQuery(ranges, {"r": ("R", "v"), "s": ("S", "v")}, keep), batch, chance.random() < 0.5
+            )
         rows = {}
         for name, own in batches.items():
             times = sorted(15 * batch + chance.randrange(15) for _ in range(20))

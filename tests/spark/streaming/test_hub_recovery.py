@@ -18,7 +18,7 @@ from tests.spark.streaming.hub_jobs import (
     NEW,
     OLD,
     SCHEMA,
-    Rows,
+    DrawnRows,
     asked,
     expected,
     finished,
@@ -26,7 +26,7 @@ from tests.spark.streaming.hub_jobs import (
     hub_of,
     query,
 )
-from tests.spark.streaming.hub_reference import Owned
+from tests.spark.streaming.hub_reference import HubReferenceVersion
 from tests.spark.streaming.jobs import Inputs
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def test_the_log_keeps_rows_of_the_first_micro_batch_for_the_versions_that_start
 
 
 def test_a_restart_resumes_or_changes_by_a_stated_kind(spark: SparkSession, tmp_path: Path) -> None:
-    rows = Rows(tmp_path / "in", 3)
+    rows = DrawnRows(tmp_path / "in", 3)
     state = tmp_path / "state"
 
     def run(hub: Hub) -> Hub:
@@ -97,11 +97,11 @@ def test_a_restart_resumes_or_changes_by_a_stated_kind(spark: SparkSession, tmp_
         hub.start("bounded", query(OLD), tmp_path / "bounded")
     run(hub)  # 6 to 8
     versions = {
-        "same": [Owned(asked(OLD))],
-        "moved": [Owned(asked(OLD), stop=3), Owned(asked(NEW), start=3, warm=True)],
-        "drains": [Owned(asked(OLD), drain=3), Owned(asked(NEW), start=3)],
-        "bounded": [Owned(asked(OLD), drain=2)],
-        "gone": [Owned(asked(OLD), stop=3)],
+        "same": [HubReferenceVersion(asked(OLD))],
+        "moved": [HubReferenceVersion(asked(OLD), stop=3), HubReferenceVersion(asked(NEW), start=3, warm=True)],
+        "drains": [HubReferenceVersion(asked(OLD), drain=3), HubReferenceVersion(asked(NEW), start=3)],
+        "bounded": [HubReferenceVersion(asked(OLD), drain=2)],
+        "gone": [HubReferenceVersion(asked(OLD), stop=3)],
     }
     for name, own in versions.items():
         assert found(tmp_path / name) == expected(rows.batches, *own), name
@@ -124,7 +124,7 @@ def test_a_crash_at_any_step_repeats_the_elements_of_the_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver fails before and after the commit, and between two publications; a hub starts anew each time."""
-    rows = Rows(tmp_path / "in", 5, "RS")
+    rows = DrawnRows(tmp_path / "in", 5, "RS")
     for _ in range(9):
         rows.add(25)
     places = iter(["commit", "publish one", "mark", "commit", "publish two", "mark", "end"])
@@ -176,18 +176,18 @@ def test_a_crash_at_any_step_repeats_the_elements_of_the_batch(
     bounds = sorted(changes)
     assert len(bounds) > 3
     versions = [
-        Owned(asked({"R": 30 + changes[begin], "S": 20}), start=begin, warm=begin > 0, stop=end)
+        HubReferenceVersion(asked({"R": 30 + changes[begin], "S": 20}), start=begin, warm=begin > 0, stop=end)
         for begin, end in zip(bounds, [*bounds[1:], None], strict=True)
     ]
     assert found(tmp_path / "one") == expected(rows.batches, *versions)
     changed = [start["two", "drain-stream change"] for start in starts if ("two", "drain-stream change") in start]
-    two = [Owned(asked(OLD), drain=changed[-1]), Owned(asked(NEW), start=changed[-1])]
+    two = [HubReferenceVersion(asked(OLD), drain=changed[-1]), HubReferenceVersion(asked(NEW), start=changed[-1])]
     assert found(tmp_path / "two") == expected(rows.batches, *two)
 
 
 def test_elements_that_no_manifest_names_are_lost_with_the_driver(spark: SparkSession, tmp_path: Path) -> None:
     """Those that wait when the driver ends have no effect on the next start, which may give them again."""
-    rows = Rows(tmp_path / "in", 7, "RS")
+    rows = DrawnRows(tmp_path / "in", 7, "RS")
     for _ in range(2):
         rows.add(30)
     hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
@@ -210,5 +210,5 @@ def test_elements_that_no_manifest_names_are_lost_with_the_driver(spark: SparkSe
     first.stop()  # given again, it takes effect with the next micro-batch
     finished(hub.run(availableNow=True))
     assert [(one["batch"], one["event"]) for one in hub.history().to_pylist()] == [(4, "immediate stop")]
-    assert found(tmp_path / "first") == expected(rows.batches, Owned(asked(OLD), stop=4))
+    assert found(tmp_path / "first") == expected(rows.batches, HubReferenceVersion(asked(OLD), stop=4))
     assert not list((tmp_path / "later").glob("batch=*"))

@@ -15,7 +15,13 @@ from eddy import Query, Range, Stream, Unbounded
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
-from eddy.spark.streaming.state.identity import Saved, check_identity, has_identity, saved_choices, write_identity
+from eddy.spark.streaming.state.identity import (
+    SavedChoices,
+    check_identity,
+    has_identity,
+    saved_choices,
+    write_identity,
+)
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("t", pa.timestamp("ms")), ("v", pa.float64())])
 KEY_GROUPS = 12
@@ -55,7 +61,7 @@ def test_the_same_join_written_anew(tmp_path: Path) -> None:
     assert saved_choices(tmp_path) is None
     write_identity(tmp_path, make(accept=positive), KEY_GROUPS, "rows", SETTINGS)
     assert has_identity(tmp_path)
-    assert saved_choices(tmp_path) == Saved(make().shares.counts, "rows")
+    assert saved_choices(tmp_path) == SavedChoices(make().shares.counts, "rows")
     same = make(
         accept=positive,
         schema=SCHEMA.with_metadata({"made": "elsewhere"}),
@@ -133,7 +139,7 @@ def test_another_grid_of_key_groups(tmp_path: Path) -> None:
     write_identity(tmp_path, one, KEY_GROUPS, "rows")
     with pytest.raises(StreamingStateError, match=r"shares of .* along \[.*\]: \d+ in the checkpoint, \d+ now"):
         check_identity(tmp_path, other, KEY_GROUPS, "rows")
-    assert saved_choices(tmp_path) == Saved(one.shares.counts, "rows")
+    assert saved_choices(tmp_path) == SavedChoices(one.shares.counts, "rows")
 
 
 @pytest.mark.parametrize(

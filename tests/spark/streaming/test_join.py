@@ -15,7 +15,7 @@ import pytest
 
 import eddy
 from eddy.spark import SparkJoinError, join
-from tests.cases import Case, Condition, StreamCase, assert_same, feed, text_rows
+from tests.cases import Condition, JoinCase, StreamCase, assert_same, feed, text_rows
 from tests.cases import results as results_of
 from tests.spark.streaming.jobs import Inputs, published, results, run
 
@@ -74,7 +74,7 @@ def test_one_key_with_filters_and_a_result_filter(spark: SparkSession, tmp_path:
     where = Condition(pc.field("R.v") != pc.field("T.v"), lambda values: values["R.v"] != values["T.v"])
     streams = tuple(StreamCase(name, schema, "range", 20, "t", over if name == "S" else None) for name in "RST")
     select = (("k", ("R", "k")), ("s", ("R", "s")), ("b", ("S", "b")), ("v", ("T", "v")))
-    case = Case(streams, (((("R", "k"), ("S", "k")),), ((("S", "k"), ("T", "k")),)), select=select, where=where)
+    case = JoinCase(streams, (((("R", "k"), ("S", "k")),), ((("S", "k"), ("T", "k")),)), select=select, where=where)
 
     def row(chance: random.Random, name: str, file: int) -> dict[str, Any]:
         return {

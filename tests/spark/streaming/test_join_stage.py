@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import eddy
-from eddy.spark.directories import Directory
+from eddy.spark.directories import StreamDirectory
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
@@ -20,7 +20,7 @@ from eddy.spark.partitioning.pieces import Splitter
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.segments import Segment, SegmentWriter
-from eddy.spark.streaming.worker.engines import Start, engines_of
+from eddy.spark.streaming.worker.engines import JoinStart, engines_of
 from eddy.spark.streaming.worker.input_reader import logged_inputs
 from eddy.spark.streaming.worker.partition_join import PartitionJoin
 from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask
@@ -71,7 +71,7 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
         directory.mkdir()
     group = GroupTask(0, None, "after", tuple(logged(job, locations, tables)), None)
     task = PartitionTask(0, 0, None, None, None, 990, tmp_path / "staging", (group,), SplitTree(1, 1))
-    engines = engines_of(Start(str(tmp_path), pickle.dumps((job, locations, ())), b"a secret of a test", True))
+    engines = engines_of(JoinStart(str(tmp_path), pickle.dumps((job, locations, ())), b"a secret of a test", True))
     report = PartitionJoin(engines, task, {}).run()
     assert engines.holding().engines == {0: "after"}
     (figures,) = report.groups
@@ -85,9 +85,9 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     query = eddy.Query([eddy.Stream(name, SCHEMA) for name in "RS"], ["R.k = S.k"])
-    job, source = make_job(query, options=EngineOptions(), partitions=1), FileInput(Directory("file:/"), (), {})
+    job, source = make_job(query, options=EngineOptions(), partitions=1), FileInput(StreamDirectory("file:/"), (), {})
     parts = (job, Locations(tmp_path, "test", tmp_path), (source, source))
-    engines = engines_of(Start(str(tmp_path), pickle.dumps(parts), b"a secret of a test", True))
+    engines = engines_of(JoinStart(str(tmp_path), pickle.dumps(parts), b"a secret of a test", True))
     engines.locations.log.mkdir()
     gone = FilePart(1, str(tmp_path / "gone.parquet"))
     with (

@@ -13,9 +13,9 @@ import pytest
 from eddy.placement.shares import Shares
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.fragments import Dealt
-from eddy.spark.partitioning.split_tree import Split, SplitTree
+from eddy.spark.partitioning.split_tree import GroupSplit, SplitTree
 from eddy.spark.streaming.driver.hot_group_rule import GROUPS_FACTOR, HotGroupRule, directions
-from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
+from eddy.spark.streaming.driver.key_groups import KeyGroupLayout, KeyGroups
 from eddy.spark.streaming.driver.move_records import MEASURED_AFTER
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Manual, Rebalancer
@@ -26,7 +26,7 @@ ONE_KEY = Shares(("R", "S"), ("R.k = S.k",), (4,), ((0,), (0,)), (1.0, 1.0))
 CHAIN = Shares(("R", "S", "T"), ("R.a = S.a", "S.b = T.b"), (2, 2), ((0,), (0, 1), (1,)), (9.0, 1.0, 1.0))
 
 
-class Job:
+class CostedKeyGroups:
     """Key groups whose batches cost what a test says."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Job:
         self.groups = KeyGroups("a job", shares, tree, even, Load.none(tree.groups), by or Manual(), undealt)
         self.batch = 0
 
-    def run(self, *costs: float, keys: dict[int, list[HotKey]] | None = None) -> Layout:
+    def run(self, *costs: float, keys: dict[int, list[HotKey]] | None = None) -> KeyGroupLayout:
         """Run a batch in which these groups have costs."""
         layout = self.groups.layout(self.batch)
         load = layout.load.after(dict(enumerate(costs)))
@@ -74,12 +74,12 @@ class Pinned:
         return partition_map.with_moves({0: 1})
 
 
-def moves(layout: Layout) -> list[tuple[int, int, int, str, str]]:
+def moves(layout: KeyGroupLayout) -> list[tuple[int, int, int, str, str]]:
     return [(one.group, one.sender, one.receiver, one.how, one.by) for one in layout.changes]
 
 
 def test_there_and_back_in_one_step_is_no_move() -> None:
-    job = Job()
+    job = CostedKeyGroups()
     job.groups.move([0, 1], 1)
     job.groups.move(0, 0)
     assert moves(job.run(1, 1, 1, 1)) == [(1, 0, 1, "state", "request")]
@@ -92,14 +92,14 @@ def test_there_and_back_in_one_step_is_no_move() -> None:
 
 
 def test_a_request_is_stronger_than_the_rebalancer_for_its_batch() -> None:
-    job = Job(Pinned())
+    job = CostedKeyGroups(Pinned())
     job.groups.move(0, 0, "jit")
     assert moves(job.run(1, 1, 1, 1)) == []
     assert moves(job.run(1, 1, 1, 1)) == [(0, 0, 1, "state", "rule")]
 
 
 def test_a_layout_that_is_not_committed_is_planned_again_with_later_requests() -> None:
-    job = Job()
+    job = CostedKeyGroups()
     job.groups.move(0, 1, "jit")
     job.groups.split(3)
     first = job.groups.layout(0)
@@ -107,14 +107,14 @@ def test_a_layout_that_is_not_committed_is_planned_again_with_later_requests() -
     job.groups.move(1, 1)
     job.groups.split(0)
     later = job.run(1, 1, 1, 1)
-    assert later.tree.splits == (Split(3, 0), Split(0, 0))
+    assert later.tree.splits == (GroupSplit(3, 0), GroupSplit(0, 0))
     assert {one.group for one in later.changes if one.kind == "move"} == {0, 1}
     assert job.run(1, 1, 1, 1).changes == ()
     assert job.groups.tree == later.tree
 
 
 def test_a_request_that_comes_during_a_batch_waits_for_the_next() -> None:
-    job = Job()
+    job = CostedKeyGroups()
     job.groups.move(0, 1, "jit")
     layout = job.groups.layout(0)
     job.groups.move(0, 0)
@@ -130,7 +130,7 @@ def test_a_request_that_comes_during_a_batch_waits_for_the_next() -> None:
 
 
 def test_the_child_of_a_split_goes_to_the_emptiest_partition() -> None:
-    job = Job(partitions=3)
+    job = CostedKeyGroups(partitions=3)
     job.run(5, 1, 2, 4)
     job.groups.split(0)
     job.groups.split(0)
@@ -141,7 +141,7 @@ def test_the_child_of_a_split_goes_to_the_emptiest_partition() -> None:
 
 
 def test_gains_are_predicted_and_measured() -> None:
-    job = Job()
+    job = CostedKeyGroups()
     job.run(3, 1, 0, 0)
     job.groups.move(1, 1)
     for _ in range(MEASURED_AFTER + 1):
@@ -153,7 +153,7 @@ def test_gains_are_predicted_and_measured() -> None:
 
 
 def test_a_group_without_rows_is_received_when_it_has_some() -> None:
-    job = Job()
+    job = CostedKeyGroups()
     job.groups.move(0, 1)
     job.run(0, 1, 1, 1)
     job.run(0, 1, 1, 1)
@@ -172,14 +172,14 @@ def test_a_group_without_rows_is_received_when_it_has_some() -> None:
     ],
 )
 def test_a_split_that_cannot_be(shares: Shares, group: Any, says: str) -> None:
-    job = Job(shares=shares, partitions=1)
+    job = CostedKeyGroups(shares=shares, partitions=1)
     with pytest.raises(SparkJoinError, match=says):
         job.groups.split(group)
     assert job.run(1).changes == ()
 
 
 def test_a_group_splits_so_often_and_no_more() -> None:
-    job = Job()
+    job = CostedKeyGroups()
     for _ in range(16):
         job.groups.split(0)
     with pytest.raises(SparkJoinError, match="key group 0 cannot be split again: it was split 16 times"):
@@ -205,7 +205,7 @@ def many(share: float = 0.01) -> dict[int, list[HotKey]]:
 
 def test_a_hot_group_is_split_until_it_fits() -> None:
     """The halves of a group are taken to be equal; when they are measured, the larger half may be split again."""
-    job = Job(Automatic(patience=2), partitions=4)
+    job = CostedKeyGroups(Automatic(patience=2), partitions=4)
     share = {0: 0.9}
     for _ in range(80):
         tree = job.groups.tree
@@ -220,14 +220,14 @@ def test_a_hot_group_is_split_until_it_fits() -> None:
 
 
 def test_a_group_that_swings_is_not_split() -> None:
-    job = Job(Automatic(patience=3))
+    job = CostedKeyGroups(Automatic(patience=3))
     for batch in range(100):
         job.run(*((9, 1, 1, 1) if batch % 6 < 3 else (1, 1, 9, 1)), keys=many())
     assert not job.groups.tree.splits
 
 
 def test_there_is_a_bound_on_groups_and_a_rest_between_splits() -> None:
-    job, made = Job(Automatic(patience=1)), []
+    job, made = CostedKeyGroups(Automatic(patience=1)), []
     for batch in range(300):
         layout = job.run(*[10] + [0.02] * (job.groups.tree.groups - 1), keys=many())
         made += [batch] * sum(one.child is not None for one in layout.changes)
@@ -237,7 +237,7 @@ def test_there_is_a_bound_on_groups_and_a_rest_between_splits() -> None:
 
 def test_a_hot_key_whose_rows_cannot_be_dealt_is_reported_until_it_cools(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="eddy")
-    job = Job(Automatic(patience=2), undealt=["it has branches", "it has branches"])
+    job = CostedKeyGroups(Automatic(patience=2), undealt=["it has branches", "it has branches"])
     for _ in range(10):
         layout = job.run(9, 1, 1, 1, keys=many(0.9))
     assert not job.groups.tree.splits
@@ -255,7 +255,7 @@ def test_a_hot_key_whose_rows_cannot_be_dealt_is_reported_until_it_cools(caplog:
 
 def test_a_hot_key_gets_fragments_until_it_cools(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="eddy")
-    job = Job(Automatic(patience=2), partitions=4)
+    job = CostedKeyGroups(Automatic(patience=2), partitions=4)
     for batch in range(60):
         hot = 9 if batch < 30 else 0.3
         dealt = job.groups.tree.dealt
@@ -279,7 +279,7 @@ def test_a_hot_key_gets_fragments_until_it_cools(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_request_that_the_rule_was_faster_than_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    job = Job(Automatic(patience=1))
+    job = CostedKeyGroups(Automatic(patience=1))
     while not (layout := job.groups.layout(job.batch)).tree.dealt:
         job.run(9, 1, 1, 1, keys=many(0.9))
     job.groups.fragment(0)
@@ -291,7 +291,7 @@ def test_a_request_that_the_rule_was_faster_than_has_no_effect(caplog: pytest.Lo
 
 
 def test_a_key_that_swings_gets_no_fragments() -> None:
-    job = Job(Automatic(patience=3))
+    job = CostedKeyGroups(Automatic(patience=3))
     for batch in range(100):
         job.run(*((9, 1, 1, 1) if batch % 6 < 3 else (1, 1, 9, 1)), keys=many(0.9))
     assert not job.groups.tree.splits
@@ -308,7 +308,7 @@ def test_a_key_that_swings_gets_no_fragments() -> None:
     ],
 )
 def test_fragments_that_cannot_be(asked: dict[str, Any], says: str) -> None:
-    job = Job(undealt=[None, "a branch"])
+    job = CostedKeyGroups(undealt=[None, "a branch"])
     with pytest.raises(SparkJoinError, match=says):
         job.groups.fragment(**asked)
     with pytest.raises(SparkJoinError, match="key group 0 is not in fragments"):
@@ -317,11 +317,11 @@ def test_fragments_that_cannot_be(asked: dict[str, Any], says: str) -> None:
 
 
 def test_without_the_rule_hot_keys_are_found_and_nothing_is_split() -> None:
-    job = Job(Manual())
+    job = CostedKeyGroups(Manual())
     for _ in range(10):
         job.run(9, 1, 1, 1, keys=many(0.9))
     assert job.groups.hot
-    job = Job(Manual())
+    job = CostedKeyGroups(Manual())
     for _ in range(10):
         job.run(9, 1, 1, 1, keys=many())
     assert not job.groups.hot
@@ -331,7 +331,7 @@ def test_without_the_rule_hot_keys_are_found_and_nothing_is_split() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_any_requests_leave_every_group_in_a_partition(seed: int) -> None:
     chance = random.Random(seed)
-    job = Job(Automatic(patience=1), partitions=3)
+    job = CostedKeyGroups(Automatic(patience=1), partitions=3)
     for _ in range(60):
         for _ in range(chance.randrange(4)):
             group = chance.randrange(job.groups.tree.groups)

@@ -28,7 +28,7 @@ from eddy.spark.streaming.sinks import ParquetSink
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.state.manifest import Manifest
 from tests.cases import text_rows
-from tests.spark.streaming.hub_jobs import Rows, finished, hub_of
+from tests.spark.streaming.hub_jobs import DrawnRows, finished, hub_of
 from tests.spark.streaming.hub_jobs import query as hub_query
 from tests.spark.streaming.jobs import results
 
@@ -44,7 +44,7 @@ COLUMNS = {"k": "R.k", "t": "R.t", "v": "S.v"}
 # Groups, without a JVM
 
 
-class Kept(Sink):
+class KeepingSink(Sink):
     """Keeps the rows of each batch."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def staged(sink: GroupsSink, batch: int, attempt: str = "a") -> list[str]:
 
 def run_groups(root: Path, batches: Sequence[int], published: bool = True) -> dict[int, list[tuple[str, ...]]]:
     """Publish batches, of which the first one is committed already if it is not 0, and was published or not."""
-    kept = Kept()
+    kept = KeepingSink()
     sink = GroupsSink(kept, GROUPED, root)
     newest = batches[0] - published
     if newest >= 0:
@@ -158,7 +158,7 @@ def test_groups_follow_from_the_batch_that_the_manifest_names(tmp_path: Path, pu
 
 def test_groups_of_an_attempt_whose_manifest_is_lost_are_made_again(tmp_path: Path) -> None:
     run_groups(tmp_path, range(3))
-    kept = Kept()
+    kept = KeepingSink()
     sink = GroupsSink(kept, GROUPED, tmp_path)
     sink.committed(manifest(1))
     sink.check(1, ["part-a.parquet"], True)
@@ -177,12 +177,12 @@ def test_groups_of_an_attempt_whose_manifest_is_lost_are_made_again(tmp_path: Pa
 # All files, with Spark
 
 
-class Job:
+class DamagedJob:
     """A job of which a test damages the files: it has run, and `go_on` runs it to the end of further input."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark, self.root, self.saved = spark, root, root.parent / "saved"
-        self.rows = Rows(root.parent / "in", 3, "RS")
+        self.rows = DrawnRows(root.parent / "in", 3, "RS")
         for _ in range(4):
             self.rows.add(12)
 
@@ -204,7 +204,7 @@ class Job:
         raise NotImplementedError
 
 
-class JoinJob(Job):
+class JoinJob(DamagedJob):
     """A left join with late rows, or one with aggregates."""
 
     query = eddy.Query(STREAMS[:1], branches=[eddy.Branch(STREAMS[1:], ["R.k = S.k"], "left")], select=COLUMNS)
@@ -221,7 +221,7 @@ class GroupsJob(JoinJob):
     query = GROUPED
 
 
-class HubJob(Job):
+class HubJob(DamagedJob):
     """A hub with two queries."""
 
     def go_on(self) -> list[Any]:
@@ -234,7 +234,7 @@ class HubJob(Job):
 
 @pytest.mark.parametrize("kind", [JoinJob, GroupsJob, HubJob])
 def test_a_damaged_file_is_restored_refused_or_without_effect(
-    spark: SparkSession, tmp_path: Path, kind: type[Job]
+    spark: SparkSession, tmp_path: Path, kind: type[DamagedJob]
 ) -> None:
     job = kind(spark, tmp_path / "job")
     job.root.mkdir()

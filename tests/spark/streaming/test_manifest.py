@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.partitioning.split_tree import Split
-from eddy.spark.streaming.state.manifest import KIND, VERSION, GroupState, Link, Manifest, OutputFile
+from eddy.spark.partitioning.split_tree import GroupSplit
+from eddy.spark.streaming.state.manifest import KIND, VERSION, GroupState, Manifest, ManifestLink, OutputFile
 from eddy.spark.streaming.state.segments import Segment
 from tests.spark.streaming.manifests import make_manifest
 
@@ -39,7 +39,7 @@ SEGMENTS = st.builds(
     splits=COUNTS,
 )
 LINKS = st.builds(
-    Link,
+    ManifestLink,
     batch=COUNTS,
     late_below=st.none() | st.tuples(WORDS, WORDS),
     segments=st.lists(SEGMENTS, max_size=3).map(tuple),
@@ -59,7 +59,7 @@ MANIFESTS = st.builds(
     results=OUTPUTS,
     late=OUTPUTS,
     extra=TABLES,
-    splits=st.lists(st.builds(Split, COUNTS, COUNTS), max_size=3).map(tuple),
+    splits=st.lists(st.builds(GroupSplit, COUNTS, COUNTS), max_size=3).map(tuple),
 )
 
 

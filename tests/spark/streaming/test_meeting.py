@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from eddy.spark.streaming.driver.meeting import Meetings
-from eddy.spark.streaming.worker.meeting import Place, Seat, TurnedAwayError
+from eddy.spark.streaming.worker.meeting import MeetingPlace, Seat, TurnedAwayError
 
 KEY = b"a secret of a test"
 SOON_S = 10.0
@@ -38,7 +38,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield found
 
 
-def attend(place: Place, name: str, task: int, work: Callable[[Seat], Any] | None = None) -> Any:
+def attend(place: MeetingPlace, name: str, task: int, work: Callable[[Seat], Any] | None = None) -> Any:
     with place.seat(name, task) as seat:
         answer = seat.say((task, seat.orders))
         if work is not None:
@@ -129,7 +129,7 @@ def test_strangers_learn_nothing_and_disturb_nobody(meetings: Meetings, pool: Th
     loud.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
     with meetings.hold(["orders"], doubled) as name:
         with pytest.raises((AuthenticationError, TurnedAwayError)):
-            attend(Place(meetings.place.address, b"another secret"), name, 0)
+            attend(MeetingPlace(meetings.place.address, b"another secret"), name, 0)
         assert attend(meetings.place, name, 0) == (0, "orders", 1)
     silent.close()
     loud.close()

@@ -33,7 +33,7 @@ def query() -> eddy.Query:
     return eddy.Query(streams, ["R.k = S.k"], lateness=60)
 
 
-class Run:
+class MovesRun:
     """A running join to whose streams a test adds files."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
@@ -83,7 +83,7 @@ def sources(running: StreamingJoinQuery, before: int) -> dict[int, set[str]]:
 
 
 def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path)
+    run = MovesRun(spark, tmp_path)
     running = run.start(partitions=2, rebalance="off")
     even = dict(enumerate((0, 0, 0, 1, 1, 1)))
     assert run.batch(running) == even
@@ -179,7 +179,7 @@ def equal_costs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("equal_costs")
 def test_a_crowded_partition_is_relieved(spark: SparkSession, tmp_path: Path) -> None:
     """The automatic rebalancer moves groups after some batches."""
-    run = Run(spark, tmp_path)
+    run = MovesRun(spark, tmp_path)
     crowd = Crowd(Automatic(patience=2, max_moves=2))
     running = run.start(partitions=2, rebalance=crowd)
     assert set(run.batch(running).values()) == {0}
@@ -200,7 +200,7 @@ def test_a_crowded_partition_is_relieved(spark: SparkSession, tmp_path: Path) ->
 
 @pytest.mark.usefixtures("equal_costs")
 def test_rebalance_deals_by_load(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path)
+    run = MovesRun(spark, tmp_path)
     crowd = Crowd()
     running = run.start(partitions=2, rebalance=crowd)
     assert set(run.batch(running).values()) == {0}
@@ -218,7 +218,7 @@ def test_a_rebalancer_that_plans_for_another_job_fails_the_query(spark: SparkSes
         def plan(self, partition_map: PartitionMap, load: Load, batch: int) -> PartitionMap:
             return PartitionMap.even(partition_map.groups, 3)
 
-    run = Run(spark, tmp_path)
+    run = MovesRun(spark, tmp_path)
     run.inputs.add("R", [{"k": 1, "t": 1, "n": 1}])
     running = run.start(partitions=2, rebalance=Other())
     with pytest.raises(Exception, match=r"rebalancer Other planned 3 partitions for 6 key groups, but .* has 2 for 6"):

@@ -19,8 +19,8 @@ from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.streaming.state.manifest import GroupState, Link
-from eddy.spark.streaming.worker.engines import Engines, Start
+from eddy.spark.streaming.state.manifest import GroupState, ManifestLink
+from eddy.spark.streaming.worker.engines import Engines, JoinStart
 from eddy.spark.streaming.worker.partition_join import PartitionJoin
 from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask
 from tests.cases import assert_same, text_rows
@@ -53,7 +53,7 @@ def test_a_group_arrives_with_its_plan_and_under_state_with_its_states(
     locations = Locations(tmp_path / "state", "test", tmp_path / "scratch")
     (tmp_path / "staging").mkdir()
     segments = [tuple(logged(job, locations, own, batch)) for batch, own in enumerate(tables)]
-    start = Start("one", pickle.dumps((job, locations, ())), b"a secret of a test", True)
+    start = JoinStart("one", pickle.dumps((job, locations, ())), b"a secret of a test", True)
 
     def task(batch: int, group: GroupTask) -> PartitionTask:
         marks = (None, 199, 399)[batch : batch + 2]
@@ -71,7 +71,7 @@ def test_a_group_arrives_with_its_plan_and_under_state_with_its_states(
     runtime.transition(PLAN)
     stored = sum(stair.rows for stair in runtime.stairs)
     assert stored > 100
-    state = GroupState(0, "zero", (Link(0, None, segments[0]),), PLAN)
+    state = GroupState(0, "zero", (ManifestLink(0, None, segments[0]),), PLAN)
     checkpoint.commit(make_manifest(0, partition_map=(0,), groups={0: state}))
 
     wanted = GroupTask(0, "zero", "one", segments[1], PLAN)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.driver.partition_map import Move, PartitionMap
+from eddy.spark.streaming.driver.partition_map import KeyGroupMove, PartitionMap
 
 
 @st.composite
@@ -69,7 +69,12 @@ def test_another_number_of_partitions_is_even_by_the_fewest_moves(one: Partition
 def test_more_and_fewer_partitions() -> None:
     two = PartitionMap.even(8, 2)
     four = two.with_partitions(4)
-    assert two.moved(four) == [Move(2, 0, 2), Move(3, 0, 2), Move(6, 1, 3), Move(7, 1, 3)]
+    assert two.moved(four) == [
+        KeyGroupMove(2, 0, 2),
+        KeyGroupMove(3, 0, 2),
+        KeyGroupMove(6, 1, 3),
+        KeyGroupMove(7, 1, 3),
+    ]
     assert {move.sender for move in four.moved(four.with_partitions(3))} == {3}
 
 

@@ -10,7 +10,7 @@ import pytest
 from eddy import InputError
 from eddy.routing.policies import Decision, View
 from eddy.spark.streaming.state.locations import Locations
-from tests.spark.streaming.test_moves import Run
+from tests.spark.streaming.test_moves import MovesRun
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def test_a_policy_defined_in_a_script_moves_with_its_engine(
     monkeypatch.setattr(Counting, "__module__", "__main__")
     notes = tmp_path / "notes"
     notes.mkdir()
-    run = Run(spark, tmp_path)
+    run = MovesRun(spark, tmp_path)
     running = run.start(partitions=2, rebalance="off", policy=Counting(notes))
     for partition in (1, 0, 1):
         run.batch(running)
@@ -57,7 +57,7 @@ def test_a_policy_defined_in_a_script_moves_with_its_engine(
 
 
 def test_what_is_in_a_checkpoint_is_for_its_user_alone(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path)
+    run = MovesRun(spark, tmp_path)
     running = run.start(partitions=2)
     for _ in range(2):
         run.batch(running)

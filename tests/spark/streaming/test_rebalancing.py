@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.driver.partition_map import Move, PartitionMap
+from eddy.spark.streaming.driver.partition_map import KeyGroupMove, PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Manual, Rebalancer, balanced
 
 
@@ -259,7 +259,7 @@ def test_balanced_leaves_groups_where_they_can_stay() -> None:
     # Parts of 8, 7 and 5 + 4 are to be made; only the group of 4 has to go for that, and the one without load stays.
     partition_map = PartitionMap((2, 2, 0, 1, 1), 3)
     after = balanced(partition_map, load_of(8, 4, 7, 5, 0))
-    assert partition_map.moved(after) == [Move(1, 2, 1)]
+    assert partition_map.moved(after) == [KeyGroupMove(1, 2, 1)]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_of
 from eddy.spark.streaming.state.checkpoint import Checkpoint
-from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
+from eddy.spark.streaming.state.manifest import GroupState, Manifest, ManifestLink, OutputFile
 from eddy.spark.streaming.state.retention import retain
 from tests.spark.streaming.checkpoints import filled, manifest_files
 from tests.spark.streaming.manifests import make_manifest, make_segment
@@ -39,7 +39,7 @@ def unlink_fails_after(calls: int) -> Iterator[None]:
         yield
 
 
-class History:
+class RetentionHistory:
     """A job that writes, compacts, publishes, fails and cleans up at random, and the files that must exist."""
 
     def __init__(self, data: st.DataObject, root: Path) -> None:
@@ -47,7 +47,7 @@ class History:
         self.root = root
         self.checkpoint = Checkpoint(root / "root")
         self.manifests: list[Manifest] = []
-        self.chains: dict[int, tuple[Link, ...]] = {}
+        self.chains: dict[int, tuple[ManifestLink, ...]] = {}
         self.published: set[int] = set()
         self.orphans: list[Path] = []
         self.files = 0
@@ -72,7 +72,7 @@ class History:
             if draw(st.integers(0, 3)) == 0:
                 chain = ()
             names = [self.file(checkpoint.log, batch) for _ in range(draw(st.integers(1, 2)))]
-            link = Link(batch, None, tuple(make_segment(name, group) for name in names))
+            link = ManifestLink(batch, None, tuple(make_segment(name, group) for name in names))
             cut = draw(st.integers(0, len(chain)))
             self.chains[group] = (*chain[cut:], link)
         if draw(st.booleans()):
@@ -128,7 +128,7 @@ class History:
 @given(st.data())
 def test_retention_deletes_nothing_that_is_needed(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as place:
-        history = History(data, Path(place))
+        history = RetentionHistory(data, Path(place))
         assert retain(history.checkpoint) == []
         for what in data.draw(st.lists(st.sampled_from("bbbbror"), min_size=1, max_size=14)):
             if what == "o" and history.manifests:

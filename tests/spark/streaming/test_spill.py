@@ -21,7 +21,7 @@ from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.streaming.driver.memory import by_host, check_bound, fair, shares, too_small
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.streaming.worker.engines import Engines, Holding, Start
+from eddy.spark.streaming.worker.engines import Engines, Holding, JoinStart
 from eddy.spark.streaming.worker.eviction import Eviction, Uses, evictions
 from eddy.spark.streaming.worker.group_queries import GroupQueries
 from eddy.spark.streaming.worker.kept_engine import KeptEngine
@@ -38,9 +38,9 @@ def query(select: Sequence[str] = ("R.n", "S.n", "T.n")) -> eddy.Query:
     return eddy.Query(streams, ["R.k = S.k", "S.k = T.k"], select=list(select))
 
 
-def start(place: Path, name: str = "one", **options: Any) -> Start:
+def start(place: Path, name: str = "one", **options: Any) -> JoinStart:
     job = make_job(query(), options=EngineOptions(**options), partitions=GROUPS)
-    return Start(name, pickle.dumps((job, Locations(place, "test", place), ())), b"a secret of a test", True)
+    return JoinStart(name, pickle.dumps((job, Locations(place, "test", place), ())), b"a secret of a test", True)
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def drawn(chance: random.Random, batch: int, rows: int) -> dict[str, pa.Table]:
     return found
 
 
-class Groups:
+class SpillingGroups:
     """Key groups that a worker joins, and each in a runtime of its own."""
 
     def __init__(self, place: Path, **options: Any) -> None:
@@ -94,7 +94,7 @@ class Groups:
 
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
 def test_results_are_equal_under_every_strategy(tmp_path: Path, strategy: str) -> None:
-    run = Groups(tmp_path, strategy=strategy)
+    run = SpillingGroups(tmp_path, strategy=strategy)
     for batch in range(7):
         share = (None, 0, 50_000, 200_000)[batch % 4]
         list(run.join([0, 1, 2] if batch % 2 else [1, 3], share))
@@ -106,13 +106,13 @@ def test_results_are_equal_under_every_strategy(tmp_path: Path, strategy: str) -
 def test_any_access_under_any_share_gives_equal_results(
     tmp_path_factory: pytest.TempPathFactory, batches: list[tuple[set[int], int | None]]
 ) -> None:
-    run = Groups(tmp_path_factory.mktemp("spill"), strategy="jisc")
+    run = SpillingGroups(tmp_path_factory.mktemp("spill"), strategy="jisc")
     for groups, share in batches:
         list(run.join(sorted(groups), share))
 
 
 def test_the_hot_group_stays_and_the_cold_ones_are_mapped(tmp_path: Path) -> None:
-    run = Groups(tmp_path)
+    run = SpillingGroups(tmp_path)
     for _ in range(8):
         list(run.join(range(GROUPS), None))
     found: list[tuple[int, str | None]] = []
@@ -128,7 +128,7 @@ def test_the_hot_group_stays_and_the_cold_ones_are_mapped(tmp_path: Path) -> Non
 
 def test_a_worker_finds_the_spilled_engines_of_one_that_died(tmp_path: Path) -> None:
     """Spilled engines survive a kill of the process; live ones are loaded from the log."""
-    run = Groups(tmp_path)
+    run = SpillingGroups(tmp_path)
     list(run.join(range(GROUPS), 0))
     begun, run.engines = run.engines, Engines(start(tmp_path, "one"))
     assert list(run.join([0, 1], None)) == [MAPPED, MAPPED]
@@ -140,7 +140,7 @@ def test_a_worker_finds_the_spilled_engines_of_one_that_died(tmp_path: Path) -> 
 
 
 def test_a_full_disk_costs_the_engine_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Groups(tmp_path)
+    run = SpillingGroups(tmp_path)
     list(run.join([0], None))
 
     def full(*_: object) -> None:

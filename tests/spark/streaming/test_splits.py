@@ -37,7 +37,7 @@ QUERIES = {
 }
 
 
-class Run:
+class SplitsRun:
     """A running join of three streams to which a test adds files."""
 
     def __init__(self, spark: SparkSession, root: Path, kind: str = "one key") -> None:
@@ -86,7 +86,7 @@ def test_splits_on_request(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, transport: str
 ) -> None:
     monkeypatch.setattr(compaction, "MERGED", 3)
-    run = Run(spark, tmp_path, kind)
+    run = SplitsRun(spark, tmp_path, kind)
     running = run.start(partitions=2, key_groups=2, transport=transport, keep=2)
     for _ in range(2):
         run.batch(running)
@@ -134,7 +134,7 @@ def costs_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("costs_by_rows")
 def test_a_hot_group_is_split_by_itself(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A group with most rows is split; one in which a key has most rows gets fragments."""
-    run = Run(spark, tmp_path)
+    run = SplitsRun(spark, tmp_path)
     splitter = Splitter(make_job(run.query, partitions=2), 0)
     every = pa.record_batch([pa.array(range(40), pa.int64())] * 4, schema=SCHEMA)
     (of_0,) = (one.tuples["k"].to_pylist() for one in [*splitter.add(every), *splitter.finish()] if one.cell == 0)

@@ -19,7 +19,15 @@ from eddy.spark import join
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.driver.stopping import StoppedError, Stopping
 from tests.spark.streaming.faults.traps import Trap, Traps
-from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, Result, Workload, counted, query
+from tests.spark.streaming.faults.workload import (
+    LATENESS,
+    SPARK_SCHEMA,
+    STREAMS,
+    FaultsWorkload,
+    Result,
+    counted,
+    query,
+)
 from tests.spark.streaming.stops import BEGIN, END
 
 if TYPE_CHECKING:
@@ -63,8 +71,8 @@ def until_sprung(traps: Traps, trap: Trap, running: StreamingJoinQuery) -> None:
         time.sleep(0.01)
 
 
-def made(root: Path, batches: int, *traps: Trap) -> tuple[Workload, Traps]:
-    workload = Workload(7, batches)
+def made(root: Path, batches: int, *traps: Trap) -> tuple[FaultsWorkload, Traps]:
+    workload = FaultsWorkload(7, batches)
     workload.write(root / "sources")
     armed = Traps(root)
     armed.arm(list(traps))
@@ -140,7 +148,7 @@ def test_what_a_stopped_batch_raises_is_short_and_known_to_spark(spark: SparkSes
     assert len("".join(raised)) < 500
 
 
-class Query:
+class StoppedQuery:
     """The part of Spark's query that a stop uses."""
 
     def __init__(self, *triggers: bool) -> None:
@@ -154,7 +162,7 @@ class Query:
 
 
 def test_a_stop_waits_until_spark_rests() -> None:
-    query = Query(True, True, False, False)
+    query = StoppedQuery(True, True, False, False)
     stopping = Stopping(None)  # type: ignore[arg-type]
     stopping.watch(query)  # type: ignore[arg-type]
     stopping.ask()
@@ -162,7 +170,7 @@ def test_a_stop_waits_until_spark_rests() -> None:
 
 
 def test_a_batch_that_begins_after_a_stop_was_asked_for_does_nothing() -> None:
-    query, ran = Query(), []
+    query, ran = StoppedQuery(), []
     no_jobs = SimpleNamespace(getJobIdsForGroup=lambda group: (), getActiveJobsIds=lambda: ())
     context = SimpleNamespace(statusTracker=lambda: no_jobs)
     stopping = Stopping(SimpleNamespace(sparkContext=context))  # type: ignore[arg-type]
@@ -186,6 +194,6 @@ def test_a_batch_that_begins_after_a_stop_was_asked_for_does_nothing() -> None:
 
 def test_an_error_without_a_stop_stays_what_it_is() -> None:
     stopping = Stopping(None)  # type: ignore[arg-type]
-    stopping.watch(Query())  # type: ignore[arg-type]
+    stopping.watch(StoppedQuery())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="mine"), stopping.micro_batch():
         raise ValueError("mine")

@@ -11,10 +11,10 @@ from eddy.placement.shares import Shares
 from eddy.spark.hops.hops import Hops
 from eddy.spark.streaming.driver.base_rows import base_rows
 from eddy.spark.streaming.driver.feed import Taken
-from eddy.spark.streaming.driver.key_groups import Layout
+from eddy.spark.streaming.driver.key_groups import KeyGroupLayout
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.state.compaction import Horizon, prune
-from eddy.spark.streaming.state.manifest import GroupState, Link
+from eddy.spark.streaming.state.manifest import GroupState, ManifestLink
 from eddy.spark.streaming.worker.log_stage import LogReport
 from eddy.spark.streaming.worker.tasks import PartitionReport, PartitionTask
 
@@ -44,7 +44,7 @@ class BatchPlan:
     taken: Taken | None
     watermarks: Watermarks
     late_below: tuple[int, ...] | None
-    layout: Layout
+    layout: KeyGroupLayout
     groups: dict[int, GroupState]
     forgotten: int | None
     staging: Path | None
@@ -76,7 +76,7 @@ class BatchPlan:
             for one in task.groups:
                 chain = groups[one.group].chain if one.group in groups else ()
                 if one.segments and not self.layout.tree.is_place(one.group):  # the chain of its group has the rows
-                    chain = (*chain, Link(batch, self.late_below, one.segments))
+                    chain = (*chain, ManifestLink(batch, self.late_below, one.segments))
                 if self.hops is not None:  # No engine ran, so the plan stays for the next one.
                     groups[one.group] = GroupState(batch, one.after, chain, one.plan)
                     continue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
-from eddy.spark.streaming.state.identity import Change
+from eddy.spark.streaming.state.identity import QueryChange
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.transports.base import Carried
 
@@ -38,5 +38,5 @@ class JobContext:
     sink: Sink
     carried: Carried
     name: str = "eddy"
-    changes: tuple[Change, ...] = ()
+    changes: tuple[QueryChange, ...] = ()
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from eddy.spark.streaming.state.manifest import GroupState
 from eddy.spark.streaming.worker.engines import Holding
-from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask, Work
+from eddy.spark.streaming.worker.tasks import BatchTask, GroupTask, PartitionTask
 
 
 def places(partitions: int, holdings: Sequence[Holding]) -> list[int]:
@@ -41,7 +41,7 @@ def distribute(
     holdings: Sequence[Holding],
     groups: Mapping[int, GroupState],
     movable: bool = True,
-) -> list[Work]:
+) -> list[BatchTask]:
     """Return the work of each Spark task.
 
         tasks     the work on the partitions with work
@@ -74,7 +74,7 @@ def distribute(
         # Engines that are already in the worker join first, while the other engines are in transfer.
         own[place].append(replace(task, groups=tuple(sorted(joined, key=lambda one: one.handed))))
     return [
-        Work(
+        BatchTask(
             partitions=tuple(partition for partition, place in enumerate(placed) if place == number),
             tasks=tuple(own[number]),
             hand_over=tuple(leaving[number]),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eddy.log import LOG
-from eddy.spark.streaming.driver.key_groups import Layout
+from eddy.spark.streaming.driver.key_groups import KeyGroupLayout
 from eddy.spark.streaming.driver.memory import too_small
 from eddy.spark.streaming.driver.metrics import Metrics
 from eddy.spark.streaming.worker.tasks import LOADED
@@ -31,7 +31,7 @@ class Events:
             LOG.warning("%s: %s", self._title, text)
         self._logged = len(found)
 
-    def batch(self, batch: int, groups: list[dict[str, Any]], layout: Layout) -> None:
+    def batch(self, batch: int, groups: list[dict[str, Any]], layout: KeyGroupLayout) -> None:
         """Log the events of a batch that matter to an operator."""
         self._warn_of_memory(groups)
         loaded = [one["group"] for one in groups if one["source"] == LOADED and one["group"] not in layout.by_log]

@@ -13,7 +13,7 @@ from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.inputs.file_log import FileLog
 from eddy.spark.streaming.inputs.offsets import END, Position, position, read_starts
 from eddy.spark.streaming.worker.input_reader import Part
-from eddy.spark.transports.inputs import FilePart, Input, TopicPart
+from eddy.spark.transports.inputs import FilePart, StreamInput, TopicPart
 from eddy.spark.transports.parquet_source import open_in
 from stairs.storage.json_form import FormError, fields, parse
 
@@ -32,7 +32,7 @@ class Feed:
     inputs  of the streams; empty if Spark carries the rows
     """
 
-    def __init__(self, root: Path, names: Sequence[str], inputs: Sequence[Input]) -> None:
+    def __init__(self, root: Path, names: Sequence[str], inputs: Sequence[StreamInput]) -> None:
         self._names = tuple(names)
         self._inputs = inputs
         self._offsets = root / "spark" / "offsets"

@@ -22,7 +22,7 @@ from eddy.placement.synopses import Distribution, Synopsis, distribution
 from eddy.query.query import Query
 from eddy.spark.hops.costs import TaskCosts, TaskWork, bytes_of_row, grid_work, hops_work, planner_of
 from eddy.spark.hops.hops import Hops
-from eddy.spark.hops.measured import Measured
+from eddy.spark.hops.measured import PlacementCosts
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.worker.samples import Sample
 
@@ -64,7 +64,7 @@ class Forecasts:
     measured   the costs of the join, which each micro-batch updates
     """
 
-    def __init__(self, job: Job, nodes: int, measured: Measured) -> None:
+    def __init__(self, job: Job, nodes: int, measured: PlacementCosts) -> None:
         self._job = job
         self._planner = planner_of(job.query, nodes, HOPS)
         self._nodes = nodes

@@ -17,7 +17,7 @@ from eddy.spark.streaming.driver.base_rows import base_rows, once
 from eddy.spark.streaming.driver.distribution import places
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Holding
-from eddy.spark.streaming.worker.tasks import HopTask, LoggedRows, NodeCopy, Work, copy_token
+from eddy.spark.streaming.worker.tasks import BatchTask, HopTask, LoggedRows, NodeCopy, copy_token
 
 if TYPE_CHECKING:
     from eddy.spark.streaming.driver.batch_plan import BatchPlan
@@ -34,7 +34,7 @@ def missing_copies(hops: Hops, tasks: Sequence[int], holdings: Sequence[Holding]
     }
 
 
-def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, shares: Shares) -> list[Work]:
+def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, shares: Shares) -> list[BatchTask]:
     """Return the work of each Spark task.
 
     said    reports of the tasks in the meeting
@@ -56,7 +56,7 @@ def hop_works(batch: int, plan: BatchPlan, said: Sequence[Said], forget: bool, s
     addresses = tuple(one.address for one in said if one.address is not None)
     assert len(addresses) == len(said)
     return [
-        Work(
+        BatchTask(
             partitions=tuple(node for node, task in enumerate(placed) if task == number),
             tasks=(),
             hand_over=(),

@@ -27,7 +27,7 @@ from eddy.spark.streaming.driver.hot_group_rule import (
     Wish,
     directions,
 )
-from eddy.spark.streaming.driver.move_records import Change, How, Kind, MoveRecords, check_how
+from eddy.spark.streaming.driver.move_records import How, KeyGroupChange, Kind, MoveRecords, check_how
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load, Rebalancer, balanced
 from eddy.streams.numbers import whole
@@ -43,7 +43,7 @@ class _Request:
 
 
 @dataclass(frozen=True)
-class Layout:
+class KeyGroupLayout:
     """The key groups in a micro-batch.
 
     tree           the splits and fragments
@@ -58,7 +58,7 @@ class Layout:
     tree: SplitTree
     partition_map: PartitionMap
     load: Load
-    changes: tuple[Change, ...] = ()
+    changes: tuple[KeyGroupChange, ...] = ()
     by_log: frozenset[int] = frozenset()
     watched: frozenset[int] = frozenset()
 
@@ -155,11 +155,11 @@ class KeyGroups:
             self._changed(self._as_asked(), wish, "request")
             self._wishes.append(wish)
 
-    def _as_asked(self) -> Layout:
+    def _as_asked(self) -> KeyGroupLayout:
         """Return the groups of the newest batch with the requested changes.
 
         The rule may have changed a group after a request came. A request that no longer fits has no effect."""
-        now = Layout(self.tree, self.partition_map, self.load)
+        now = KeyGroupLayout(self.tree, self.partition_map, self.load)
         for wish in self._wishes:
             try:
                 now = self._changed(now, wish, "request")
@@ -178,7 +178,7 @@ class KeyGroups:
 
     # A batch
 
-    def layout(self, batch: int) -> Layout:
+    def layout(self, batch: int) -> KeyGroupLayout:
         """Return the groups in a batch: those of the last batch with all changes that are due."""
         with self._lock:
             now = self._as_asked()
@@ -192,13 +192,15 @@ class KeyGroups:
             for group, sender, receiver in now.partition_map.moved(wanted):
                 asked = self._moves.get(group)
                 how: How = "state" if asked is None else asked.how
-                moves.append(Change("move", group, sender, receiver, how, "rule" if asked is None else "request"))
+                moves.append(
+                    KeyGroupChange("move", group, sender, receiver, how, "rule" if asked is None else "request")
+                )
             changes = (*now.changes, *moves)
             by_log = {one.group for one in changes if one.how == "jit"}
             by_log.update(one.child for one in changes if one.child is not None and one.kind != "gather")
-            return Layout(now.tree, wanted, now.load, changes, self._by_log | by_log, self._rule.watched)
+            return KeyGroupLayout(now.tree, wanted, now.load, changes, self._by_log | by_log, self._rule.watched)
 
-    def _changed(self, now: Layout, wish: Wish, by: str) -> Layout:
+    def _changed(self, now: KeyGroupLayout, wish: Wish, by: str) -> KeyGroupLayout:
         """Return the groups after a split, fragmenting or gathering.
 
         The new groups are loaded from the log, so they may go to any partition: all new groups except the first go to
@@ -209,8 +211,8 @@ class KeyGroups:
             tree, old, new = tree.gather(group), tree.fragments(group), [group]
             mapped, load = now.partition_map, now.load.regrouped(old, new)
             at = mapped.partitions
-            changes = [Change("gather", group, at[one], at[group], "jit", by, one) for one in old[1:]]
-            return Layout(tree, mapped, load, (*now.changes, *changes))
+            changes = [KeyGroupChange("gather", group, at[one], at[group], "jit", by, one) for one in old[1:]]
+            return KeyGroupLayout(tree, mapped, load, (*now.changes, *changes))
         if isinstance(wish, SplitGroup):
             along = self._direction(tree, group) if wish.along is None else wish.along
             tree = tree.split(group, along)
@@ -223,9 +225,11 @@ class KeyGroups:
             mapped = mapped.with_group(sender)
         load = now.load.regrouped([group], new)
         to = self._emptiest(mapped, load, new[1:]) if to is None else to
-        changes = [Change(kind, group, sender, one, "jit", by, child) for child, one in zip(new[1:], to, strict=True)]
+        changes = [
+            KeyGroupChange(kind, group, sender, one, "jit", by, child) for child, one in zip(new[1:], to, strict=True)
+        ]
         mapped = mapped.with_moves(dict(zip(new[1:], to, strict=True)))
-        return Layout(tree, mapped, load, (*now.changes, *changes))
+        return KeyGroupLayout(tree, mapped, load, (*now.changes, *changes))
 
     def _emptiest(self, mapped: PartitionMap, load: Load, children: Sequence[int]) -> tuple[int, ...]:
         """Return a partition for each group: in turn, the emptiest one without the groups that follow."""
@@ -253,7 +257,7 @@ class KeyGroups:
         return planned
 
     def committed(
-        self, batch: int, layout: Layout, load: Load, ran: Mapping[int, Mapping[str, Any]], commit_s: float
+        self, batch: int, layout: KeyGroupLayout, load: Load, ran: Mapping[int, Mapping[str, Any]], commit_s: float
     ) -> None:
         """Take a committed batch.
 
@@ -284,7 +288,7 @@ class KeyGroups:
             assert hot.why is not None
             self.records.refused(batch, hot.group, layout.partition_map.partitions[hot.group], hot.why, fullness[2])
 
-    def figures(self, layout: Layout) -> dict[str, int]:
+    def figures(self, layout: KeyGroupLayout) -> dict[str, int]:
         """Return the figures of a batch: groups that moved, groups that were split, fragments of key groups after it,
         and groups that one key overloads."""
         kinds = Counter(one.kind for one in layout.changes)

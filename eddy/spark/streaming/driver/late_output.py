@@ -25,7 +25,7 @@ from eddy.streams.span_texts import span_text
 LOG = logging.getLogger(__name__)
 
 
-class LateOutput:
+class JobLateOutput:
     """Late rows of a job.
 
         query      the query that the workers run

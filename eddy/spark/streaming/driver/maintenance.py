@@ -20,7 +20,7 @@ from eddy.spark.partitioning.split_tree import SplitTree, own_rows
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.compaction import Horizon, compact, part
-from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest
+from eddy.spark.streaming.state.manifest import GroupState, Manifest, ManifestLink
 from eddy.spark.streaming.state.retention import retain
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
 
@@ -42,8 +42,8 @@ class Maintenance:
         self._pool = ThreadPoolExecutor(1, "eddy maintenance")
         self._after_commit: Future[None] | None = None
         self._thread: threading.Thread | None = None
-        self._compacting: dict[int, tuple[Link, ...]] = {}
-        self._links: dict[int, Link] = {}
+        self._compacting: dict[int, tuple[ManifestLink, ...]] = {}
+        self._links: dict[int, ManifestLink] = {}
         self._name: str | None = None
         self.problem: BaseException | None = None
         """The error of the newest compaction; the job continues without it."""
@@ -128,9 +128,9 @@ class Maintenance:
             LOG.warning("%s: compaction of the log failed; the next batch tries again: %s", self._context.name, problem)
 
 
-def mergeable(chain: tuple[Link, ...], horizon: Horizon, bounds: frozenset[int]) -> tuple[Link, ...]:
+def mergeable(chain: tuple[ManifestLink, ...], horizon: Horizon, bounds: frozenset[int]) -> tuple[ManifestLink, ...]:
     """Return adjacent links to merge now, or no links; all links are on one side of each bound."""
-    runs: dict[int, list[Link]] = {}
+    runs: dict[int, list[ManifestLink]] = {}
     for link in chain:
         runs.setdefault(sum(bound <= link.batch for bound in bounds), []).append(link)
     for run in runs.values():

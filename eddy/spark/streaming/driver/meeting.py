@@ -27,7 +27,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from eddy.spark.streaming.worker.meeting import Place, connection_of
+from eddy.spark.streaming.worker.meeting import MeetingPlace, connection_of
 
 Decide = Callable[[Sequence[Any]], Sequence[Any]]
 """Takes the reports of the tasks, in the order of their numbers; returns the answer to each task."""
@@ -66,7 +66,7 @@ class Meetings:
         self._key = key
         self._closed = False
         self._server = socket.create_server((bind or host, 0), backlog=1024)
-        self.place = Place((host, self._server.getsockname()[1]), key)
+        self.place = MeetingPlace((host, self._server.getsockname()[1]), key)
         """The address at which the tasks meet."""
         self._lock = threading.Lock()
         self._rounds: dict[str, _Round] = {}

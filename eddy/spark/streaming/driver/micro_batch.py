@@ -40,8 +40,8 @@ from eddy.spark.streaming.driver.explanation import explain_job, explain_progres
 from eddy.spark.streaming.driver.feed import Feed, Taken
 from eddy.spark.streaming.driver.hop_works import hop_works
 from eddy.spark.streaming.driver.join_tasks import partition_tasks, regrouped_states
-from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
-from eddy.spark.streaming.driver.late_output import LateOutput
+from eddy.spark.streaming.driver.key_groups import KeyGroupLayout, KeyGroups
+from eddy.spark.streaming.driver.late_output import JobLateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
 from eddy.spark.streaming.driver.memory import explain_memory, shares
 from eddy.spark.streaming.driver.metrics import Metrics
@@ -53,7 +53,7 @@ from eddy.spark.streaming.driver.settings import Settings
 from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.driver.workers import Workers
-from eddy.spark.streaming.state.identity import Change
+from eddy.spark.streaming.state.identity import QueryChange
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS, check_late_file
 from eddy.spark.streaming.state.manifest import GroupState, Manifest, OutputFile
 from eddy.spark.streaming.state.recovery import recover
@@ -62,7 +62,7 @@ from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.streaming.worker.join_stage import Orders, Said
 from eddy.spark.streaming.worker.log_stage import SPLITS, LogReport, reports_of, splits_text
-from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, PartitionReport, VersionTask, Work
+from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, BatchTask, PartitionReport, VersionTask
 from stairs.errors import EddyError
 from stairs.storage.json_form import Form
 
@@ -121,7 +121,7 @@ class MicroBatches:
         self._closed = False
         self._at_end = ExitStack()
         self._maintenance = Maintenance(context, settings.streaming.keep)
-        self._late = LateOutput(job.query, settings.late, settings.failed, locations.late)
+        self._late = JobLateOutput(job.query, settings.late, settings.failed, locations.late)
         names = [stream.name for stream in job.query.streams]
         self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
         self._forget = False
@@ -139,7 +139,7 @@ class MicroBatches:
         query = self._context.job.query
         return [why_undealt(query, stream) for stream in range(len(query.streams))]
 
-    def _changed(self) -> Change | None:
+    def _changed(self) -> QueryChange | None:
         """Return the change that takes effect with the next batch, and turn the manifest into a state of the new query.
 
         The plans in the manifest are those of the old query, so they are left out. After an immediate change all key
@@ -156,7 +156,7 @@ class MicroBatches:
         # Rows of the new query may not be dealt in the same way, and the steps of its join have other places.
         extra = {**manifest.extra, "placement": UNPLACED}
         self.manifest = replace(manifest, groups=groups, dealt=() if fresh else manifest.dealt, extra=extra)
-        return Change("immediate" if fresh else "handover", manifest.batch + 1)
+        return QueryChange("immediate" if fresh else "handover", manifest.batch + 1)
 
     @property
     def title(self) -> str:
@@ -403,7 +403,9 @@ class MicroBatches:
                 " the batch is committed, and the next start of the job publishes it again with the same files"
             ) from problem
 
-    def _join_rows(self, batch: int, layout: Layout, frame: DataFrame) -> tuple[BatchPlan, list[PartitionReport]]:
+    def _join_rows(
+        self, batch: int, layout: KeyGroupLayout, frame: DataFrame
+    ) -> tuple[BatchPlan, list[PartitionReport]]:
         """Log rows that Spark carries in one Spark job, and join them in another one."""
         with self._described(batch, "log rows"):
             # None removes the property, which pyspark's annotation does not allow.
@@ -415,7 +417,7 @@ class MicroBatches:
             return plan, []
         return plan, self._run_tasks(batch, layout, lambda tasks: [[]] * tasks, lambda said: plan)[1]
 
-    def _join_inputs(self, batch: int, layout: Layout) -> tuple[BatchPlan, list[PartitionReport]]:
+    def _join_inputs(self, batch: int, layout: KeyGroupLayout) -> tuple[BatchPlan, list[PartitionReport]]:
         """Read, log and join the files and messages of a batch in one Spark job."""
         streams = len(self._context.job.query.streams)
         start = self._feed.begin() if self.manifest is None else tuple(self.manifest.extra["taken"])
@@ -430,7 +432,7 @@ class MicroBatches:
     def _run_tasks(
         self,
         batch: int,
-        layout: Layout,
+        layout: KeyGroupLayout,
         deal: Callable[[int], Sequence[Sequence[Part]]],
         plan: Callable[[Sequence[Said]], BatchPlan],
     ) -> tuple[BatchPlan, list[PartitionReport]]:
@@ -438,7 +440,7 @@ class MicroBatches:
         plans: list[BatchPlan] = []
         hops = self.placing.hops
 
-        def decide(said: Sequence[Said]) -> list[Work]:
+        def decide(said: Sequence[Said]) -> list[BatchTask]:
             plans.append(plan(said))
             made, holdings = plans[-1], [one.holding for one in said]
             if made.hops is not None:
@@ -459,7 +461,7 @@ class MicroBatches:
         self.metrics.memory = [one.memory for one in done]
         return plans[-1], [report for one in done for report in one.partitions]
 
-    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
+    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[BatchTask]:
         """Return the work of each task."""
         return distribute(plan.tasks, plan.layout.partition_map.n, holdings, plan.groups)
 
@@ -476,7 +478,7 @@ class MicroBatches:
         return tuple(file for report in reports for file in report.results), {}
 
     def _plan(
-        self, batch: int, layout: Layout, logged: LogReport, taken: Taken | None, ends: bool = False
+        self, batch: int, layout: KeyGroupLayout, logged: LogReport, taken: Taken | None, ends: bool = False
     ) -> BatchPlan:
         """Return the work on the rows of a batch; `ends` states that the batch has no rows and that the input ends."""
         logged_at, marks = time.perf_counter(), self._watermarks

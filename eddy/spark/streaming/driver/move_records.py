@@ -97,7 +97,7 @@ _STEPS = {
 
 
 @dataclass(frozen=True)
-class Change:
+class KeyGroupChange:
     """A move of a key group that takes effect with a batch, or another change of it.
 
     by        "request" or "rule"
@@ -130,7 +130,7 @@ class MoveRecords:
     def committed(
         self,
         batch: int,
-        changes: tuple[Change, ...],
+        changes: tuple[KeyGroupChange, ...],
         ran: Mapping[int, Mapping[str, Any]],
         fullness: tuple[float, float, float],
         loads: int,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from eddy.spark.errors import SparkJoinError
 
 
-class Move(NamedTuple):
+class KeyGroupMove(NamedTuple):
     """A move of a key group from one partition to another."""
 
     group: int
@@ -55,7 +55,7 @@ class PartitionMap:
         """The number of key groups."""
         return len(self.partitions)
 
-    def moved(self, other: PartitionMap) -> list[Move]:
+    def moved(self, other: PartitionMap) -> list[KeyGroupMove]:
         """Return the moves that turn this map into `other`, ascending by group. O(groups)."""
         if other.groups != self.groups:
             raise SparkJoinError(
@@ -63,7 +63,11 @@ class PartitionMap:
                 " key groups"
             )
         pairs = zip(self.partitions, other.partitions, strict=True)
-        return [Move(group, sender, receiver) for group, (sender, receiver) in enumerate(pairs) if sender != receiver]
+        return [
+            KeyGroupMove(group, sender, receiver)
+            for group, (sender, receiver) in enumerate(pairs)
+            if sender != receiver
+        ]
 
     def with_moves(self, moves: Mapping[int, int]) -> PartitionMap:
         """Return the map with some groups moved: `moves` maps groups to partitions."""

@@ -27,7 +27,7 @@ from eddy.placement.keys import classes_of
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.hops import Hops, own_hops
-from eddy.spark.hops.measured import Measured
+from eddy.spark.hops.measured import PlacementCosts
 from eddy.spark.hops.placing import Placement, check_placement
 from eddy.spark.hops.saved import SavedPlacement, saved
 from eddy.spark.partitioning.job import Job
@@ -102,7 +102,7 @@ class Placing:
         self._job, self._nodes, self._memory = job, nodes, memory
         self._lock = Lock()
         self._asked: Placement = "grid"
-        self._measured = Measured() if before is None else before.costs
+        self._measured = PlacementCosts() if before is None else before.costs
         self._forecasts: Forecasts | None = None
         self._live: Sequence[int] = [0] * len(job.query.streams)
         self._better = self._rest = self._watched = self._unmeasured = 0

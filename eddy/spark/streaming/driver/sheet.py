@@ -17,7 +17,7 @@ from eddy.show.description import JoinPlan
 from eddy.show.graph_svg import graph_svg
 from eddy.show.plan_svg import plan_svg
 from eddy.show.planned import planned
-from eddy.show.sheet import Cell, Drawn, Figure, Sheet, Table, watermark_figure
+from eddy.show.sheet import Cell, Metric, PageTable, PlanDrawing, Sheet, watermark_figure
 from eddy.show.times import time_seconds, time_text
 from eddy.spark.streaming.driver.explanation import ranges
 from eddy.spark.streaming.driver.metrics import EVICTIONS, STEPS
@@ -90,39 +90,41 @@ def join_sheet(name: str, batches: MicroBatches) -> Sheet:
     )
 
 
-def _figures(batches: MicroBatches, published: float | None) -> Iterator[Figure]:
+def _figures(batches: MicroBatches, published: float | None) -> Iterator[Metric]:
     totals, newest = batches.metrics.totals(), batches.metrics.row() or {}
     for name, text in _COUNTERS.items():
         unit = "bytes" if name.endswith("bytes") else ""
-        yield Figure(name, text, totals.get(name, 0), counter=True, unit=unit)  # type: ignore[arg-type]
+        yield Metric(name, text, totals.get(name, 0), counter=True, unit=unit)  # type: ignore[arg-type]
     for step in STEPS:
         seconds = totals.get(f"{step}_seconds", 0.0)
         text = "Seconds that a step of all micro-batches took since the start"
-        yield Figure("seconds", text, seconds, counter=True, unit="seconds", labels=(("step", step),))
+        yield Metric("seconds", text, seconds, counter=True, unit="seconds", labels=(("step", step),))
     for level in EVICTIONS:
         text = "Evictions of engines, by level, since the start"
-        yield Figure("evictions", text, totals.get(level, 0), counter=True, labels=(("level", level),))
+        yield Metric("evictions", text, totals.get(level, 0), counter=True, labels=(("level", level),))
     for name, text in _GAUGES.items():
         unit = "bytes" if name.endswith("bytes") else ""
-        yield Figure(name, text, newest.get(name), unit=unit)  # type: ignore[arg-type]
+        yield Metric(name, text, newest.get(name), unit=unit)  # type: ignore[arg-type]
     ticks, kind = newest.get("watermark"), batches.query.time_type
     yield watermark_figure(ticks, time_seconds(ticks, kind), time_text(ticks, kind), "Watermark of the engines")
-    yield Figure(
+    yield Metric(
         "published_timestamp_seconds", "When the newest micro-batch was published, Unix time", published, unit="time"
     )
 
 
-def _plans(query: Query, groups: list[dict[str, Any]]) -> Iterator[Drawn]:
+def _plans(query: Query, groups: list[dict[str, Any]]) -> Iterator[PlanDrawing]:
     of_plan: dict[str, list[int]] = defaultdict(list)
     for one in groups:
         of_plan[one["plan"]].append(one["group"])
     if not of_plan:
-        yield Drawn("join graph", "no micro-batch has run", tuple(graph_svg(join) for join in _joins(query, None)))
+        yield PlanDrawing(
+            "join graph", "no micro-batch has run", tuple(graph_svg(join) for join in _joins(query, None))
+        )
     common = sorted(of_plan.items(), key=lambda one: (-len(one[1]), one[0]))
     for k, (plan, own) in enumerate(common[:PLANS]):
         joins = _joins(query, plan)
         graphs = tuple(map(graph_svg, joins)) if k == 0 else ()
-        yield Drawn(f"key groups {ranges(sorted(own))}", plan, (*graphs, *map(plan_svg, joins)))
+        yield PlanDrawing(f"key groups {ranges(sorted(own))}", plan, (*graphs, *map(plan_svg, joins)))
 
 
 def _joins(query: Query, plan: str | None) -> list[JoinPlan]:
@@ -137,9 +139,9 @@ def _joins(query: Query, plan: str | None) -> list[JoinPlan]:
         return []
 
 
-def _tables(batches: MicroBatches, groups: list[dict[str, Any]]) -> Iterator[Table]:
-    yield Table("Queries", ("query", "state", "version", "results", "text"), batches.query_rows())
-    yield Table(
+def _tables(batches: MicroBatches, groups: list[dict[str, Any]]) -> Iterator[PageTable]:
+    yield PageTable("Queries", ("query", "state", "version", "results", "text"), batches.query_rows())
+    yield PageTable(
         "Changes of plan, newest first",
         ("batch", "key group", "plan", "why"),
         [
@@ -148,14 +150,14 @@ def _tables(batches: MicroBatches, groups: list[dict[str, Any]]) -> Iterator[Tab
         ],
     )
     moves = batches.key_groups.records.newest(NEWEST)
-    yield Table("Moves, splits and fragments, newest first", _MOVE, [_row(one, _MOVE) for one in reversed(moves)])
-    yield Table("Key groups", _GROUP, [_row(one, _GROUP) for one in sorted(groups, key=lambda one: one["group"])])
+    yield PageTable("Moves, splits and fragments, newest first", _MOVE, [_row(one, _MOVE) for one in reversed(moves)])
+    yield PageTable("Key groups", _GROUP, [_row(one, _GROUP) for one in sorted(groups, key=lambda one: one["group"])])
     nodes = batches.metrics.newest_nodes()
-    yield Table("Nodes", ("node", *_NODE), [(one["partition"], *_row(one, _NODE)) for one in nodes])
+    yield PageTable("Nodes", ("node", *_NODE), [(one["partition"], *_row(one, _NODE)) for one in nodes])
     newest = reversed(batches.metrics.rows(NEWEST))
-    yield Table("Micro-batches, newest first", _BATCH, [_row(one, _BATCH) for one in newest])
-    yield Table("Late rows", ("stream", "late rows"), list(batches.late_counts.items()))
-    yield Table("Repaired", ("what",), [(text,) for text in batches.recoveries])
+    yield PageTable("Micro-batches, newest first", _BATCH, [_row(one, _BATCH) for one in newest])
+    yield PageTable("Late rows", ("stream", "late rows"), list(batches.late_counts.items()))
+    yield PageTable("Repaired", ("what",), [(text,) for text in batches.recoveries])
 
 
 def _row(figures: dict[str, Any], names: tuple[str, ...]) -> tuple[Cell, ...]:

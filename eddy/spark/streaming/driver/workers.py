@@ -25,7 +25,7 @@ from eddy.spark.errors import MalformedMessageError, error_of_worker
 from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.meeting import Decide, Meetings
-from eddy.spark.streaming.worker.engines import Start
+from eddy.spark.streaming.worker.engines import JoinStart
 from eddy.spark.streaming.worker.join_stage import MEETING, Orders, RunTask
 from eddy.spark.streaming.worker.tasks import TaskReport
 
@@ -61,7 +61,7 @@ class Workers:
         host = conf.get("spark.driver.host") or "127.0.0.1"
         self._meetings = Meetings(host, context.key, conf.get("spark.driver.bindAddress"))
         one_host = str(spark.master).startswith("local[")  # not "local-cluster[", which stands for several hosts
-        start = Start(uuid.uuid4().hex, job, context.key, one_host)
+        start = JoinStart(uuid.uuid4().hex, job, context.key, one_host)
         self._run_task = RunTask(start, self._meetings.place)
         self._attempts = _attempts(spark)
         self._stages: dict[int, RDD[TaskReport]] = {}
@@ -85,7 +85,7 @@ class Workers:
         """Run a micro-batch in at most `most` tasks; return their reports.
 
         orders  returns the orders of each of a number of tasks
-        decide  takes the report of each task (`worker.join_stage.Said`) and returns the task's `Work`
+        decide  takes the report of each task (`worker.join_stage.Said`) and returns the `BatchTask` of the task
         check   raises an error if the query was stopped
 
         Runs the job again if the job fails, as often as Spark runs a task, because the driver cannot know which errors

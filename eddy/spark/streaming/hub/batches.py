@@ -15,13 +15,13 @@ from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from eddy.spark.streaming.driver.settings import Settings
-from eddy.spark.streaming.hub.queries import Queries
+from eddy.spark.streaming.hub.queries import HubQueries
 from eddy.spark.streaming.hub.saved import SAVED
 from eddy.spark.streaming.state.batch_names import batch_of
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.engines import Holding
-from eddy.spark.streaming.worker.tasks import PartitionReport, VersionReport, VersionTask, Work
+from eddy.spark.streaming.worker.tasks import BatchTask, PartitionReport, VersionReport, VersionTask
 from stairs.storage.json_form import Form
 
 
@@ -31,7 +31,7 @@ class HubBatches(MicroBatches):
     EXTRA: ClassVar[Mapping[str, Form]] = {"hub": SAVED}
     KEEPS_PLANS: ClassVar[bool] = False  # an engine has several joins, and after a change it has other joins
 
-    def __init__(self, context: JobContext, settings: Settings, queries: Queries) -> None:
+    def __init__(self, context: JobContext, settings: Settings, queries: HubQueries) -> None:
         self._queries = queries
         super().__init__(context, settings)
         try:
@@ -86,7 +86,7 @@ class HubBatches(MicroBatches):
     def _versions(self, batch: int) -> tuple[VersionTask, ...]:
         return self._queries.versions(batch)
 
-    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
+    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[BatchTask]:
         works = distribute(plan.tasks, plan.layout.partition_map.n, holdings, plan.groups, movable=False)
         blobs = self._queries.blobs()
         return [

@@ -35,7 +35,7 @@ class When:
 
 
 @dataclass(frozen=True)
-class Start:
+class StartElement:
     """Start a query; sink, warm, how and earlier as in `Hub.start`.
 
     event  name of the event in the history; None = the name of a start
@@ -52,7 +52,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangeElement:
     """Replace a query by another one."""
 
     name: str
@@ -62,7 +62,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class End:
+class StopElement:
     """Stop a query."""
 
     name: str
@@ -70,7 +70,7 @@ class End:
     how: Stop
 
 
-Element = Start | Change | End
+Element = StartElement | ChangeElement | StopElement
 
 
 @dataclass
@@ -93,10 +93,10 @@ class Elements:
 
     def newest_query(self, name: str) -> Query | None:
         """Return the query of the newest waiting start or change of a name, None without one."""
-        found = [one.query for one in self.waiting if one.name == name and not isinstance(one, End)]
+        found = [one.query for one in self.waiting if one.name == name and not isinstance(one, StopElement)]
         return found[-1] if found else None
 
     def ends(self, name: str) -> bool:
         """Return whether the newest waiting element of a name stops it."""
         own = [one for one in self.waiting if one.name == name]
-        return bool(own) and isinstance(own[-1], End)
+        return bool(own) and isinstance(own[-1], StopElement)

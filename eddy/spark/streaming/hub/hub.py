@@ -22,8 +22,8 @@ from eddy.spark.streaming.driver.prepare import prepare
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.driver.writer import checked_trigger
 from eddy.spark.streaming.hub.batches import HubBatches
-from eddy.spark.streaming.hub.elements import Change, End, Start, When
-from eddy.spark.streaming.hub.queries import Queries
+from eddy.spark.streaming.hub.elements import ChangeElement, StartElement, StopElement, When
+from eddy.spark.streaming.hub.queries import HubQueries
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 from eddy.spark.streaming.sinks import ParquetSink, Sink
@@ -86,7 +86,7 @@ class Hub(Uncopied):
         given = options_of({**options, "checkpoint": checkpoint, "placement": "grid"})
         self._prepared = prepare(self._streams.base, {one.stream.name: one.frame for one in sources}, *given)
         self._sinks = QuerySinks()
-        self._queries = Queries(self._streams, self._sinks)
+        self._queries = HubQueries(self._streams, self._sinks)
         self._running: StreamingJoinQuery | None = None
         self._begun = False
 
@@ -127,7 +127,7 @@ class Hub(Uncopied):
         if how is not None:
             _check_kind(how)
         self._require_not_ended()
-        element = Start(name, self._when(at, at_time), query, sink, warm, how, tuple(earlier))
+        element = StartElement(name, self._when(at, at_time), query, sink, warm, how, tuple(earlier))
         with self._queries.lock:
             self._queries.check(element)
             self._sinks.make_ready(name, sink, query.output_schema)
@@ -207,7 +207,7 @@ class Hub(Uncopied):
         if self._running is not None and not self._running.isActive:
             raise SparkJoinError("the hub has ended; make another Hub on its checkpoint")
 
-    def _give(self, element: Change | End) -> None:
+    def _give(self, element: ChangeElement | StopElement) -> None:
         self._require_not_ended()
         self._queries.give(element)
 
@@ -271,7 +271,7 @@ class HubQuery(Uncopied):
         """
         if how not in ("immediate", "drain"):
             raise InputError(f"stop: how is 'immediate' or 'drain', not {how!r}")
-        self._hub._give(End(self.name, self._hub._when(at, at_time), how))
+        self._hub._give(StopElement(self.name, self._hub._when(at, at_time), how))
 
     @refusals
     def change(self, query: Query, how: How = "handover", *, at: int | None = None, at_time: object = None) -> None:
@@ -284,7 +284,7 @@ class HubQuery(Uncopied):
         query that does not fit the streams, or has other result columns.
         """
         _check_kind(how)
-        self._hub._give(Change(self.name, self._hub._when(at, at_time), query, how))
+        self._hub._give(ChangeElement(self.name, self._hub._when(at, at_time), query, how))
 
 
 def _check_kind(how: str) -> None:

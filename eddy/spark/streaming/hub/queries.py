@@ -32,7 +32,7 @@ from eddy.query.text import Text, query_text
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.hub.checks import check_columns, columns_of, require_ends
-from eddy.spark.streaming.hub.elements import Change, Element, Elements, Start
+from eddy.spark.streaming.hub.elements import ChangeElement, Element, Elements, StartElement
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.restart import restarted
 from eddy.spark.streaming.hub.saved import check_saved, saved_life
@@ -48,7 +48,7 @@ HISTORY = pa.schema([("batch", pa.int64()), ("query", pa.string()), ("version", 
 Spans = tuple[int | None, ...]
 
 
-class _Running(NamedTuple):
+class _RunningVersion(NamedTuple):
     """A version in force: its query, and its key in messages to the workers."""
 
     life: Life
@@ -56,7 +56,7 @@ class _Running(NamedTuple):
     key: str
 
 
-class Queries:
+class HubQueries:
     """All queries of a hub, and the host of their lives. Positions are micro-batches.
 
     position  the newest micro-batch that has begun, or the first micro-batch of this start
@@ -77,7 +77,7 @@ class Queries:
         self._noted: list[tuple[str, int, str]] = []
         self._greatest: Sequence[int | None] = (None,) * len(streams.keys)
         self._horizon: list[int | None] = [None] * len(streams.keys)
-        self._running: list[_Running] = []
+        self._running: list[_RunningVersion] = []
         self._made = 0
         self._keys: dict[Version, str] = {}
         self._texts: dict[Version, Text] = {}
@@ -102,7 +102,7 @@ class Queries:
         life = self._lives.get(name)
         live = life is not None and bool(life.live)
         newest = self._elements.newest_query(name)
-        if isinstance(element, Start):
+        if isinstance(element, StartElement):
             self.streams.check(name, element.query)
             if (live or newest is not None) and not self._elements.ends(name):
                 raise InputError(f"query {name!r} runs, or is to start; change it, stop it, or use another name")
@@ -111,7 +111,7 @@ class Queries:
             raise InputError(f"query {name!r} has stopped, or is to stop; start it again")
         old = newest if newest is not None else life.query if life is not None else None
         assert old is not None
-        if isinstance(element, Change):
+        if isinstance(element, ChangeElement):
             self.streams.check(name, element.query)
             check_columns(name, columns_of(old), element.query)
             if CHANGES[element.how].drains:
@@ -163,7 +163,7 @@ class Queries:
             self._greatest = before.greatest
             self._elements.take(batch, before.engine, self._apply)
             self._running = [
-                _Running(life, version, self._keys[version])
+                _RunningVersion(life, version, self._keys[version])
                 for life in self._lives.values()
                 for version in life.live
                 if version.start is not None
@@ -174,7 +174,7 @@ class Queries:
         name = element.name
         life = self._lives.get(name)
         try:
-            if isinstance(element, Start):
+            if isinstance(element, StartElement):
                 if life is not None and life.live:
                     raise InputError(f"query {name!r} has not stopped yet")
                 version = self.make(self._numbers.get(name, 0), element.query, self.position, element.warm)
@@ -184,7 +184,7 @@ class Queries:
                 self.note(self.position, name, version.number, element.event or usual, 0)
             elif life is None or not life.live:
                 raise InputError(f"query {name!r} has stopped")
-            elif isinstance(element, Change):
+            elif isinstance(element, ChangeElement):
                 life.change_at(element.query, element.how, self.position)
             else:
                 life.stop_at(element.how, self.position)

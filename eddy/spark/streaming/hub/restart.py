@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from eddy.queries.changes import CHANGES
-from eddy.queries.life import Host, Life
+from eddy.queries.life import Life, VersionHost
 from eddy.query.text import difference
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.hub.checks import check_columns
-from eddy.spark.streaming.hub.elements import Change, Elements, Start
+from eddy.spark.streaming.hub.elements import ChangeElement, Elements, StartElement
 from eddy.spark.streaming.hub.saved import matched, resumed_life, saved_columns
 
 
-def restarted(host: Host, lives: Mapping[str, Any], elements: Elements) -> Iterator[Life]:
+def restarted(host: VersionHost, lives: Mapping[str, Any], elements: Elements) -> Iterator[Life]:
     """Yield the lives that continue; their starts are removed from the elements, or become changes.
 
     lives   name -> the saved life of each query that has not ended and was not dropped
@@ -23,7 +23,7 @@ def restarted(host: Host, lives: Mapping[str, Any], elements: Elements) -> Itera
     Raises SparkJoinError for a query that was not started again, that differs and has no kind of change, or whose old
     versions still have results but no queries; QueryError for other result columns.
     """
-    starts = {one.name: one for one in reversed(elements.waiting) if isinstance(one, Start)}
+    starts = {one.name: one for one in reversed(elements.waiting) if isinstance(one, StartElement)}
     missing = [name for name in lives if name not in starts]
     if missing:
         raise SparkJoinError(
@@ -57,5 +57,5 @@ def restarted(host: Host, lives: Mapping[str, Any], elements: Elements) -> Itera
         if differs is None or start.how is None:
             del elements.waiting[place]
         else:
-            elements.waiting[place] = Change(name, start.when, start.query, start.how)
+            elements.waiting[place] = ChangeElement(name, start.when, start.query, start.how)
         yield resumed_life(host, name, saved, [query for query in found if query is not None])

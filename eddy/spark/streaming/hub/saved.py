@@ -11,7 +11,7 @@ from typing import Any
 
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByTime
-from eddy.queries.life import Host, Life, Succession
+from eddy.queries.life import Life, Succession, VersionHost
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, Text, difference
@@ -117,7 +117,7 @@ def matched(life: Mapping[str, Any], queries: Sequence[Query]) -> list[Query | N
     ]
 
 
-def resumed_life(host: Host, name: str, life: Mapping[str, Any], queries: Sequence[Query]) -> Life:
+def resumed_life(host: VersionHost, name: str, life: Mapping[str, Any], queries: Sequence[Query]) -> Life:
     """Return the saved life; `queries` has the query of each version."""
     versions = []
     for one, query in zip(life["versions"], queries, strict=True):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from eddy.spark.directories import Directory, File
+from eddy.spark.directories import File, StreamDirectory
 from eddy.spark.environment.ending import end_quietly
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.kafka.client import Offsets
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "eddy_inputs"
-_KINDS: dict[str, type[Directory] | type[Topic]] = {"directory": Directory, "topic": Topic}
-Place = Directory | Topic
+_KINDS: dict[str, type[StreamDirectory] | type[Topic]] = {"directory": StreamDirectory, "topic": Topic}
+Place = StreamDirectory | Topic
 end_quietly()
 
 
@@ -161,7 +161,7 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _new(self) -> list[list[File]]:
         """Return the files of each stream that are not in the log."""
         found = zip(self._places.values(), self._seen, strict=True)
-        looks = [one.look(seen) if isinstance(one, Directory) else ([], set()) for one, seen in found]
+        looks = [one.look(seen) if isinstance(one, StreamDirectory) else ([], set()) for one, seen in found]
         self._there = [there for _, there in looks]
         return [files for files, _ in looks]
 

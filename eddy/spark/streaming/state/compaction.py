@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.spark.partitioning.pieces import PIECE_BYTES, PIECE_ROWS
-from eddy.spark.streaming.state.manifest import Link
+from eddy.spark.streaming.state.manifest import ManifestLink
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
 
 MERGED = 8
@@ -32,7 +32,7 @@ Positions = Callable[[pa.RecordBatch, int], np.ndarray | None]
 """(rows, stream) -> event time of each row in ticks, int64[n]; None when the query has no event times."""
 Own = Callable[[Segment, pa.RecordBatch], pa.RecordBatch]
 """(segment, its rows) -> the rows that belong to the key group, since a segment may be older than a split."""
-Chain = tuple[Link, ...]
+Chain = tuple[ManifestLink, ...]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Horizon:
     frontier: int | None
     spans: Sequence[int | None]
 
-    def least(self, link: Link, stream: int) -> int | None:
+    def least(self, link: ManifestLink, stream: int) -> int | None:
         """Return the event time below which the rows of a link are dead or late; None if no row is."""
         span = self.spans[stream]
         dead_below = None if self.frontier is None or span is None else self.frontier - span
@@ -58,14 +58,14 @@ class Horizon:
 
 def compact(
     reader: SegmentReader,
-    chain: Sequence[Link],
+    chain: Sequence[ManifestLink],
     positions: Positions,
     horizon: Horizon,
     writer: SegmentWriter,
     group: int,
     own: Own | None = None,
     splits: int = 0,
-) -> Link:
+) -> ManifestLink:
     """Write the live rows of adjacent links of a key group as one link; return it, with the batch of the last link.
 
     chain      one or more links: a whole chain or a part of it (`chain[part(…)]`)
@@ -99,7 +99,7 @@ def compact(
         if parts:
             merged = pa.concat_batches(parts)
             written += _write(merged, np.concatenate(times) if times else None, writer, group, stream, splits)
-    return Link(chain[-1].batch, None, tuple(written))
+    return ManifestLink(chain[-1].batch, None, tuple(written))
 
 
 def prune(chain: Chain, horizon: Horizon) -> Chain:
@@ -107,13 +107,13 @@ def prune(chain: Chain, horizon: Horizon) -> Chain:
 
     Reads no file. O(segments). Returns the same object if nothing changes.
     """
-    left: list[Link] = []
+    left: list[ManifestLink] = []
     same = True
     for link in chain:
         live = tuple(one for one in link.segments if not _is_below(one, horizon.least(link, one.stream)))
         same = same and bool(live) and len(live) == len(link.segments)
         if live:
-            left.append(link if len(live) == len(link.segments) else Link(link.batch, link.late_below, live))
+            left.append(link if len(live) == len(link.segments) else ManifestLink(link.batch, link.late_below, live))
     return chain if same else tuple(left)
 
 
@@ -172,7 +172,7 @@ def _dead_rows(segment: Segment, below: int | None) -> int:
     return segment.rows * (below - segment.first) // (segment.last - segment.first + 1)
 
 
-def _spare_segments(chain: Sequence[Link]) -> int:
+def _spare_segments(chain: Sequence[ManifestLink]) -> int:
     """Estimate how many segments a merge of the links would save: those below half of the maximal size.
 
     A link that compaction wrote has all its segments in one file, and saves none.

@@ -5,11 +5,11 @@ kept columns, windows, time columns and filters, the attribute classes of the pr
 of key groups, the transport, and the watermark settings that the caller names. A start with any difference is refused,
 and the error names the difference.
 
-A start may change the query (`Change`). If the log has the rows that the new query needs, the identity of the new query
-replaces the old identity, with the first micro-batch of the new query.
+A start may change the query (`QueryChange`). If the log has the rows that the new query needs, the identity of the new
+query replaces the old identity, with the first micro-batch of the new query.
 
-The following may change without a `Change`: plan, policy, strategy, stored combinations, `max_bytes`, the number of
-partitions and the partition map. `where` and `select` may change as long as the kept columns stay the same, because
+The following may change without a `QueryChange`: plan, policy, strategy, stored combinations, `max_bytes`, the number
+of partitions and the partition map. `where` and `select` may change as long as the kept columns stay the same, because
 rows in the log have the columns of the time when they were written. The filter of a stream belongs to the identity
 because the log lacks the rows that the filter rejected.
 
@@ -57,7 +57,7 @@ How = Literal["handover", "immediate"]
 CHANGES: tuple[How, ...] = ("handover", "immediate")
 
 
-class Change(NamedTuple):
+class QueryChange(NamedTuple):
     """A change of the query of a join.
 
     how    "handover": the new query continues with the rows in the log. "immediate": it starts without rows
@@ -74,7 +74,7 @@ def write_identity(
     key_groups: int,
     transport: str,
     watermarks: Mapping[str, Any] | None = None,
-    change: Change | None = None,
+    change: QueryChange | None = None,
 ) -> None:
     """Write the identity of a new checkpoint under `root`, or of one whose query changes. The file survives a power
     cut.
@@ -121,7 +121,7 @@ def check_identity(
     return found.repairs
 
 
-def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How | None) -> tuple[Change, ...]:
+def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How | None) -> tuple[QueryChange, ...]:
     """Return the changes of the query of a checkpoint: the last change, and the change of this start.
 
     how   the kind of the change if this join has another query
@@ -131,7 +131,7 @@ def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How |
     saved = _read(root).value
     if saved is None:
         return ()
-    before = () if saved["change"] is None else (Change(*saved["change"]),)
+    before = () if saved["change"] is None else (QueryChange(*saved["change"]),)
     own = _identity(job, key_groups, transport, None)
     if how is None or _difference(saved, job, own) is None:
         return before
@@ -140,7 +140,7 @@ def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How |
         raise StreamingStateError(
             f"the checkpoint {root} belongs to another join, which cannot change to this one by {how!r}: {refused}"
         )
-    return (*before, Change(how, None))
+    return (*before, QueryChange(how, None))
 
 
 def _unserved(saved: dict[str, Any], job: Job, own: dict[str, Any], how: How) -> str | None:
@@ -173,7 +173,7 @@ def has_identity(root: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedChoices:
     """The choices of the first start of a checkpoint, which later starts keep.
 
     shares     shares per class, which depend on the stream sizes that were expected at the first start
@@ -184,10 +184,10 @@ class Saved:
     transport: str
 
 
-def saved_choices(root: Path) -> Saved | None:
+def saved_choices(root: Path) -> SavedChoices | None:
     """Return the choices of the first start, None without a whole identity.json."""
     identity = _read(root).value
-    return None if identity is None else Saved(tuple(identity["shares"]), identity["transport"])
+    return None if identity is None else SavedChoices(tuple(identity["shares"]), identity["transport"])
 
 
 def _path(root: Path) -> Path:

@@ -25,7 +25,7 @@ import numpy as np
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.partitioning.fragments import Dealt
-from eddy.spark.partitioning.split_tree import Split
+from eddy.spark.partitioning.split_tree import GroupSplit
 from eddy.spark.streaming.state.segments import DIGEST_BYTES, Segment
 from eddy.storage.file_kind import FileKind
 from stairs.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
@@ -63,7 +63,7 @@ _HEADER = fields(
 
 
 @dataclass(frozen=True)
-class Link:
+class ManifestLink:
     """The rows of one batch of one key group, or of several batches after compaction.
 
     batch       the batch, or the last of several
@@ -91,7 +91,7 @@ class GroupState:
 
     version: int
     token: str
-    chain: tuple[Link, ...]
+    chain: tuple[ManifestLink, ...]
     plan: str | None
     due: int | None = None
 
@@ -134,7 +134,7 @@ class Manifest:
     results: tuple[OutputFile, ...]
     late: tuple[OutputFile, ...]
     extra: dict[str, Any]
-    splits: tuple[Split, ...] = ()
+    splits: tuple[GroupSplit, ...] = ()
     dealt: tuple[Dealt, ...] = ()
 
     def to_bytes(self) -> bytes:
@@ -178,7 +178,7 @@ class Manifest:
             batch=header["batch"],
             watermarks=header["watermarks"],
             partition_map=tuple(header["partition_map"]),
-            splits=tuple(Split(*one) for one in header["splits"]),
+            splits=tuple(GroupSplit(*one) for one in header["splits"]),
             dealt=tuple(Dealt(*one) for one in header["dealt"]),
             groups={
                 group: GroupState(version, token, tuple(_link(segments, *link) for link in chain), plan, due)
@@ -199,8 +199,8 @@ def _output(file: OutputFile) -> list[Any]:
     return [file.file, file.rows, file.bytes, file.stream]
 
 
-def _link(segments: Iterator[Segment], batch: int, late_below: list[int] | None, count: int) -> Link:
-    return Link(batch, None if late_below is None else tuple(late_below), tuple(islice(segments, count)))
+def _link(segments: Iterator[Segment], batch: int, late_below: list[int] | None, count: int) -> ManifestLink:
+    return ManifestLink(batch, None if late_below is None else tuple(late_below), tuple(islice(segments, count)))
 
 
 def _parts(segments: list[Segment]) -> Plain:

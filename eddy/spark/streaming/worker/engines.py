@@ -29,9 +29,9 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.eviction import Uses, evictions
 from eddy.spark.streaming.worker.kept_engine import Engine, KeptEngine
-from eddy.spark.streaming.worker.node import Node
+from eddy.spark.streaming.worker.node import WorkerNode
 from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, NodeCopy
-from eddy.spark.transports.inputs import Input
+from eddy.spark.transports.inputs import StreamInput
 from eddy.streams.stream import Stream
 
 PATIENCE_S = 5.0
@@ -40,7 +40,7 @@ _PAUSE_S = 0.001
 
 
 @dataclass(frozen=True)
-class Start:
+class JoinStart:
     """The data of one start of a join that its workers need.
 
     name      unique to the start
@@ -79,18 +79,18 @@ class Holding:
 class Engines:
     """The engines of one start in this process."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: JoinStart) -> None:
         from pyspark.serializers import CloudPickleSerializer  # Spark both writes and reads these bytes
 
         self.job: Job
         self.locations: Locations
-        self.inputs: tuple[Input, ...]
+        self.inputs: tuple[StreamInput, ...]
         self.job, self.locations, self.inputs = CloudPickleSerializer().loads(start.job)
         self.one_host = start.one_host
         self.partitions: tuple[int, ...] = ()
         self.queries: dict[str, Query] = {}
         """Key of a version of a query of a hub -> the query."""
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, WorkerNode] = {}
         """The nodes of a join in hops."""
         self._key = start.key
         self._kept: dict[int, KeptEngine] = {}
@@ -270,7 +270,7 @@ _engines: dict[str, Engines] = {}
 """The engines of the newest start in this process."""
 
 
-def engines_of(start: Start) -> Engines:
+def engines_of(start: JoinStart) -> Engines:
     """Return the engines of a start in this process. Drop those of other starts, which no task will need."""
     found = _engines.get(start.name)
     if found is None:

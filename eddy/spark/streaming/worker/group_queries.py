@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.queries.family import Family, family_key
-from eddy.queries.found import Found
+from eddy.queries.found import FoundCombinations
 from eddy.queries.owner import Owner
 from eddy.queries.sources import POSITION, Sources, one_batch
 from eddy.queries.version import Drain, Version
@@ -28,7 +28,7 @@ from eddy.spark.streaming.worker.tasks import VersionTask
 Rows = Mapping[str, pa.RecordBatch | None]
 
 
-class Part(NamedTuple):
+class VersionResults(NamedTuple):
     """Results of a version in one push.
 
     key     of the version
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
     key: str
     results: pa.Table
-    found: Found
+    found: FoundCombinations
     rows: npt.NDArray[np.int64]
     failed: tuple[pa.RecordBatch, ...] = ()
 
@@ -104,7 +104,7 @@ class GroupQueries:
             family.fill({}, batch)
         return not family.whole and (task.warm or task.start < batch)
 
-    def push(self, rows: Mapping[str, pa.Table], batch: int, watermark: int | None) -> Iterator[Part]:
+    def push(self, rows: Mapping[str, pa.Table], batch: int, watermark: int | None) -> Iterator[VersionResults]:
         """Insert rows of a micro-batch; yield the results of each version with results.
 
         watermark   event time below which no later row comes
@@ -122,7 +122,7 @@ class GroupQueries:
             for owner in family.owners:
                 own, failed = shares.rows(owner), shares.failed(owner)
                 if len(own) or failed:
-                    yield Part(keys[owner], shares.table(owner), found, own, failed)
+                    yield VersionResults(keys[owner], shares.table(owner), found, own, failed)
 
     # The runtimes, which are spilled to files while all other state stays in the process
 

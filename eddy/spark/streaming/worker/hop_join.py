@@ -31,18 +31,18 @@ from eddy.spark.partitioning.split_tree import own_rows
 from eddy.spark.streaming.state.segments import Segment, SegmentReader
 from eddy.spark.streaming.worker.engines import Engines
 from eddy.spark.streaming.worker.failed_rows import FailedRows
-from eddy.spark.streaming.worker.late_rows import LateRows
-from eddy.spark.streaming.worker.node import BROKEN, Copy, Node
+from eddy.spark.streaming.worker.late_rows import TaskLateRows
+from eddy.spark.streaming.worker.node import BROKEN, Copy, WorkerNode
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.streaming.worker.peers import BASE, ROWS, TUPLES, NoRoomError, Parcel, Peers
-from eddy.spark.streaming.worker.samples import Sampler
+from eddy.spark.streaming.worker.samples import StreamSampler
 from eddy.spark.streaming.worker.state_loader import split_late
 from eddy.spark.streaming.worker.tasks import LIVE, LOADED, NEW, HopTask, PartitionReport, copy_token
 from eddy.spark.types import spark_schema
 from stairs.plain_types import taken
 
 
-class HopJoin:
+class HopJoinTask:
     """The part of one task in the join of a micro-batch in hops.
 
     number  the number of the task
@@ -62,11 +62,11 @@ class HopJoin:
         self._own = [node for node, at in enumerate(task.tasks) if at == number]
         self._reader = SegmentReader(engines.locations.log, [stream.schema for stream in self._job.query.streams])
         self._reader.know(known)
-        self._late = LateRows(self._job.query, task.late_below)
+        self._late = TaskLateRows(self._job.query, task.late_below)
         self._failed = FailedRows()
-        self._sampler = Sampler(self._job.query, task.steps)
+        self._sampler = StreamSampler(self._job.query, task.steps)
         self._results = ResultFile(task.staging, number, spark_schema(self._job.query.output_schema))
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, WorkerNode] = {}
         self._heads: dict[tuple[int, int], pa.RecordBatch] = {}
         """(head, node) -> the rows with which the head begins at the node."""
         self._figures: dict[int, dict[str, Any]] = {}
@@ -170,7 +170,7 @@ class HopJoin:
         for stale in self._engines.nodes.keys() - set(self._own):
             del self._engines.nodes[stale]
         for number in self._own:
-            node = self._nodes[number] = self._engines.nodes.setdefault(number, Node(self._job, number))
+            node = self._nodes[number] = self._engines.nodes.setdefault(number, WorkerNode(self._job, number))
             lost = {(stream, c) for at, stream, c in self._task.missing if at == number}
             node.copies = {copy: one for copy, one in node.copies.items() if copy in self._hops.copies - lost}
         self._limit()
@@ -274,7 +274,7 @@ class HopJoin:
         if not last:
             self._peers.end(number + 1)
 
-    def _leg(self, node: Node, head: int, number: int, parts: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _leg(self, node: WorkerNode, head: int, number: int, parts: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the tuples that a leg returns, in blocks. `parts` are the tuples that enter the leg."""
         leg = self._hops.leg(head, number)
         if leg is None or not parts:
@@ -284,7 +284,7 @@ class HopJoin:
         tuples = together(parts, node.columns.schema(bound))
         yield from node.legs.walk(head, bound, tuples, windows)
 
-    def _ship(self, node: Node, head: int, number: int, parts: list[pa.RecordBatch]) -> None:
+    def _ship(self, node: WorkerNode, head: int, number: int, parts: list[pa.RecordBatch]) -> None:
         """Send intermediate tuples to the nodes of their next leg, which is in round `number`."""
         leg, bound = self._hops.leg(head, number), self._hops.bound(head, number)
         assert leg is not None

@@ -35,7 +35,7 @@ def logged_inputs(engines: Engines, tree: SplitTree, batch: int, parts: Sequence
     """Log the rows of some parts, and yield them; the rows are durable when the context ends. `parts` ascend by stream.
 
     If all workers are on one host, the rows become durable while the body runs. Raises what
-    `Input.read` raises.
+    `StreamInput.read` raises.
     """
     if not parts:
         yield Logged((), {})

@@ -20,18 +20,18 @@ import pyarrow as pa
 from eddy.spark.errors import MalformedMessageError
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.segments import Segment
-from eddy.spark.streaming.worker.engines import Engines, Holding, Start, engines_of
-from eddy.spark.streaming.worker.hop_join import HopJoin
+from eddy.spark.streaming.worker.engines import Engines, Holding, JoinStart, engines_of
+from eddy.spark.streaming.worker.hop_join import HopJoinTask
 from eddy.spark.streaming.worker.input_reader import Part, logged_inputs
 from eddy.spark.streaming.worker.log_stage import StreamReport
-from eddy.spark.streaming.worker.meeting import Place, TurnedAwayError
+from eddy.spark.streaming.worker.meeting import MeetingPlace, TurnedAwayError
 from eddy.spark.streaming.worker.partition_join import PartitionJoin
 from eddy.spark.streaming.worker.peers import Peers
 from eddy.spark.streaming.worker.queries_join import QueriesJoin
 from eddy.spark.streaming.worker.tasks import (
+    BatchTask,
     PartitionTask,
     TaskReport,
-    Work,
 )
 
 TURNED_AWAY_S = 0.3
@@ -74,7 +74,7 @@ class RunTask:
     """The function that Spark runs in each task. The function is the same in all micro-batches, so Spark pickles it
     once."""
 
-    def __init__(self, start: Start, place: Place) -> None:
+    def __init__(self, start: JoinStart, place: MeetingPlace) -> None:
         self._start = start
         self._place = place
 
@@ -93,7 +93,7 @@ class RunTask:
                     logged_inputs(engines, orders.tree, orders.batch, orders.parts) as logged,
                 ):
                     address = None if peers is None else peers.address
-                    work: Work = seat.say(Said(engines.holding(), logged.reports, address))
+                    work: BatchTask = seat.say(Said(engines.holding(), logged.reports, address))
                     engines.drop(work.drop)
                     engines.hand_over(work.hand_over)
                     engines.partitions = work.partitions
@@ -104,7 +104,7 @@ class RunTask:
                         reports = [partition_join(engines, task, logged.rows).run() for task in work.tasks]
                     else:
                         assert peers is not None
-                        reports = [HopJoin(engines, peers, seat.task, work.hops, logged.rows).run()]
+                        reports = [HopJoinTask(engines, peers, seat.task, work.hops, logged.rows).run()]
                 seat.leave()
         except MalformedMessageError as problem:
             # Spark logs the trace of each task: the message names the place, and the trace of the decoder adds no

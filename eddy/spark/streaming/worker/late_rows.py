@@ -12,7 +12,7 @@ from eddy.spark.streaming.worker.output_files import write_late
 from eddy.spark.streaming.worker.tasks import LateCount
 
 
-class LateRows:
+class TaskLateRows:
     """The late rows of a micro-batch that one task finds.
 
     late_below   per stream, the event time below which rows are late, None if no row is late

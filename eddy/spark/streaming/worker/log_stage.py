@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.pieces import Piece, Splitter
-from eddy.spark.partitioning.split_tree import Split, SplitTree
+from eddy.spark.partitioning.pieces import GridPiece, Splitter
+from eddy.spark.partitioning.split_tree import GroupSplit, SplitTree
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import OutputFile
@@ -131,7 +131,7 @@ def log_rows(
     splitter = Splitter(job, stream, tree, failing)
     written: dict[Segment, pa.RecordBatch] = {}
 
-    def write(pieces: Sequence[Piece]) -> None:
+    def write(pieces: Sequence[GridPiece]) -> None:
         for one in pieces:
             segment = writer.add(one.cell, stream, one.tuples, one.first, one.last, splitter.splits)
             written[segment] = one.tuples
@@ -186,7 +186,7 @@ def _splits(job: Job) -> SplitTree:
 
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(SPLITS)
-    splits = tuple(Split(*one) for one in json.loads(text)) if text else ()
+    splits = tuple(GroupSplit(*one) for one in json.loads(text)) if text else ()
     return SplitTree(job.shares.partitions, len(job.shares.counts), splits)
 
 

@@ -18,7 +18,7 @@ def connection_of(one: socket.socket) -> Connection:
 
 
 @dataclass(frozen=True)
-class Place:
+class MeetingPlace:
     """The place of all meetings of a join.
 
     address  host and port of the driver

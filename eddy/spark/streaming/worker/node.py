@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from eddy.placement.keys import KeyNumbers
-from eddy.spark.hops.legs import OPEN, Columns, Legs
+from eddy.spark.hops.legs import OPEN, Legs, TupleColumns
 from eddy.spark.hops.windows import GrowingWindow, SortedWindow, together
 from eddy.spark.partitioning.job import Job
 from stairs.errors import CapacityError
@@ -35,7 +35,7 @@ class Copy:
     window: GrowingWindow
 
 
-class Node:
+class WorkerNode:
     """A node: its number, and its copies of windows.
 
     copies   (stream, class by whose keys the stream's rows are partitioned) -> the copy
@@ -43,7 +43,7 @@ class Node:
 
     def __init__(self, job: Job, number: int) -> None:
         self._job, self._number = job, number
-        self._columns = Columns(job.query, OPEN)
+        self._columns = TupleColumns(job.query, OPEN)
         self.legs = self._new_legs()
         self.copies: dict[tuple[int, int], Copy] = {}
 
@@ -51,7 +51,7 @@ class Node:
         return Legs(self._columns, KeyNumbers(self._job.query), True)
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> TupleColumns:
         """The columns of intermediate tuples."""
         return self._columns
 

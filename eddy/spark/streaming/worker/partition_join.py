@@ -24,9 +24,9 @@ from eddy.spark.streaming.worker.engines import Engines, Lent
 from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.streaming.worker.hot_keys import hot_keys
 from eddy.spark.streaming.worker.kept_engine import Engine
-from eddy.spark.streaming.worker.late_rows import LateRows
+from eddy.spark.streaming.worker.late_rows import TaskLateRows
 from eddy.spark.streaming.worker.output_files import ResultFile
-from eddy.spark.streaming.worker.samples import Sampler
+from eddy.spark.streaming.worker.samples import StreamSampler
 from eddy.spark.streaming.worker.state_loader import StateLoader, split_late
 from eddy.spark.streaming.worker.tasks import (
     LOADED,
@@ -63,8 +63,8 @@ class PartitionJoin:
         self._state.reader.know(known)
         self._results = ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
         """Results of the one query of a join."""
-        self._late, self._failed = LateRows(job.query, task.late_below), FailedRows()
-        self._sampler = Sampler(job.query, task.steps)
+        self._late, self._failed = TaskLateRows(job.query, task.late_below), FailedRows()
+        self._sampler = StreamSampler(job.query, task.steps)
         self._timed = job.query.graph.timed
 
     def run(self) -> PartitionReport:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from eddy.queries.sources import POSITION
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engines, Lent
-from eddy.spark.streaming.worker.group_queries import GroupQueries, Part, Rows
+from eddy.spark.streaming.worker.group_queries import GroupQueries, Rows, VersionResults
 from eddy.spark.streaming.worker.kept_engine import Engine
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.streaming.worker.partition_join import PartitionJoin
@@ -32,7 +32,7 @@ class _VersionFiles:
         self._files = ResultFile(version.staging, partition, schema)
         self._alone = ResultFile(version.staging, partition, schema) if version.splits else None
 
-    def write(self, part: Part, batch: int) -> None:
+    def write(self, part: VersionResults, batch: int) -> None:
         """Write results of a micro-batch."""
         if self._alone is None:
             self._files.write(part.results)

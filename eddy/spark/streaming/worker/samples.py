@@ -17,7 +17,7 @@ Sample = dict[int, Ints]
 """Hashes of the keys of some rows of a stream: by class, int64[rows]."""
 
 
-class Sampler:
+class StreamSampler:
     """Takes every n-th row of each stream.
 
     steps   n for each stream; None = no row is sampled

@@ -140,7 +140,7 @@ class HopTask:
 
 
 @dataclass(frozen=True)
-class Work:
+class BatchTask:
     """The work of one Spark task in a micro-batch.
 
     partitions  partitions that the worker of the task serves

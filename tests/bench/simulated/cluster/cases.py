@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.simulated.cluster import Link, Node, Simulation, Variants
+from bench.simulated.cluster import ClusterSimulation, Link, Node, Variants
 from eddy import Query, Range, Stream
 from jisc.strategies import STRATEGIES
 
@@ -60,13 +60,13 @@ def joined(rows: Sequence[dict[str, Any]]) -> Counter[tuple[int, ...]]:
     return found
 
 
-def found(simulation: Simulation) -> Counter[tuple[int, ...]]:
+def found(simulation: ClusterSimulation) -> Counter[tuple[int, ...]]:
     """Return the results of a simulation as (v, v, v)."""
     table = simulation.results()
     return Counter(zip(*(table.column(f"{name}v").to_pylist() for name in STREAMS), strict=True))
 
 
-def feed(simulation: Simulation, seed: int, ticks: int = 40) -> None:
+def feed(simulation: ClusterSimulation, seed: int, ticks: int = 40) -> None:
     """Let all rows arrive, one unit of event time each TICK."""
     for t, of_time in itertools.groupby(arrivals(seed, ticks), key=lambda row: row["t"]):
         batches: dict[str, list[dict[str, int]]] = {}
@@ -77,13 +77,13 @@ def feed(simulation: Simulation, seed: int, ticks: int = 40) -> None:
 
 def cluster(
     nodes: Sequence[Node] | None = None, *, groups: int | Sequence[int] = 4, link: Link | None = None, **options: Any
-) -> Simulation:
+) -> ClusterSimulation:
     """Return a simulation of slow nodes with different plans, two if none are given."""
     given = nodes or [Node(plan, speed=0.01) for plan in PLANS[:2]]
-    return Simulation(query(), given, link, groups=groups, **options)
+    return ClusterSimulation(query(), given, link, groups=groups, **options)
 
 
-def finished(simulation: Simulation) -> None:
+def finished(simulation: ClusterSimulation) -> None:
     """Run to the end: of the input, of the windows, of all moves."""
     simulation.run()
     simulation.finish()
@@ -91,7 +91,7 @@ def finished(simulation: Simulation) -> None:
     assert simulation.manager.idle
 
 
-def moved_once(how: str, seed: int = 1, at: float = 0.15, **options: Any) -> Simulation:
+def moved_once(how: str, seed: int = 1, at: float = 0.15, **options: Any) -> ClusterSimulation:
     """Return a simulation in which groups 0 and 2 moved from node 0 to node 1, at its end."""
     simulation = cluster(**options)
     feed(simulation, seed)
@@ -107,7 +107,7 @@ def delays(seed: int, most: float) -> Callable[[str, str, int], float]:
     return lambda source, to, number: drawn.random() * most
 
 
-def drawn_cluster(seed: int) -> tuple[random.Random, int, Simulation]:
+def drawn_cluster(seed: int) -> tuple[random.Random, int, ClusterSimulation]:
     """Return the generator of a seed, the number of the data, and three random nodes to which the data goes."""
     drawn = random.Random(seed)
     data = drawn.randrange(4)

@@ -6,16 +6,16 @@ import itertools
 
 import pytest
 
-from bench.simulated.cluster import Automatic, Balance, Costs, Node, Simulation
-from bench.simulated.cluster.balancing import Balancer, State
+from bench.simulated.cluster import Automatic, Balance, ClusterSimulation, Costs, Node
+from bench.simulated.cluster.balancing import Balancer, GroupMemory
 from bench.simulated.cluster.sender import closest
 from tests.bench.simulated.cluster.cases import STREAMS, query
 
 OWNERS = [0] * 8 + [1, 2, 3, 1, 2, 3, 1, 2]
 
 
-def run(balance: Balance, ticks: int = 60, owners: list[int] = OWNERS) -> Simulation:
-    simulation = Simulation(query(), [Node(speed=0.05)] * 4, groups=owners, balance=balance)
+def run(balance: Balance, ticks: int = 60, owners: list[int] = OWNERS) -> ClusterSimulation:
+    simulation = ClusterSimulation(query(), [Node(speed=0.05)] * 4, groups=owners, balance=balance)
     keys = itertools.count()
     for t in range(ticks):
         rows = [{"k": next(keys) % 160, "t": t, "v": 0} for _ in range(8)]
@@ -50,7 +50,7 @@ def test_a_move_that_does_not_pay_is_not_made() -> None:
 
 def test_a_slow_drift_triggers() -> None:
     balancer = Balancer(Balance(payback=None), [0, 0, 1, 1], 2, Costs())
-    states = {group: State(10, 0) for group in range(4)}
+    states = {group: GroupMemory(10, 0) for group in range(4)}
     moved_at = None
     for period in range(200):
         loads = {0: 1.0 + period / 100, 1: 1.0, 2: 1.0, 3: 1.0}
@@ -63,7 +63,7 @@ def test_a_slow_drift_triggers() -> None:
 
 def test_groups_on_their_way_stay() -> None:
     balancer = Balancer(Balance(Automatic(patience=1), payback=None), [0, 0, 0, 1], 2, Costs())
-    states = {group: State(10, 0) for group in range(4)}
+    states = {group: GroupMemory(10, 0) for group in range(4)}
     assert balancer.plan([0, 0, 0, 1], {0: 3.0, 1: 3.0, 2: 3.0, 3: 1.0}, states, frozenset(range(4))) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from bench.simulated.cluster import Balance, Link, Node, Simulation, Variants
+from bench.simulated.cluster import Balance, ClusterSimulation, Link, Node, Variants
 from eddy import Branch, Query, Range, Rows, Stream, Unbounded
 from eddy.errors import EddyError, InputError, QueryError
 from tests.bench.simulated.cluster.cases import SCHEMA, cluster, feed, query
@@ -35,7 +35,7 @@ def streams(*windows: object) -> list[Stream]:
 )
 def test_queries(made, says: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(QueryError, match=says):
-        Simulation(made())
+        ClusterSimulation(made())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_queries(made, says: str) -> None:  # type: ignore[no-untyped-def]
 )
 def test_arguments(options: dict[str, object], says: str) -> None:
     with pytest.raises(EddyError, match=says):
-        Simulation(query(), **options)  # type: ignore[arg-type]
+        ClusterSimulation(query(), **options)  # type: ignore[arg-type]
 
 
 def test_links_variants_and_balances() -> None:
@@ -96,7 +96,7 @@ def test_calls() -> None:
 
 def test_ptlb_needs_windows_that_end() -> None:
     joined = Query(streams(Range(3), Unbounded()), ["R.k = S.k"])
-    simulation = Simulation(joined, groups=2)
+    simulation = ClusterSimulation(joined, groups=2)
     with pytest.raises(InputError, match="stream S is unbounded"):
         simulation.move([0], 1, "parallel")
     rows = pa.record_batch({"k": [1, 2], "t": [0, 1], "v": [0, 0]}, schema=SCHEMA)
@@ -111,7 +111,7 @@ def test_ptlb_needs_windows_that_end() -> None:
 
 
 def test_late_rows_are_counted() -> None:
-    simulation = Simulation(query(lateness=2), groups=2)
+    simulation = ClusterSimulation(query(lateness=2), groups=2)
     simulation.push({"A": [{"k": 1, "t": t, "v": 0} for t in (10, 8, 7, 12, 9)]})
     simulation.run()
     assert simulation.late_counts == {"A": 2, "B": 0, "C": 0}

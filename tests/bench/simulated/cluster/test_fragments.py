@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.simulated.cluster import Balance, Node, Simulation
+from bench.simulated.cluster import Balance, ClusterSimulation, Node
 from bench.simulated.cluster.messages import STEPS
 from eddy.errors import InputError
 from tests.bench.simulated.cluster.cases import (
@@ -28,7 +28,7 @@ from tests.bench.simulated.cluster.cases import (
 KEY = 3
 
 
-def fragmented(deal: str = "A", *, gather: float | None = 0.25, seed: int = 1, **options: object) -> Simulation:
+def fragmented(deal: str = "A", *, gather: float | None = 0.25, seed: int = 1, **options: object) -> ClusterSimulation:
     simulation = cluster([Node(plan, speed=0.01) for plan in PLANS], **options)  # type: ignore[arg-type]
     feed(simulation, seed)
     simulation.run(0.1)
@@ -172,7 +172,7 @@ def test_errors() -> None:
 
 def test_a_hot_key_gets_fragments_and_loses_them_when_it_cools() -> None:
     """Half of all rows have one key for a while: no move of its group can balance the nodes."""
-    simulation = Simulation(query(), [Node(speed=0.05)] * 4, groups=16, balance=Balance(every=0.25))
+    simulation = ClusterSimulation(query(), [Node(speed=0.05)] * 4, groups=16, balance=Balance(every=0.25))
     others = itertools.cycle(range(100, 260))
     numbers, rows = itertools.count(), list[dict[str, Any]]()
     for t in range(120):

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.simulated.cluster import Link, Node, Simulation
+from bench.simulated.cluster import ClusterSimulation, Link, Node
 from bench.simulated.cluster.messages import STEPS
 from tests.bench.simulated.cluster.cases import cluster, drawn_cluster, expected, feed, finished, found, moved_once
 
 HOW = ("parallel", "state", "jit")
 
 
-def lost_at(how: str, process: int | str, at: float, restart: float | None) -> Simulation:
+def lost_at(how: str, process: int | str, at: float, restart: float | None) -> ClusterSimulation:
     simulation = cluster()
     feed(simulation, 1)
     simulation.run(min(at, 0.15))

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.simulated.placement.choice import Choice
-from bench.simulated.placement.simulation import Simulation
+from bench.simulated.placement.choice import PlanKindChooser
+from bench.simulated.placement.simulation import PlacementSimulation
 from eddy import Branch, InputError, PlanError, Query, QueryError, Range, Rows, Stream
 from eddy.placement.costs import UnitCosts
 from tests.eddy.placement.chains import chain
@@ -32,9 +32,9 @@ def pushed(query: Query, partners: list[float], epoch: int, n: int = 150) -> dic
     return found
 
 
-def run(way: str, nodes: int, phases: list[list[float]]) -> Simulation:
+def run(way: str, nodes: int, phases: list[list[float]]) -> PlacementSimulation:
     query = chain(4)
-    cluster = Simulation(query, nodes, placement=way, costs=FAST, count_only=True)
+    cluster = PlacementSimulation(query, nodes, placement=way, costs=FAST, count_only=True)
     for epoch, partners in enumerate([one for one in phases for _ in range(4)]):
         cluster.push(pushed(query, partners, epoch))
     return cluster
@@ -68,7 +68,7 @@ class Predictions:
 
 def test_an_outcome_under_other_data_corrects_no_prediction() -> None:
     """Hops took less than predicted while few results came; many come now, and the grid takes more than predicted."""
-    choice = Choice(Predictions())  # type: ignore[arg-type]
+    choice = PlanKindChooser(Predictions())  # type: ignore[arg-type]
     few, many = {"grid": 17.0, "hops": 11.0}, {"grid": 200.0, "hops": 280.0}
     runs: Any = ("hops",)
     assert choice.choose("hops", runs, few, few, 8.0, False) is None  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def stream(name: str, **more: Any) -> Stream:
 )
 def test_queries_that_cannot_be_placed(query: Query, said: str) -> None:
     with pytest.raises(QueryError, match=said):
-        Simulation(query)
+        PlacementSimulation(query)
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_queries_that_cannot_be_placed(query: Query, said: str) -> None:
 )
 def test_options_that_do_not_fit(options: dict[str, Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        Simulation(chain(3), **options)
+        PlacementSimulation(chain(3), **options)

@@ -11,7 +11,7 @@ import pytest
 from bench.simulated.placement.migration import TwoPhase
 from bench.simulated.placement.network import Faults
 from bench.simulated.placement.pieces import GlobalReady, Install, LocalReady
-from bench.simulated.placement.simulation import Simulation
+from bench.simulated.placement.simulation import PlacementSimulation
 from eddy import StateError
 from tests.eddy.placement.chains import batches, chain, expected, results, rows
 
@@ -49,11 +49,11 @@ PLAN = {
 OTHER = {head: [(stream, "window") for stream, _ in hops] for head, hops in PLAN.items()}
 
 
-def changed(migration: str, keys: int = 40) -> tuple[Simulation, Counter[str], float]:
+def changed(migration: str, keys: int = 40) -> tuple[PlacementSimulation, Counter[str], float]:
     """Change the plan of a chain after four epochs; return the messages since then, and the bytes of windows."""
     query = chain(3, None)
     epochs = rows(query, 6, 20, keys, 3)
-    cluster = Simulation(query, placement=PLAN, migration=migration)
+    cluster = PlacementSimulation(query, placement=PLAN, migration=migration)
     tables = [cluster.push(batches(query, one)) for one in epochs[:4]]
     cluster.change(OTHER)
     tables += [cluster.push(batches(query, one)) for one in epochs[4:]]
@@ -94,7 +94,7 @@ def test_operators_follow_the_plan() -> None:
 def test_a_node_that_is_down_is_named_and_comes_back() -> None:
     query = chain(3)
     epochs = rows(query, 2, 10, 3, 1)
-    cluster = Simulation(query, placement=PLAN, faults=Faults(resend_after=0.1))
+    cluster = PlacementSimulation(query, placement=PLAN, faults=Faults(resend_after=0.1))
     first = cluster.push(batches(query, epochs[0]))
     cluster.crash(1)
     cluster.feed(batches(query, epochs[1]), 20)
@@ -103,7 +103,7 @@ def test_a_node_that_is_down_is_named_and_comes_back() -> None:
     cluster.restart(1)
     assert results([first, cluster.drain()]) == expected(query, epochs)
     with pytest.raises(StateError, match="perfect network"):
-        Simulation(query, placement=PLAN).crash(1)
+        PlacementSimulation(query, placement=PLAN).crash(1)
 
 
 def test_rows_that_no_tuple_probes_are_not_requested() -> None:
@@ -113,7 +113,7 @@ def test_rows_that_no_tuple_probes_are_not_requested() -> None:
         name: {c: [own if c in "tn" or own is None else own + 1000 for own in rows_] for c, rows_ in one.items()}
         for name, one in epochs[2].items()
     }
-    cluster = Simulation(query, placement=PLAN)
+    cluster = PlacementSimulation(query, placement=PLAN)
     for one in epochs[:2]:
         cluster.push(batches(query, one))
     cluster.change(OTHER)
@@ -131,7 +131,7 @@ def test_rows_that_are_due_before_a_tuple_are_not_requested() -> None:
     early, late = ({name: {"t": [t], "n": [t], **{c: [1] for c in KEYS[name]}} for name in KEYS} for t in (0, SPAN + 1))
     between = {"S0": {**early["S0"], "t": [SPAN]}}
     for rows_, requested in ((late, False), (between, True)):
-        cluster = Simulation(query, placement=PLAN)
+        cluster = PlacementSimulation(query, placement=PLAN)
         assert cluster.push(early).num_rows == 1
         cluster.change(OTHER)
         cluster.push({})  # the nodes change
@@ -143,7 +143,7 @@ def test_rows_that_are_due_before_a_tuple_are_not_requested() -> None:
 @pytest.mark.parametrize("root", [0, 1])
 def test_a_program_reaches_every_node_once(nodes: int, root: int) -> None:
     root %= nodes
-    program = Simulation(chain(3), nodes, placement="grid").nodes[0].programs[1]
+    program = PlacementSimulation(chain(3), nodes, placement="grid").nodes[0].programs[1]
     message, reached = Install(program, False, root), [root]
     for node in reached:
         reached += message.children(node, nodes)

@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bench.simulated.placement.pace import Pace
-from bench.simulated.placement.simulation import Simulation
+from bench.simulated.placement.pace import StreamPace
+from bench.simulated.placement.simulation import PlacementSimulation
 from eddy.placement.costs import UnitCosts
 from eddy.placement.synopses import Synopsis, distribution
 from eddy.placement.tuples import Tuples
@@ -26,7 +26,7 @@ def held(keys: list[int], rate: float) -> Synopsis:
 
 
 def test_windows_fill_until_their_span_has_passed() -> None:
-    pace = Pace([3])
+    pace = StreamPace([3])
     pace.note([arrived(0, [1, 2])])
     own = held([1, 2], 2.0)
     # One epoch of a tick with two rows is held; the window has three more.
@@ -37,13 +37,13 @@ def test_windows_fill_until_their_span_has_passed() -> None:
 
 
 def test_windows_without_limit_grow() -> None:
-    pace = Pace([FOREVER])
+    pace = StreamPace([FOREVER])
     pace.note([arrived(0, [1, 2])])
     assert pace.ahead([held([1, 2], 2.0)], 8)[0].window == 2 + 2 * 4.5
 
 
 def test_rows_to_come_have_the_keys_of_the_newest_epoch() -> None:
-    pace = Pace([1])
+    pace = StreamPace([1])
     pace.note([arrived(0, [1, 1])])
     pace.note([arrived(1, [1, 5])])
     ahead = pace.ahead([held([1, 1, 1, 5], 2.0)], 1)[0].keys[0]
@@ -52,7 +52,7 @@ def test_rows_to_come_have_the_keys_of_the_newest_epoch() -> None:
 
 
 def test_a_stream_that_pauses_keeps_its_window() -> None:
-    pace = Pace([3, 3])
+    pace = StreamPace([3, 3])
     pace.note([arrived(0, [1]), arrived(0, [])])
     empty = held([7], 1.0)
     assert pace.ahead([held([1], 1.0), empty], 8)[1] is empty
@@ -62,7 +62,7 @@ def test_the_first_plan_moves_no_windows() -> None:
     query = chain(4)
     epochs = rows(query, 2, 100, 2000, 1)
     costs = UnitCosts(1e-6, 12.5e6, 1e-7, 1e-7, 3e-8, nested=False)
-    cluster = Simulation(query, 16, costs=costs)
+    cluster = PlacementSimulation(query, 16, costs=costs)
     for one in epochs:
         cluster.push(batches(query, one))
     assert cluster.history()["epoch"].to_pylist() == [0]

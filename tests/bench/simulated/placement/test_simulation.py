@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.simulated.placement.network import Faults
-from bench.simulated.placement.simulation import Simulation
+from bench.simulated.placement.simulation import PlacementSimulation
 from eddy import Query
 from tests.eddy.placement.chains import batches, chain, expected, results, rows, star
 
@@ -23,7 +23,7 @@ def test_results_are_those_of_one_engine(nodes: int | None, placement: str, shap
     epochs = rows(query, 8, 8, 4 if shape == "star" else 3, 1, text=shape == "text")
     wanted = expected(query, epochs)
     assert wanted
-    cluster = Simulation(query, nodes, placement=placement)
+    cluster = PlacementSimulation(query, nodes, placement=placement)
     assert results(cluster.push(batches(query, one)) for one in epochs) == wanted
 
 
@@ -62,7 +62,7 @@ def test_results_through_changes_at_random_moments(data: st.DataObject, seed: in
     else:
         nodes, placement = None, data.draw(st.sampled_from(("greedy", drawn_plan(query, draw))))
     update = data.draw(st.sampled_from(("central", "shared", "distributed")))
-    cluster = Simulation(query, nodes, placement=placement, update=update, migration=migration, faults=faults)
+    cluster = PlacementSimulation(query, nodes, placement=placement, update=update, migration=migration, faults=faults)
     tables = []
     for one in epochs:
         if data.draw(st.booleans()):

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from eddy.spark.streaming.sinks.transactions import snapshot
 from tests.spark.streaming.faults.daemon import PARENTS, TRAPS
 from tests.spark.streaming.faults.driver import REGROUPED
-from tests.spark.streaming.faults.hub_program import NAMES, Journal, Program, counted_results, on_time, versions
+from tests.spark.streaming.faults.hub_program import NAMES, HubProgram, Journal, counted_results, on_time, versions
 from tests.spark.streaming.faults.processes import processes
 from tests.spark.streaming.faults.schedule import plan
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Traps
-from tests.spark.streaming.faults.workload import LATENESS, STREAMS, Result, Row, Workload, counted
+from tests.spark.streaming.faults.workload import LATENESS, STREAMS, FaultsWorkload, Result, Row, counted
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -53,7 +53,7 @@ class Campaign:
 
         variables  of the driver's environment, besides those of this process
         """
-        workload = Workload(self.seed, self.batches)
+        workload = FaultsWorkload(self.seed, self.batches)
         workload.write(root / "sources")
         config = {
             "seed": self.seed,
@@ -86,7 +86,7 @@ class Campaign:
         regrouped = Counter((root / REGROUPED).read_text().splitlines())
         return Ended(faults, lives, left, self._results(root), results, late_rows(root), late, regrouped)
 
-    def _expected(self, workload: Workload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
+    def _expected(self, workload: FaultsWorkload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
         return workload.expected()
 
     def _results(self, root: Path) -> Counter[Result]:
@@ -100,8 +100,8 @@ class Campaign:
 class HubCampaign(Campaign):
     """One hub, its faults, and control elements at every point."""
 
-    def _expected(self, workload: Workload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
-        program, journal = Program(self.seed), Journal(root)
+    def _expected(self, workload: FaultsWorkload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
+        program, journal = HubProgram(self.seed), Journal(root)
         rows, late = on_time(workload)
         found: Counter[Result] = Counter()
         for name in NAMES:

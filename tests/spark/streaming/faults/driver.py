@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from eddy.spark import SparkJoinError, join, session
 from eddy.spark.streaming.driver.batch_plan import BatchPlan
-from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
+from eddy.spark.streaming.driver.key_groups import KeyGroupLayout, KeyGroups
 from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from tests.spark.streaming.faults.daemon import MODULE
 from tests.spark.streaming.faults.damage import Damager
@@ -52,7 +52,7 @@ class Unexplained(Exception):
     """An event that must not happen, whatever the faults."""
 
 
-class Driver:
+class ProgramRun:
     """One run of the program.
 
     PLACES   whether its join steps are placed in other ways while it runs
@@ -107,7 +107,7 @@ class Driver:
     def _record_changes(self) -> None:
         committed, path = KeyGroups.committed, self._root / REGROUPED
 
-        def wrapped(key_groups: KeyGroups, batch: int, layout: Layout, *given: Any) -> None:
+        def wrapped(key_groups: KeyGroups, batch: int, layout: KeyGroupLayout, *given: Any) -> None:
             committed(key_groups, batch, layout, *given)
             with open(path, "a") as file:
                 for one in layout.changes:
@@ -321,7 +321,7 @@ class Driver:
         os.replace(unfinished, path)
 
 
-def main(root: Path, kind: type[Driver] = Driver) -> int:
+def main(root: Path, kind: type[ProgramRun] = ProgramRun) -> int:
     try:
         kind(root).run()
     except Exception:

@@ -17,8 +17,8 @@ from eddy.spark import Hub, Source, SparkJoinError
 from eddy.spark.streaming.sinks import ParquetSink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import Manifest
-from tests.spark.streaming.faults.driver import Driver, Unexplained, main
-from tests.spark.streaming.faults.hub_program import NAMES, Journal, Program
+from tests.spark.streaming.faults.driver import ProgramRun, Unexplained, main
+from tests.spark.streaming.faults.hub_program import NAMES, HubProgram, Journal
 from tests.spark.streaming.faults.workload import SCHEMA, SPARK_SCHEMA, STREAMS
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ GIVEN, GIVEN_BETWEEN = 0.5, 0.01
 """Share of the points at which an element is given, and of the looks of the main thread in between."""
 
 
-class HubDriver(Driver):
+class HubDriver(ProgramRun):
     """One run of the program."""
 
     PLACES = False
-    REFUSED = (*Driver.REFUSED, "the queries of a hub change")
+    REFUSED = (*ProgramRun.REFUSED, "the queries of a hub change")
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._program = Program(self._config["seed"])
+        self._program = HubProgram(self._config["seed"])
         self._journal = Journal(root)
         self._hub: Hub | None = None
         self._given: dict[str, int] = {}

@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 import eddy
-from tests.spark.streaming.faults.workload import LATENESS, SCHEMA, STREAMS, Row, Workload, accepted, kept
-from tests.spark.streaming.hub_reference import Asked, Batches, Owned
+from tests.spark.streaming.faults.workload import LATENESS, SCHEMA, STREAMS, FaultsWorkload, Row, accepted, kept
+from tests.spark.streaming.hub_reference import Batches, HubReferenceQuery, HubReferenceVersion
 
 NAMES = ("one", "two", "three")
 KINDS = ("immediate", "delayed-drain", "drain-stream", "graceful", "graceful-drain", "handover")
@@ -30,7 +30,7 @@ DRAWN = 40
 
 
 @dataclass(frozen=True)
-class Variant:
+class HubQueryVariant:
     """A query: streams with windows, with a filter of streams and one of results or without."""
 
     ranges: tuple[tuple[str, int], ...]
@@ -45,9 +45,9 @@ class Variant:
         return eddy.Query(streams, on, select=SELECT, where=where if self.filtered else None)
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> HubReferenceQuery:
         """The same for the nested loop."""
-        return Asked(
+        return HubReferenceQuery(
             dict(self.ranges),
             {name: tuple(place.split(".")) for name, place in SELECT.items()},  # type: ignore[misc]
             (lambda row: row["v"] & 7 != 3) if self.filtered else (lambda row: True),
@@ -56,11 +56,11 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Element:
+class HubElement:
     """A control element; `event` as the history names it."""
 
     event: str
-    variant: Variant | None = None
+    variant: HubQueryVariant | None = None
 
     @property
     def how(self) -> str:
@@ -73,31 +73,31 @@ class Element:
         return self.event.rpartition(" ")[2]
 
 
-class Program:
+class HubProgram:
     """The elements of each query, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         chance = random.Random(f"hub {seed}")
         self.elements = {name: _drawn(chance) for name in NAMES}
 
-    def variants(self, name: str) -> list[Variant]:
+    def variants(self, name: str) -> list[HubQueryVariant]:
         """Return all queries of a name."""
         return list(dict.fromkeys(one.variant for one in self.elements[name] if one.variant is not None))
 
 
-def _drawn(chance: random.Random) -> list[Element]:
-    def variant() -> Variant:
+def _drawn(chance: random.Random) -> list[HubElement]:
+    def variant() -> HubQueryVariant:
         names = ("R", "S", "T") if chance.random() < 0.3 else ("R", "S")
-        return Variant(tuple((name, chance.randrange(4, 30)) for name in names), chance.random() < 0.5)
+        return HubQueryVariant(tuple((name, chance.randrange(4, 30)) for name in names), chance.random() < 0.5)
 
-    found = [Element("fresh start", variant())]
+    found = [HubElement("fresh start", variant())]
     while len(found) < DRAWN:
         if found[-1].verb == "stop":
-            found.append(Element(chance.choice(["fresh start", "warm start"]), variant()))
+            found.append(HubElement(chance.choice(["fresh start", "warm start"]), variant()))
         elif chance.random() < 0.2:
-            found.append(Element(chance.choice(["immediate stop", "drain stop"])))
+            found.append(HubElement(chance.choice(["immediate stop", "drain stop"])))
         else:
-            found.append(Element(f"{chance.choice(KINDS)} change", variant()))
+            found.append(HubElement(f"{chance.choice(KINDS)} change", variant()))
     return found
 
 
@@ -134,7 +134,7 @@ def _last(lines: list[str]) -> list[str]:
     return list({json.loads(line)[0]: line for line in lines}.values())
 
 
-def on_time(workload: Workload) -> tuple[Batches, dict[str, Counter[Row]]]:
+def on_time(workload: FaultsWorkload) -> tuple[Batches, dict[str, Counter[Row]]]:
     """Return the rows of each micro-batch that are not late, and the late ones; a hub logs rows before all filters."""
     rows: dict[str, list[list[Mapping[str, Any]]]] = {name: [] for name in STREAMS}
     late: dict[str, Counter[Row]] = {name: Counter() for name in STREAMS}
@@ -152,7 +152,7 @@ def on_time(workload: Workload) -> tuple[Batches, dict[str, Counter[Row]]]:
     return rows, late
 
 
-def versions(program: Program, journal: Journal, name: str, batches: Batches) -> list[Owned]:
+def versions(program: HubProgram, journal: Journal, name: str, batches: Batches) -> list[HubReferenceVersion]:
     """Return the versions of a query that follow from the journal. Raises AssertionError for another program."""
     found: list[dict[str, Any]] = []
     waiting = iter(program.elements[name])
@@ -177,7 +177,7 @@ def versions(program: Program, journal: Journal, name: str, batches: Batches) ->
                 new["start"] = 10**9
         if element.variant is not None:
             found.append(new)
-    return [Owned(**one) for one in found]
+    return [HubReferenceVersion(**one) for one in found]
 
 
 def counted_results(tables: list[pa.Table]) -> Counter[Any]:

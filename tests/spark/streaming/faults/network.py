@@ -30,7 +30,7 @@ def missing() -> str | None:
     return f"this machine makes no network namespaces: {probe.stderr.strip()}" if probe.returncode else None
 
 
-class Host:
+class NetworkHost:
     """A host; its number is part of its address.
 
     scratch  the directory that all hosts call by the same name, as it is on this one
@@ -61,9 +61,9 @@ class Host:
         _ip(f"link set {self._link} {'up' if up else 'down'}")
 
 
-def hosts(count: int, scratch: Path) -> list[Host]:
+def hosts(count: int, scratch: Path) -> list[NetworkHost]:
     """Make hosts, each with a directory below `scratch`."""
-    made = [Host(number, scratch / str(number)) for number in range(count)]
+    made = [NetworkHost(number, scratch / str(number)) for number in range(count)]
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)  # where `ip` keeps the names of namespaces
     _ip("link set lo up")
     _ip(f"link add {BRIDGE} type bridge")

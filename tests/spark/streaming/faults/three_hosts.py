@@ -28,7 +28,7 @@ from eddy.spark import session
 from eddy.spark.environment.java import java_home
 from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from eddy.spark.streaming.driver.workers import Workers
-from tests.spark.streaming.faults.network import DRIVER, Host, hosts
+from tests.spark.streaming.faults.network import DRIVER, NetworkHost, hosts
 from tests.spark.streaming.faults.processes import kill
 from tests.spark.streaming.faults.two_hosts import master, start, until_slots
 
@@ -45,13 +45,13 @@ JVM = os.environ.get("SPARK_SUBMIT_OPTS", "")
 class Cluster:
     """A master in this process, and a worker with one executor on each host."""
 
-    def __init__(self, root: Path, made: list[Host]) -> None:
+    def __init__(self, root: Path, made: list[NetworkHost]) -> None:
         self._root = root
         self.hosts = made
         self.url = master(DRIVER, {"spark.worker.timeout": str(PATIENCE_S)})
         self.workers = [self._worker(host) for host in made]
 
-    def _worker(self, host: Host) -> subprocess.Popen[bytes]:
+    def _worker(self, host: NetworkHost) -> subprocess.Popen[bytes]:
         own = {
             "JAVA_HOME": str(java_home()),
             "SPARK_LOCAL_IP": host.address,

@@ -66,7 +66,7 @@ def query(traps: Path) -> eddy.Query:
 
 
 @dataclass(frozen=True)
-class Workload:
+class FaultsWorkload:
     """The rows of a seed: `batches` micro-batches with `rows` rows of each stream.
 
     Keys are Zipf-like; rows are out of order within the lateness, and a few of them far beyond it.
