@@ -60,6 +60,8 @@ def looks(runtime: Runtime) -> dict[str, Any]:
     metrics = runtime.metrics()
     del metrics["bytes"], metrics["late_bytes"]
     states = {name: {k: v for k, v in own.items() if k != "bytes"} for name, own in metrics.pop("states").items()}
+    for stair in metrics["stairs"]:
+        del stair["bytes"]
     history = [
         {name: value for name, value in one.items() if isinstance(value, int | str) or name in ("ended", "at")}
         for one in runtime.history().to_pylist()
