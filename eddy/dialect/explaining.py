@@ -22,7 +22,10 @@ def _lines(query: Query) -> Iterator[str]:
         source = "" if table == stream.name else f" = {table}"
         derived = ", from the intervals" if stream.name in query.unwindowed else ""
         kept = " AND ".join(one.title for one in stream.conditions)
-        yield f"stream {stream.name}{source} [{stream.window}{derived}]{f' where {kept}' if kept else ''}"
+        yield f"stream {stream.name}{source} [{stream.extent}{derived}]{f' where {kept}' if kept else ''}"
     yield f"output {', '.join(f'{field.name} {field.type}' for field in query.output_schema)}"
-    # The options only permit an input that ends, because a query over unbounded windows also has a plan.
-    yield Runtime(query, bounded=True).explain()
+    if query.tables_changing:
+        yield Runtime(query, output="changelog").explain()
+    else:
+        # The options only permit an input that ends, because a query over unbounded windows also has a plan.
+        yield Runtime(query, bounded=True).explain()

@@ -281,10 +281,10 @@ class Query:
             joins = self.tree.joins.values()
             predicates = [dict.fromkeys(map(str, (*one.classes, *one.comparisons))) for one in joins]
             return self._described(f"{self.tree}; {'; '.join(map(' AND '.join, predicates))}")
-        streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
+        streams = ", ".join(f"{stream.name} [{stream.extent}]" for stream in self.streams)
         # A `between` is two comparisons of one text.
         texts = dict.fromkeys(str(one) for one in (*self.classes, *self.comparisons))
-        return self._described(f"{streams}; {' AND '.join(texts)}")
+        return self._described("; ".join(filter(None, [streams, " AND ".join(texts)])))
 
     def _described(self, text: str) -> str:
         return f"Query({text}{'' if self.aggregation is None else f'; {self.aggregation}'})"

@@ -261,6 +261,9 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
             return _column_difference(place, where, theirs["columns"], mine["columns"])
         if theirs["time"] != mine["time"]:
             return differ(f"{place}, time column", theirs["time"] or "none", mine["time"] or "none")
+        if theirs.get("key") != mine.get("key"):
+            shown = [one.get("key", "none, a stream") for one in (theirs, mine)]
+            return differ(f"{place}, key of a table", *shown)
         if theirs["window"] != mine["window"]:
             return differ(f"{place}, window", _window(theirs["window"]), _window(mine["window"]))
         if not same_filter(theirs["filter"], stream.conditions):

@@ -89,7 +89,7 @@ def node_of(query: DescribedQuery, tree: Tree, live: Live | None, root: bool) ->
             figures = StemFigures(
                 **counts, late=state.get("late"), **probed._asdict(), share=live.shares.get(stream.name)
             )
-        return StemDescription(stream.name, str(stream.window), stream.name in query.derived, figures)
+        return StemDescription(stream.name, stream.extent, stream.name in query.derived, figures)
     left, right = tree.children
     found = None if live is None else live.stairs.get(frozenset(streams))
     return JoinDescription(

@@ -92,6 +92,11 @@ class Stream:
             object.__setattr__(self, "lateness", checked_span(self.lateness, f"stream {self.name}: lateness"))
         object.__setattr__(self, "conditions", conditions(self.filter, self.schema, f"stream {self.name}: its filter"))
 
+    @property
+    def extent(self) -> str:
+        """Which of its rows take part in a join, as text."""
+        return str(self.window)
+
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column. Raises QueryError for an unknown name."""
         if column not in self.schema.names:

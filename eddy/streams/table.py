@@ -72,6 +72,11 @@ class Table(Stream):
             raise QueryError(f"{what}: with ops={self.ops!r}, column {OP_COLUMN!r} says what a change does; rename it")
 
     @property
+    def extent(self) -> str:
+        """Which of its rows take part in a join, as text."""
+        return f"TABLE BY {', '.join(self.keys)}"
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The columns of the key."""
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)

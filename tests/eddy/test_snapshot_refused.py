@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
-from eddy import Query, Range, Rows, Runtime, SnapshotError, Unbounded
+from eddy import Query, Range, Rows, Runtime, SnapshotError, Stream, Table, Unbounded
 from eddy.query.text import difference, query_text
 from eddy.storage.file_kind import MAGIC, VERSION
 from tests.cases import JoinCase, StreamCase
@@ -160,6 +161,31 @@ def test_a_snapshot_of_another_query_is_refused_with_the_difference(other: str) 
         Runtime.restore(saved, make())
     assert message in str(refused.value)
     assert ("A changelog takes back" in str(refused.value)) is shown
+
+
+def test_each_part_of_a_stream_or_table_is_part_of_the_query() -> None:
+    """A part that a query has and a saved one does not, or with another value, makes a difference."""
+    rows = Stream("R", SCHEMA, window=Rows(5), filter=pc.field("a") > 0)
+    query = Query([rows, Table("T", SCHEMA, key="a")], ["R.a = T.a"])
+    saved = query_text(query)
+    assert difference(saved, query) is None
+    for i, stream in enumerate(saved["streams"]):
+        for part in stream:
+            other = copy.deepcopy(saved)
+            value = {
+                "columns": [["z", "int8"]],
+                "window": ["ROWS", 99],
+                "filter": {"text": "z", "arrow": "", "values": ""},
+            }
+            other["streams"][i][part] = value.get(part, "z")
+            assert difference(other, query) is not None, (stream["name"], part)
+    other = copy.deepcopy(saved)
+    del other["streams"][1]["key"]
+    assert "stream T, key of a table: none, a stream in the snapshot, 'a' in the query" in str(difference(other, query))
+    runtime = Runtime(query, output="changelog")
+    for changed in (Table("T", SCHEMA, key="b"), Stream("T", SCHEMA)):
+        with pytest.raises(SnapshotError, match="stream T, key of a table: 'a' in the snapshot"):
+            Runtime.restore(runtime.snapshot(), Query([rows, changed], ["R.a = T.a"]))
 
 
 def test_the_time_column_is_part_of_the_query() -> None:

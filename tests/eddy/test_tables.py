@@ -487,6 +487,10 @@ def test_a_table_is_joined_by_sql() -> None:
     runtime = eddy.Runtime(query, output="changelog")
     found = runtime.push({"S": [{"id": 1, "k": 5}], "T": [{"id": 9, "k": 5}]}, [0, 1])
     assert found.to_pylist() == [{"op": "+I", "id": 1, "other": 9}]
+    assert "SteM T [TABLE BY id]" in runtime.explain()
+    assert repr(query) == "Query(S [UNBOUNDED], T [TABLE BY id]; S.k = T.k)"
+    text = "EXPLAIN SELECT s.id FROM S AS s JOIN T AS t ON s.k = t.k"
+    assert "stream T [TABLE BY id]" in str(eddy.sql(text, [eddy.Stream("S", ROW), table()]))
 
 
 def test_no_good_marks_follow_the_changes_of_tables() -> None:
