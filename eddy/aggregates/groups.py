@@ -32,8 +32,9 @@ from eddy.filters.conditions import evaluated
 from eddy.filters.faults import FAILURES, Fault, Faults, others, reasons
 from eddy.query.query import Query
 from eddy.results.failed_rows import failed_batch
+from eddy.results.modes import takes_back
 from eddy.results.results import OP, SIGNS, accepted_rows
-from stairs.descriptors import DELETED, INSERTED, UPDATED_FROM
+from stairs.descriptors import DELETED, INSERTED, UPDATED_FROM, UPDATED_TO
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 from stairs.memory.allowance import Allowance
@@ -111,17 +112,18 @@ def _window_wanted(query: Query) -> str:
 class Groups:
     """The groups of one runtime.
 
-    changelog  whether output is a changelog
+    output     the output mode, of `eddy.results.modes`
     bounded    whether the input ends: `Runtime.finish` will be called
     allowance  is asked before the state grows
 
     Raises InputError for output that a query cannot have.
     """
 
-    def __init__(self, query: Query, changelog: bool, bounded: bool, allowance: Allowance) -> None:
+    def __init__(self, query: Query, output: str, bounded: bool, allowance: Allowance) -> None:
         aggregation = query.aggregation
         assert aggregation is not None
-        self.query, self.aggregation, self.changelog = query, aggregation, changelog
+        changelog = takes_back(output)
+        self.query, self.aggregation, self.changelog, self.upsert = query, aggregation, changelog, output == "upsert"
         window = aggregation.window
         if changelog and window is not None:
             raise InputError(
@@ -371,18 +373,29 @@ class Groups:
         """
         equal = change.was & change.stays
         equal[equal] = self.state.same(change.old[equal], change.new[equal])
-        parts, failing = [], set[int]()
+        failing, made, rows = set[int](), list[Made](), list[Int64s]()
         failed: tuple[pa.RecordBatch, ...] = ()
         for cells, there, sign in ((change.old, change.was, DELETED), (change.new, change.stays, INSERTED)):
             own = np.flatnonzero(there & ~equal)
-            made = self._made(change.keys[own], cells[own])
-            operations = SIGNS.take(pa.array(np.full(len(made.table), sign, np.uint8)))
-            parts.append(made.table.add_column(0, self.schema.field(0), operations))
+            made.append(self._made(change.keys[own], cells[own]))
+            rows.append(own[made[-1].kept])
             if sign == DELETED:
-                failing = {int(own[row]) for row in made.faults}
+                failing = {int(own[row]) for row in made[-1].faults}
             else:
-                new = {row: fault for row, fault in made.faults.items() if int(own[row]) not in failing}
-                failed = _failed(made, new)
+                new = {row: fault for row, fault in made[-1].faults.items() if int(own[row]) not in failing}
+                failed = _failed(made[-1], new)
+        tables, signs = (
+            [one.table for one in made],
+            [np.full(len(own), k, np.uint8) for own, k in zip(rows, (DELETED, INSERTED), strict=True)],
+        )
+        if self.upsert:
+            signs[1][np.isin(rows[1], rows[0])] = UPDATED_TO
+            ended = np.flatnonzero(np.isin(rows[0], rows[1], invert=True))
+            tables[0], signs[0] = _taken(tables[0], ended), signs[0][ended]
+        parts = [
+            table.add_column(0, self.schema.field(0), SIGNS.take(pa.array(own)))
+            for table, own in zip(tables, signs, strict=True)
+        ]
         return pa.concat_tables(parts), failed
 
     def _windows(self, progress: WindowProgress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:

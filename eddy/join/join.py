@@ -21,6 +21,7 @@ from eddy.join.bound import Bound
 from eddy.join.options import RuntimeOptions
 from eddy.join.payload_room import fit_payload
 from eddy.query.query import Query
+from eddy.results.modes import takes_back
 from eddy.results.results import Results
 from eddy.results.walked import Walked
 from eddy.routing.router import Router, make_policy
@@ -99,7 +100,7 @@ class Join:
         if renumber_at is None or renumber_at > RENUMBER_AT:
             raise InputError(f"renumber_at is a sequence number from 1 to {RENUMBER_AT:,}, not {options.renumber_at!r}")
         self.modules = Modules(graph, renumber_at)
-        changelog = options.output == "changelog" and not query.unretracted
+        changelog = takes_back(options.output) and not query.unretracted
         self.modules.meta[M_CHANGELOG] = changelog
         self.strategy = make_strategy(
             options.strategy, self.modules, tree, options.background, options.store, options.purge
@@ -117,7 +118,12 @@ class Join:
         self.payload = Payload(kinds, self.modules.capacity, self.modules.allowance)
         self.loader = Loader(sources_of(query, self.columns), self.modules, self.payload)
         self.output = Results(
-            query, self.columns, changelog=changelog, count_only=options.count_only, ids_only=options.ids_only
+            query,
+            self.columns,
+            changelog=changelog,
+            count_only=options.count_only,
+            ids_only=options.ids_only,
+            upsert=options.output == "upsert" and query.aggregation is None,
         )
         plain = self.output.plain
         blocks = None if plain is None else ResultBlocks(self.payload, plain, self.output.schema)

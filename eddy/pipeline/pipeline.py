@@ -43,6 +43,7 @@ from eddy.query.branch_nodes import Path
 from eddy.query.query import Query
 from eddy.results.failed_output import FailedOutput
 from eddy.results.late_output import LateOutput
+from eddy.results.modes import check_upsert, takes_back
 from eddy.results.results import Results
 from stairs.errors import CapacityError, InputError
 from stairs.memory.allowance import Allowance
@@ -74,12 +75,17 @@ class Pipeline:
     ) -> None:
         if not isinstance(query, Query):
             raise InputError(f"a Runtime runs an eddy.Query, not {type(query).__name__}")
-        changelog = options.output == "changelog"
+        changelog = takes_back(options.output)
         if query.tables_changing and not changelog:
             raise InputError(
                 f"table {query.tables_changing[0]} changes, so results are taken back: pass output='changelog'"
             )
         query = query.for_changelog() if changelog else query
+        if options.output == "upsert":
+            check_upsert(query)
+            for name in ("count_only", "ids_only"):
+                if getattr(options, name):
+                    raise InputError(f"{name} shows no key, by which output='upsert' gives rows; leave one of them out")
         if query.tables_changing and options.ordered:
             raise InputError(f"ordered is for streams, and {query.tables_changing[0]} is a table; leave it out")
         self.options = options
@@ -325,6 +331,6 @@ def _groups_of(query: Query, options: RuntimeOptions, allowance: Allowance) -> G
             "ordered is for the results of a join, and this query has aggregates, whose rows come in the order of their"
             " windows: leave it out, and sort the groups of a window by a column"
         )
-    groups = Groups(query, options.output == "changelog", options.bounded, allowance)
+    groups = Groups(query, options.output, options.bounded, allowance)
     allowance.parts.append(lambda: groups.nbytes)
     return groups

@@ -30,7 +30,7 @@ from eddy.queries.sources import EnginePush, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
-from eddy.results.modes import check_output
+from eddy.results.modes import ENGINE_OUTPUTS, check_output
 from eddy.results.side_rows import LateRows
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
@@ -176,7 +176,7 @@ class Engine(Uncopied):
         """
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
-        check_output(output)
+        check_output(output, ENGINE_OUTPUTS)
         if output == "changelog" and getattr(query, "aggregation", None) is not None:
             raise InputError(
                 f'query {name!r}: an engine gives aggregates over windows of event time once, as "append"; use a'

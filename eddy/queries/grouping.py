@@ -36,7 +36,7 @@ class Grouping:
         assert window is not None
         assert window.slack is not None
         self._version = version
-        self._groups = Groups(version.query, False, False, Allowance())
+        self._groups = Groups(version.query, "append", False, Allowance())
         self._slack = window.slack
         self._after: int | None = None
         """The windows that it owns start after this time; None until the position of its start has been reached."""

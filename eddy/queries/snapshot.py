@@ -19,7 +19,7 @@ from eddy.queries.sources import POSITION, Sources
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.text import QUERY_FORM, query_text, type_text
-from eddy.results.modes import OUTPUTS
+from eddy.results.modes import ENGINE_OUTPUTS
 from eddy.snapshot.snapshot import snapshot_parts
 from eddy.storage.arrow_bytes import write_rows
 from eddy.storage.file_kind import FileKind
@@ -70,7 +70,7 @@ FORM = fields(
             fields(
                 {
                     "name": text,
-                    "output": one_of(OUTPUTS),
+                    "output": one_of(ENGINE_OUTPUTS),
                     "results": _COUNT,
                     "element": _COUNT,
                     "versions": list_of(

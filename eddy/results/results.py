@@ -86,6 +86,7 @@ class Results:
     kept        per stream the names of the columns that combinations have
     changelog   whether the first column is `op`, with "+I" or "-D"
     count_only, ids_only   see `Runtime`
+    upsert      whether the rows that others replace are left out
     """
 
     def __init__(
@@ -96,8 +97,9 @@ class Results:
         changelog: bool,
         count_only: bool,
         ids_only: bool,
+        upsert: bool = False,
     ) -> None:
-        self.changelog, self.count_only, self.ids_only = changelog, count_only, ids_only
+        self.changelog, self.count_only, self.ids_only, self.upsert = changelog, count_only, ids_only, upsert
         self.changing = changelog and bool(query.tables_changing) and query.aggregation is None
         """Whether results are replaced by others, in pairs; groups need none."""
         self._tables = frozenset(query.graph.tables) if self.changing else frozenset[int]()
@@ -189,6 +191,9 @@ class Results:
             arrays = [
                 pa.array(row, mask=row < 0 if field.nullable else None) for row, field in zip(rows, fields, strict=True)
             ]
+        if self.upsert:
+            shown = np.flatnonzero(signs != UPDATED_FROM)
+            arrays, signs = [taken(column, shown) for column in arrays], signs[shown]
         if self.changelog:
             arrays.insert(0, SIGNS.take(pa.array(signs)))
         return PushResults(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema), failed)

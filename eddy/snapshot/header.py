@@ -12,7 +12,7 @@ from eddy.aggregates.groups import Groups
 from eddy.ingest.clock import CLOCK_FORM
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, difference
-from eddy.results.modes import OUTPUTS
+from eddy.results.modes import OUTPUTS, check_upsert, takes_back
 from eddy.routing.strategies import check_background, check_purge, check_store
 from eddy.storage.file_kind import SNAPSHOT
 from jisc.plan.tree import Tree, check_connected, parse
@@ -79,7 +79,7 @@ def read_header(parts: Parts, query: Query) -> dict[str, Any]:
     """Return the header. Raises SnapshotError unless it is that of this query, and its values fit each other."""
     parts.value("header", fields({"query": QUERY_FORM}, ignored=True))
     header: dict[str, Any] = parts.value("header", _HEADER)
-    changelog = header["options"]["output"] == "changelog"
+    changelog = takes_back(header["options"]["output"])
     query = query.for_changelog() if changelog else query
     # The rows that branches keep have the columns of one query.
     found = difference(header["query"], query, results=bool(query.branches))
@@ -118,6 +118,12 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
     _require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
     _require(not (options["count_only"] and options["ordered"]), "both count_only and ordered are set")
     _require(not (query.branches and options["ordered"]), "branches exclude ordered")
+    if options["output"] == "upsert":
+        _require(not (options["count_only"] or options["ids_only"]), "upsert excludes count_only and ids_only")
+        try:
+            check_upsert(query)
+        except InputError as problem:
+            raise SNAPSHOT.wrong(str(problem)) from problem
     _check_groups(header, query)
 
 
@@ -145,7 +151,7 @@ def _check_groups(header: dict[str, Any], query: Query) -> None:
     _require(not (options["count_only"] or options["ids_only"]), "groups exclude count_only and ids_only")
     _require(not options["ordered"], "groups exclude ordered")
     try:
-        Groups(query, options["output"] == "changelog", options["bounded"], Allowance())
+        Groups(query, options["output"], options["bounded"], Allowance())
     except InputError as problem:
         raise SNAPSHOT.wrong(str(problem)) from problem
 

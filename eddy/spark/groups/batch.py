@@ -92,7 +92,7 @@ class GroupPartition:
         self.__name__ = f"eddy_groups[{len(query.aggregation.functions)} aggregates]"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        groups = Groups(self._query, False, True, Allowance())
+        groups = Groups(self._query, "append", True, Allowance())
         schema = spark_schema(self._query.output_schema)
         for batch in batches:
             rows = pa.Table.from_batches([batch])

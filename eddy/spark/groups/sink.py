@@ -121,7 +121,7 @@ class GroupsSink(Sink):
         before = self._before(batch)
         groups = self._groups
         if groups is None or self._batch != before:
-            groups = Groups(self._query, False, False, Allowance())
+            groups = Groups(self._query, "append", False, Allowance())
             if before is not None:
                 self._files.fill(self._files.read(before), groups)
         # The attribute is set again when the batch is complete: after an exception the groups are read again.
