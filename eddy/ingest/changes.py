@@ -45,10 +45,8 @@ class TableChanges(NamedTuple):
 def newest(changed: TableChanges, keys: Sequence[str]) -> TableChanges:
     """Return the last change of each key, in order."""
     n = changed.batch.num_rows
-    columns = [to_plain(changed.batch.column(key)) for key in keys]
+    columns = [_comparable(changed.batch.column(key)) for key in keys]
     names = [str(k) for k in range(len(keys))]
-    # Arrow tells 0.0 and -0.0 apart.
-    columns = [pc.add(one, pa.scalar(0, one.type)) if pt.is_floating(one.type) else one for one in columns]
     last = pa.table([*columns, pa.array(np.arange(n))], [*names, "n"]).group_by(names).aggregate([("n", "max")])
     if len(last) == n:
         return changed
@@ -102,6 +100,12 @@ class ChangeReader:
 
     def _from_rows(self, rows: object) -> TableChanges:
         """Return the changes of rows, which say what they do in a column if the table has one."""
+        if self.table.ops == "column" and isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+            # A delete needs its key only.
+            blank = dict.fromkeys(name for name in self.table.schema.names if name not in self.table.keys)
+            rows = [
+                {**blank, **row} if isinstance(row, Mapping) and row.get(OP_COLUMN) in DELETES else row for row in rows
+            ]
         batch = checked_rows(rows, self._schema, self.table.name, self._loose)
         if self.table.ops is None:
             return TableChanges(batch, None, batch.num_rows, None)
@@ -138,7 +142,7 @@ class ChangeReader:
         known = deletes | upserts | _is_one_of(ops, (MESSAGE,))
         self._require_known(ops, known, "an envelope of Debezium has c, r, u, d, t or m")
         if (upserts & ~after.known).any():
-            self._refuse(upserts & ~after.known, "is an upsert, and its row 'after' is null; push the envelopes whole")
+            self._refuse(upserts & ~after.known, "is an upsert without a row 'after'; push the envelopes whole")
         moved = upserts & before.known
         moved[moved] = self._differs(before.of(moved), after.of(moved))
         old, new = self._keys(parts, deletes | moved), after.of(upserts)
@@ -152,23 +156,46 @@ class ChangeReader:
     def _envelopes(self, rows: object) -> tuple[pa.Array, dict[str, _Part]]:
         """Return the operations of envelopes and their rows; what is missing is null, and the rest is left out."""
         name, found = self.table.name, arrow_table(rows, self.table.name)
+        wanted = (*self._parts, OP_COLUMN)
         columns: dict[str, Any]
         if found is not None:
-            columns, n = dict(zip(found.schema.names, found.columns, strict=True)), found.num_rows
+            doubled = [one for one in wanted if found.schema.names.count(one) > 1]
+            if doubled:
+                raise InputError(f"table {name}: column {doubled[0]!r} occurs twice in {found.schema.names}")
+            columns, n = {one: found.column(one) for one in wanted if one in found.schema.names}, found.num_rows
+        elif isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+            for k, row in enumerate(rows):
+                if not isinstance(row, Mapping):
+                    raise InputError(
+                        f"table {name}: row {k} of the push is {row!r}, no envelope of Debezium; for a message without"
+                        " a value push {'key': …} with the key of the message"
+                    )
+            given = set().union(*rows)
+            columns, n = {one: [row.get(one) for row in rows] for one in wanted if one in given}, len(rows)
         elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
-            given: Any = rows
-            columns = {column: given[column] for column in (*self._parts, OP_COLUMN) if column in given}
+            frame: Any = rows
+            columns = {one: frame[one] for one in wanted if one in frame}
+            for one, values in columns.items():
+                if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
+                    raise InputError(
+                        f"table {name}: column {one!r} is {values!r}; give a sequence with a value for each row"
+                    )
             n = max(map(len, columns.values()), default=0)
-        elif isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
-            columns = {column: [row.get(column) for row in rows] for column in (*self._parts, OP_COLUMN)}
-            n = len(rows)
         else:
             raise InputError(
                 f"table {name}: cannot read envelopes of Debezium from {type(rows).__name__}; push dicts, "
                 "a DataFrame or an Arrow table"
             )
+        if n and columns.keys() <= {BEFORE}:
+            raise InputError(
+                f"table {name}: the rows have no column {OP_COLUMN!r}, {AFTER!r} or {KEY!r}; push envelopes of"
+                " Debezium, the payload of its messages; rows without an envelope need ops='column' or no ops"
+            )
         nulls = pa.nulls(n)
-        ops = checked_rows({OP_COLUMN: columns.get(OP_COLUMN, nulls)}, self._schema, name).column(0)
+        ops = columns.get(OP_COLUMN, nulls)
+        if not isinstance(ops, pa.Array | pa.ChunkedArray):
+            ops = [None if _is_missing(one) else one for one in ops]
+        ops = checked_rows({OP_COLUMN: ops}, self._schema, name).column(0)
         parts = {column: self._part(columns.get(column, nulls), column) for column in self._parts}
         lengths = {OP_COLUMN: len(ops)} | {column: len(part.known) for column, part in parts.items()}
         if len(set(lengths.values())) > 1:
@@ -188,15 +215,23 @@ class ChangeReader:
                     f"table {name}: column {column!r} is {found.type}; in an envelope of Debezium it is a struct of the"
                     " columns of the table"
                 )
+            names = found.type.names
+            if column == BEFORE and not set(schema.names) <= set(names):
+                return _Part(np.zeros(len(found), bool), checked_rows([], schema, name))
             fields = taken(found, np.flatnonzero(known)).flatten()
-            return _Part(known, checked_rows(dict(zip(found.type.names, fields, strict=True)), schema, name))
-        # A null of pandas is a float.
-        rows = [None if value is None or value != value else value for value in values]
+            return _Part(known, checked_rows(dict(zip(names, fields, strict=True)), schema, name))
+        rows = [None if _is_missing(value) else value for value in values]
         for k, row in enumerate(rows):
             if row is not None and not isinstance(row, Mapping):
-                raise InputError(f"table {name}: {column!r} of row {k} of the push is {row!r}; give a dict or None")
+                hint = ", which json.loads makes of a text" if isinstance(row, str | bytes) else ""
+                raise InputError(
+                    f"table {name}: {column!r} of row {k} of the push is {row!r}; give a dict or None{hint}"
+                )
             missing = [] if row is None else [one for one in schema.names if one not in row]
-            if missing:
+            if missing and column == BEFORE:
+                # Some connectors write the row before without its key; the key of the message has it.
+                rows[k] = None
+            elif missing:
                 raise InputError(f"table {name}: column {missing[0]!r} is missing in {column!r} of row {k}, {row}")
         known = np.array([row is not None for row in rows], bool)
         return _Part(known, checked_rows([row for row in rows if row is not None], schema, name))
@@ -205,7 +240,7 @@ class ChangeReader:
         """Return for which rows the key before has a value in each column, and is another than that after."""
         known, differs = np.ones(len(after), bool), np.zeros(len(after), bool)
         for column in self.table.keys:
-            old, new = before.column(column), after.column(column)
+            old, new = _comparable(before.column(column)), _comparable(after.column(column))
             known &= _is_true(old.is_valid())
             differs |= _is_true(pc.not_equal(old, new).fill_null(True))
         return known & differs
@@ -253,6 +288,21 @@ class _Part(NamedTuple):
     def of(self, chosen: Mask) -> pa.RecordBatch:
         """Return the rows of the chosen envelopes, which have one."""
         return taken(self.rows, np.cumsum(self.known)[chosen] - 1)
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """Return a key column in a type of which Arrow compares the values. 0.0 and -0.0 are the same bits then."""
+    found = to_plain(column)
+    if pt.is_floating(found.type):
+        return pc.add(found.cast(pa.float64()), 0.0)
+    return found
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether a Python value stands for none; frames of pandas have several that do."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
 
 
 def _is_true(column: pa.Array) -> Mask:

@@ -15,16 +15,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from eddy.ingest.arrivals import Arrivals
+from eddy.ingest.arrivals import Arrivals, Deletes
 from eddy.ingest.keys import KeyEncoder, compared_values
 from eddy.query.query import Query
+from eddy.streams.table import Table
 from stairs.errors import InputError
 from stairs.kernels.payload import G_FIELDS, I_FIELDS, I_LEFT, copy_batches, release_all
 from stairs.kernels.versions import DELETE
 from stairs.memory.arena import Int64s
 from stairs.modules import Modules
 from stairs.payload import Payload, fixed_width
-from stairs.plain_types import TOO_LONG
+from stairs.plain_types import TOO_LONG, from_plain, merged, plain, taken
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class StreamLayout:
     bools     per payload column whether it is boolean
     scans     the scan classes of the stream, each with its position in the class
     compared  rings of values that comparisons read, other than event times: (ring, column, type)
+    primary   the columns of the primary key, if it is a table
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class StreamLayout:
         keys: Iterable[tuple[int, int, KeyEncoder]],
         scans: Sequence[tuple[int, int]] = (),
         compared: Sequence[tuple[int, str, pa.DataType]] = (),
+        primary: Sequence[str] = (),
     ) -> None:
-        self.name, self.scans, self.compared = name, scans, compared
+        self.name, self.scans, self.compared, self.primary = name, scans, compared, primary
         self.keys = []
         for attribute, by, encoder in keys:
             plain = -1
@@ -91,8 +94,30 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[StreamLayout]:
             for (name, column, kind), value in query.values.items()
             if name == stream.name and not (graph.timed and value.ring == 0)
         ]
-        found.append(StreamLayout(stream.name, stream.schema, columns[i], keys, scans, compared))
+        found.append(
+            StreamLayout(
+                stream.name,
+                stream.schema,
+                columns[i],
+                keys,
+                scans,
+                compared,
+                stream.keys if isinstance(stream, Table) else (),
+            )
+        )
     return found
+
+
+def _without_values(batch: pa.RecordBatch, deletes: Deletes, primary: Sequence[str]) -> pa.RecordBatch:
+    """Return changes with nulls in place of the values of deletes, of which only the primary key has a meaning."""
+    places = np.where(deletes, len(batch), np.arange(len(batch)))
+    columns = [
+        column
+        if field.name in primary
+        else taken(merged([column, from_plain(pa.nulls(1, plain(field.type)), field.type)]), places)
+        for field, column in zip(batch.schema, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 class _Columns(NamedTuple):
@@ -140,10 +165,14 @@ class Loader:
             batches = ()
         for i, batch in enumerate(batches):
             if batch is not None:
-                self._values(i, batch)
+                read = batch
+                reads = bool(self._sources[i].compared) or any(isinstance(one, _Key) for one in others[i])
+                if reads and i in arrivals.deletes:
+                    read = _without_values(batch, arrivals.deletes[i], self._sources[i].primary)
+                self._values(i, read)
                 for one in others[i]:
                     if isinstance(one, _Key):
-                        self._encode(one, batch)
+                        self._encode(one, read)
                     else:
                         self._store(i, one, batch)
         for i, deletes in arrivals.deletes.items():

@@ -6,6 +6,7 @@ once, so their states stay.
 
 from __future__ import annotations
 
+from eddy.join.compaction import compact_tables
 from eddy.join.join import Join
 
 
@@ -20,6 +21,7 @@ def spare_bytes(join: Join) -> int:
 def trim(join: Join) -> None:
     """Free the memory that the join can rebuild, between two pushes. O(states)."""
     modules, strategy = join.modules, join.strategy
+    compact_tables(join)
     if join.rings is not None:
         join.rings.release()
     if strategy.stairs and not strategy.eager:

@@ -19,6 +19,7 @@ from eddy.aggregates.groups import GroupsCommit
 from eddy.aggregates.rings import BeyondLimit
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.given_watermark import as_ticks, check_timed
+from eddy.join.compaction import compact_tables
 from eddy.join.join import Join, JoinCommit
 from eddy.join.room import drop_state, make_room
 from eddy.join.walk import open_push, take
@@ -110,9 +111,10 @@ def _computed(pipeline: Pipeline, arrivals: Arrivals, loading: bool = False) -> 
     """Return the commit record of a push that was begun.
 
     If memory is short, states are dropped before the push fails with CapacityError. A failed attempt is undone. The
-    next attempt adds no state within the push. After that, bands are dropped, then older states, one by one.
+    next attempt adds no state within the push. After that, tables are compacted, then bands are dropped, then older
+    states, one by one.
     """
-    only_kept = False
+    only_kept = compacted = False
     while True:
         try:
             return _attempt(pipeline, arrivals, only_kept, loading)
@@ -126,6 +128,8 @@ def _computed(pipeline: Pipeline, arrivals: Arrivals, loading: bool = False) -> 
                 join.turn_rings(on=False, lost=True)
             elif changed and not only_kept:
                 only_kept = True
+            elif not compacted and compact_tables(join):
+                compacted = True
             elif not join.modules.bands.drop() and not drop_state(join):
                 pipeline.keep_within()
                 if pipeline.partners is None or pipeline.max_bytes is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -55,8 +55,11 @@ class Table(Stream):
             raise QueryError(f"{what}: leave the window out: a row stays until a change replaces or deletes it")
         # A frozen class can set a field in this way only.
         object.__setattr__(self, "window", Unbounded())
-        if not isinstance(self.key, str) and (isinstance(self.key, Mapping) or not isinstance(self.key, Iterable)):
+        # A set has another order in each process, and an iterator is read once.
+        if not isinstance(self.key, Sequence):
             raise QueryError(f"{what}: key is a column or a list of columns, not {self.key!r}")
+        if not isinstance(self.key, str):
+            object.__setattr__(self, "key", tuple(self.key))
         if not self.keys:
             raise QueryError(f"{what}: name the columns that identify a row with key=…")
         for column in self.keys:

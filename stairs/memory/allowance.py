@@ -35,6 +35,6 @@ class Allowance:
         used = self.used
         if used + n_bytes > self.limit:
             raise CapacityError(
-                f"{what} would take the state from {used:,} to {used + n_bytes:,} bytes, max_bytes is"
-                f" {self.limit:,.0f}: narrow the windows, push fewer rows at a time, or raise max_bytes"
+                f"{what} would take the state to {used + n_bytes:,} bytes, and max_bytes leaves {self.limit:,.0f} for"
+                " it: narrow the windows, delete rows of tables, push fewer rows at a time, or raise max_bytes"
             )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -50,6 +52,38 @@ def test_each_operation() -> None:
     assert changes(runtime, [{"key": {"id": 3}}, {"key": {"id": 2}}]) == [("-D", 2, "Oslo")]
     assert changes(runtime, [{"op": "m"}]) == []
     assert changes(runtime, []) == []
+    # Some connectors write the row before without its key.
+    assert changes(runtime, [{"op": "c", "after": row(4), "before": {}}]) == [("+I", 4, "Oslo")]
+    assert changes(runtime, [{"op": "d", "before": {"city": "Oslo"}, "key": {"id": 4}}]) == [("-D", 4, "Oslo")]
+
+
+def test_frames_of_pandas_with_what_they_take_for_missing() -> None:
+    runtime = make_runtime()
+    assert changes(runtime, pd.DataFrame({"op": [], "after": []})) == []
+    frame = pd.DataFrame([{"op": "c", "after": row(1)}, {"op": "c", "after": row(2)}, {"key": {"id": 1}}])
+    assert changes(runtime, frame) == [("+I", 1, "Oslo"), ("+I", 2, "Oslo"), ("-D", 1, "Oslo")]
+    assert changes(runtime, pd.DataFrame({"op": ["m", "d"], "after": pd.NA, "before": [pd.NA, row(2)]})) == [
+        ("-D", 2, "Oslo")
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.uuid(), pa.float16(), pa.dictionary(pa.int8(), pa.string()), pa.decimal128(9, 2)])
+@pytest.mark.parametrize("atomic", [False, True])
+def test_keys_of_each_type_are_compared(kind: pa.DataType, atomic: bool) -> None:
+    values: Any = {pa.uuid(): [b"0" * 16, b"1" * 16], pa.float16(): [0.5, 1.5]}.get(kind, ["1", "2"])
+    values = [Decimal(one) for one in values] if pa.types.is_decimal(kind) else values
+    values = [np.float16(one) for one in values] if kind == pa.float16() else values
+    schema = pa.schema([("id", kind), ("n", pa.int64())])
+    table = eddy.Table("T", schema, key="id", ops="debezium")
+    query = eddy.Query([table, eddy.Stream("S", STREAM)], ["T.n = S.id"], select=["T.n"])
+    runtime = eddy.Runtime(query, output="changelog")
+    runtime.push({"S": [{"id": k} for k in range(3)]})
+    one, other = ({"id": value, "n": n} for n, value in enumerate(values))
+    rows = [{"op": "c", "after": one}, {"op": "u", "before": one, "after": {**one, "n": 2}}]
+    ends = [{"op": "u", "before": one, "after": other}]
+    found = [runtime.push({"T": part}, atomic=atomic).to_pylist() for part in (rows, ends)]
+    first = [("+I", 2)] if atomic else [("+I", 0), ("-D", 0), ("+I", 2)]
+    assert [[tuple(row.values()) for row in part] for part in found] == [first, [("-D", 2), ("+I", 1)]]
 
 
 ENVELOPES: list[Envelope] = [
@@ -86,12 +120,19 @@ def test_each_form_of_input(rows: Any) -> None:
     [
         ([{"op": "x", "after": row(1)}], r"row 0 .* is 'x'; an envelope of Debezium has c, r, u, d, t or m"),
         ([{"op": "m"}, {"after": row(1)}], r"row 1 .* is None; an envelope"),
-        ([{"op": "c"}], r"row 0 .* is an upsert, and its row 'after' is null"),
+        ([{"op": "c"}], r"row 0 .* is an upsert without a row 'after'"),
         ([{"op": "c", "after": row(1)}, {"op": "t"}], r"row 1 .*truncation.*push a delete for each row"),
         ([{"op": "d"}], r"row 0 .* is a delete, and neither 'before' nor 'key' has the key"),
         ([{"op": "m"}, {"op": "d", "key": {"id": None}}], r"row 1 of the push has no key: id=None"),
         ([{"op": "c", "after": {"id": 1}}], r"column 'city' is missing in 'after' of row 0, {'id': 1}"),
-        ([{"op": "c", "after": row(1), "before": {"city": ""}}], r"column 'id' is missing in 'before' of row 0"),
+        ([{"op": "c", "after": "{}"}], r"'after' of row 0 of the push is '{}'; give a dict or None, which json.loads"),
+        ([{"op": "c", "after": row(1)}, None], r"row 1 of the push is None, .* push {'key': …}"),
+        ([{"schema": {}, "payload": {"op": "c"}}], r"no column 'op', 'after' or 'key'; push envelopes .* the payload"),
+        ([{"id": 1, "city": "x"}], r"no column 'op', 'after' or 'key'; .* need ops='column' or no ops"),
+        ({"op": "c", "after": row(1)}, r"column 'after' is {'id': 1.*; give a sequence with a value for each row"),
+        ({"op": ["c"], "after": 5}, r"column 'after' is 5; give a sequence"),
+        (pa.table([["c"], [row(1)], [row(2)]], ["op", "after", "after"]), r"column 'after' occurs twice"),
+        ([{"op": "d", "before": {"city": "x"}}], r"row 0 .* is a delete, and neither 'before' nor 'key'"),
         ([{"op": "c", "after": 7}], r"'after' of row 0 of the push is 7; give a dict or None"),
         ({"op": ["c"], "after": []}, r"different lengths: {'op': 1, 'after': 0,"),
         (pa.table({"op": ["c"], "after": [1]}), r"'after' is int64; in an envelope of Debezium it is a struct"),

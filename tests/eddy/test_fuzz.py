@@ -45,9 +45,9 @@ from eddy.runtime import Runtime
 push = Runtime.push
 
 
-def lossy(self, batches, order=None, watermark=None):
+def lossy(self, batches, order=None, **options):
     """Lose a result of a push that has many, once the plan has changed."""
-    table = push(self, batches, order, watermark=watermark)
+    table = push(self, batches, order, **options)
     return table.slice(1) if table.num_rows > 2 and self.history().num_rows else table
 
 

@@ -445,6 +445,8 @@ def joined(**more: Any) -> eddy.Query:
         ({"key": "x"}, "no column"),
         ({"key": ["id", "id"]}, "occurs twice"),
         ({"key": 7}, "key is a column or a list of columns"),
+        ({"key": {"id", "k"}}, "key is a column or a list of columns"),
+        ({"key": iter(["id"])}, "key is a column or a list of columns"),
         ({"window": eddy.Rows(3)}, "leave the window out"),
         ({"time": "id"}, "leave time out"),
         ({"late": "count"}, "leave late out"),
@@ -539,6 +541,72 @@ def test_groups_follow_the_changes_of_tables_in_sql() -> None:
     assert changes((2, 0, "d")) == [("-D", 5, 2, 2)]
     two = eddy.Runtime(joined(aggregates={"n": eddy.agg.count()}), output="changelog")
     assert "groups by enumeration: the rows of a table change" in two.explain()
+
+
+def test_of_a_delete_only_the_key_has_a_meaning() -> None:
+    """Also where its other values are no keys, or cannot be compared, and where the filter makes it a delete."""
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string()), ("x", pa.int64())])
+    kept = [pa.compute.match_substring_regex(pa.compute.field("text"), "^[0-9]+$"), pa.compute.field("x") < 100]
+    changing = eddy.Table("T", schema, key="id", ops="column", filter=kept)
+    streams = [eddy.Stream("S", pa.schema([("k", pa.int64()), ("y", pa.int64())]))]
+    query = eddy.Query([*streams, changing], ["CAST(T.text AS BIGINT) = S.k", "T.x < S.y"], select=["T.id"])
+    runtime = eddy.Runtime(query, output="changelog")
+    runtime.push({"S": [{"k": 5, "y": 50}]})
+
+    def ops(*rows: dict[str, Any]) -> list[str]:
+        return [row["op"] for row in runtime.push({"T": rows}).to_pylist()]
+
+    row = {"id": 1, "text": "5", "x": 1, "op": "c"}
+    assert ops(row, {**row, "text": "abc"}, row) == ["+I", "-D", "+I"]
+    assert ops({**row, "x": 1 << 62}, row) == ["-D", "+I"]
+    assert ops({**row, "text": "abc", "x": 1 << 62, "op": "d"}, row) == ["-D", "+I"]
+    assert ops({"id": 1, "op": "d"}) == ["-D"]
+    runtime.check()
+
+
+def test_ended_versions_give_their_memory_back_before_a_push_is_refused() -> None:
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    query = eddy.Query(
+        [eddy.Stream("S", ROW), eddy.Table("T", schema, key="id", ops="column")], ["S.id = T.id"], select=["T.p"]
+    )
+    free, bound = (eddy.Runtime(query, output="changelog", max_bytes=most) for most in (None, 200_000))
+    for k in range(4_000):
+        row = {"id": k % 400, "p": "y" * 100, "op": "c"}
+        for runtime in (free, bound):
+            runtime.push({"T": [row]})
+    for k in range(400):
+        bound.push({"T": [{"id": k, "op": "d"}]})
+    before = bound.nbytes
+    bound.trim()
+    assert bound.nbytes < before
+    bound.check()
+
+
+def test_what_two_tables_change_at_once_comes_as_one() -> None:
+    tables = [table(name, ops="column") for name in "AB"]
+    query = eddy.Query([eddy.Stream("S", ROW), *tables], ["S.k = A.id", "A.k = B.id"], select=["A.k", "B.k"])
+    runtime = eddy.Runtime(query, output="changelog")
+
+    def changes(*rows: tuple[str, int, int, str], atomic: bool = True) -> list[tuple[Any, ...]]:
+        pushed: dict[str, list[Row]] = {}
+        for name, key, k, op in rows:
+            pushed.setdefault(name, []).append({"id": key, "k": k, "op": op})
+        found = runtime.push(pushed, [" AB".index(name) for name, *_ in rows], atomic=atomic).to_pylist()
+        return [tuple(row.values()) for row in found]
+
+    runtime.push({"S": [{"id": 1, "k": 1}]})
+    assert changes(("A", 1, 7, "c"), ("B", 8, 3, "c"), ("A", 1, 8, "c")) == [("+I", 8, 3)]
+    # Both versions are replaced; so is the result, once. The pair has other keys in between.
+    assert changes(("A", 1, 9, "c"), ("B", 8, 4, "c"), ("A", 1, 8, "c"), ("B", 8, 5, "c")) == [
+        ("-U", 8, 3),
+        ("+U", 8, 5),
+    ]
+    assert changes(("B", 8, 6, "d"), ("B", 8, 5, "c")) == []
+    assert changes(("A", 1, 9, "c"), ("B", 9, 1, "c")) == [("-D", 8, 5), ("+I", 9, 1)]
+    assert changes(("B", 9, 2, "c"), ("B", 9, 2, "d")) == [("-D", 9, 1)]
+    many = [("B", 9, k, "c") for k in range(20)]
+    assert changes(*many) == [("+I", 9, 19)]
+    assert len(changes(*many, atomic=False)) == 40
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))

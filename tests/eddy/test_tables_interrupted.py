@@ -32,6 +32,19 @@ def broken(batch: pa.RecordBatch) -> pa.Array:
     return pc.is_valid(batch["R.b"])
 
 
+Arrival = tuple[str, dict[str, Any]]
+
+
+def net(rows: list[Arrival]) -> list[Arrival]:
+    """Return what arrives of an atomic push: the last change of each key, in order, then the rows."""
+    last = dict[tuple[str, int], Arrival]()
+    for name, row in rows:
+        if name != "S":
+            last.pop((name, row["t"]), None)
+            last[name, row["t"]] = name, row
+    return [*last.values(), *(one for one in rows if one[0] == "S")]
+
+
 class InterruptedTables:
     """A runtime over two tables and a stream, its oracle, and random pushes.
 
@@ -55,7 +68,7 @@ class InterruptedTables:
         self.random, self.plans, self.now = random.Random(3), cycle(PLANS), 0
         self.bad = bad
 
-    def arrivals(self) -> list[tuple[str, dict[str, Any]]]:
+    def arrivals(self) -> list[Arrival]:
         """Return changes of a few keys, and rows."""
         found = []
         for _ in range(self.random.randrange(1, 9)):
@@ -68,7 +81,7 @@ class InterruptedTables:
             found.append((name, row if name == "S" else {**row, "op": self.random.choice("uuud")}))
         return found
 
-    def follow(self, arrivals: list[tuple[str, dict[str, Any]]]) -> bool:
+    def follow(self, arrivals: list[Arrival]) -> bool:
         """Take rows in the oracle; return whether a bad one is in a result."""
         bad = False
         for name, row in arrivals:
@@ -82,17 +95,21 @@ class InterruptedTables:
 
         attempt   makes the push; an interrupted push is repeated
         """
-        rows, runtime, tries = self.arrivals(), self.runtime, 0
+        rows, runtime, tries, atomic = self.arrivals(), self.runtime, 0, self.random.random() < 0.3
         batches: dict[str, list[dict[str, Any]]] = {}
         for name, row in rows:
             batches.setdefault(name, []).append(row)
         order = ["RTS".index(name) for name, _ in rows]
         before = copy.deepcopy((self.oracle, self.clock))
-        fails, at = self.follow(rows), (runtime.position, runtime.pushes)
+        results, at = set(self.oracle.answer), (runtime.position, runtime.pushes)
+        fails = self.follow(net(rows) if atomic else rows)
+        if atomic:
+            # What comes and goes within the push is not filtered.
+            fails = any(self.oracle.row("R", one[0])["b"] == "bad" for _, one in self.oracle.since(results))
         while runtime.pushes == at[1]:
             tries += 1
             try:
-                attempt(lambda: runtime.push(batches, order))
+                attempt(lambda: runtime.push(batches, order, atomic=atomic))
             except eddy.InputError:
                 assert fails
                 assert (runtime.position, runtime.pushes) == at
@@ -124,6 +141,17 @@ def test_an_exception_at_each_line(strategy: str) -> None:
             runtime.transition(next(play.plans), at=runtime.position + play.random.randrange(1, 4))
         quiet = quiet + 1 if play.push(lambda push: traced(push, seen)) == 1 else 0
     assert len(seen) > (200 if seen.past else 300)
+
+
+def test_the_answer_follows_the_oracle_under_each_strategy() -> None:
+    """Without interrupts, and with many changes of plan."""
+    for strategy in TRIED:
+        play = InterruptedTables(strategy, 0)
+        for number in range(40):
+            if STRATEGIES[strategy].changes and number % 4 == 3:
+                play.runtime.transition(next(play.plans))
+            assert play.push(lambda push: push()) == 1
+            play.runtime.check()
 
 
 @pytest.mark.parametrize("strategy", TRIED)
