@@ -46,9 +46,10 @@ class TableWay(Protocol):
 
 
 class EddyWay:
-    """A runtime over three tables and a stream; its policy chooses the plan."""
+    """A runtime over three tables and a stream; its policy chooses the plan. `atomic` pushes give net changes."""
 
-    def __init__(self, window: int, **options: Any) -> None:
+    def __init__(self, window: int, atomic: bool = False, **options: Any) -> None:
+        self.atomic = atomic
         tables = [eddy.Table(name, SCHEMAS[name], key="id") for name in INPUTS[1:]]
         query = eddy.Query(
             [eddy.Stream("bid", SCHEMAS["bid"], window=eddy.Rows(window)), *tables],
@@ -64,7 +65,7 @@ class EddyWay:
     def push(self, pushed: Pushed) -> pa.Table:
         """As of a TableWay."""
         order, batches = pushed
-        return self.runtime.push(batches, order)
+        return self.runtime.push(batches, order, atomic=self.atomic)
 
     def signed(self, changes: pa.Table) -> Sums:
         """As of a TableWay."""
