@@ -367,16 +367,17 @@ class Modules(Stems):
             ids[:] = ids.reshape(n, m)[order].reshape(-1)
             signs[:] = signs[order]
 
-    def net_results(self, firsts: Int64s) -> None:
-        """Leave the difference between the answers before and after the open push as its results. O(results * tables).
+    def net_results(self) -> None:
+        """Leave the difference between the answers before and after the open push as its results.
 
-        firsts   int64[streams], the number of the first arrival of the push
+        O(results * tables).
         """
         n, m, walk = self.figures[M_OUT], self.graph.n_streams, self.scratch.walk
         if n == 0:
             return
         slots, partners = np.full(power_of_two(2 * n), -1, np.int32), np.empty(n, np.int32)
         order, ids, signs = np.empty(n, np.int32), walk.ids[: n * m], walk.signs[:n]
+        firsts = np.array(self.following)
         left = net_results(self.arena, ids, signs, firsts, slots, partners, np.empty(m, np.int32), order)
         ids[: left * m] = ids.reshape(n, m)[order[:left]].reshape(-1)
         signs[:left] = signs[order[:left]]

@@ -11,7 +11,7 @@ from eddy.join.payload_room import fit_payload
 from eddy.results.ordered import put_in_order
 from eddy.results.results import PushResults
 from eddy.routing.plan_change import ASKED_FOR, change_plan, follow_router
-from stairs.descriptors import LOADING, M_MODE, S_NEXT
+from stairs.descriptors import LOADING, M_MODE
 
 
 def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResults]:
@@ -21,11 +21,10 @@ def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResu
 
     Raises CapacityError if memory is short; then the join must be rolled back.
     """
-    firsts = join.modules.streams[:, S_NEXT].copy()
     changes = walk(join, arrivals, only_kept)
     join.modules.allowance.ask(0, "what was pushed")
     if arrivals.atomic:
-        join.modules.net_results(firsts)
+        join.modules.net_results()
     elif join.output.changing and not join.output.counted:
         join.modules.pair_results()
     if join.options.ordered:

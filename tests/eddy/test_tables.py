@@ -609,6 +609,20 @@ def test_what_two_tables_change_at_once_comes_as_one() -> None:
     assert len(changes(*many, atomic=False)) == 40
 
 
+def test_pairs_of_atomic_pushes_do_not_depend_on_sequence_numbers() -> None:
+    """Numbers of tuples start anew in some pushes: then the first one of the push is not what it was before."""
+    query = eddy.Query([table("A"), table("B")], ["A.k = B.id"])
+    draw = random.Random(1)
+    anew, other = (eddy.Runtime(query, output="changelog", renumber_at=most) for most in (8, 1 << 30))
+    for n in range(100):
+        pushed = {
+            "A": [{"id": draw.randrange(3), "k": draw.randrange(3)} for _ in range(3)],
+            "B": [{"id": draw.randrange(3), "k": n} for _ in range(2)],
+        }
+        found = [runtime.push(pushed, atomic=True).to_pylist() for runtime in (anew, other)]
+        assert Counter(map(str, found[0])) == Counter(map(str, found[1]))
+
+
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_a_small_table_that_changes_for_long_keeps_its_memory(strategy: Any) -> None:
     runtime = eddy.Runtime(joined(), strategy=strategy, output="changelog", count_only=True)
