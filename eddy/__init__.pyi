@@ -18,6 +18,7 @@ from .errors import (
 from .filters.adaptive import AdaptiveFilter
 from .filters.conditions import Predicate
 from .queries.engine import Engine
+from .query.as_of import AsOf
 from .query.branch import Branch
 from .query.group_windows import Hopping, Session, Tumbling
 from .query.predicates import AttributeClass
@@ -26,6 +27,7 @@ from .routing.estimates import plans
 from .runtime import Runtime
 from .streams.stream import Stream
 from .streams.table import Table
+from .streams.versioned_table import VersionedTable
 from .streams.windows import Range, Rows, Unbounded
 from .watch.serve import serve
 
@@ -33,6 +35,7 @@ __version__: str
 
 __all__ = [
     "AdaptiveFilter",
+    "AsOf",
     "AttributeClass",
     "Branch",
     "CapacityError",
@@ -58,6 +61,7 @@ __all__ = [
     "Tumbling",
     "Unbounded",
     "UnionAll",
+    "VersionedTable",
     "__version__",
     "agg",
     "plans",

@@ -247,7 +247,8 @@ class Runtime(Uncopied):
         """
         if at is not None and self._pipeline.partners is not None:
             raise InputError(
-                "at= is for queries without branches: here a transition happens at once, between two pushes"
+                "at= is for queries without branches and as-of joins: here a transition happens at once, between two"
+                " pushes"
             )
         done = transition(self._pipeline.join_of(plan), plan, at, store, box)
         if done is not None:

@@ -14,7 +14,7 @@ import pyarrow.types as pt
 from eddy.ingest.arrivals import Deletes, Order, Rows
 from eddy.ingest.soundness import Loose, loose_columns
 from eddy.ingest.tables import arrow_table, checked_rows
-from eddy.streams.table import OP_COLUMN, Table
+from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from stairs.errors import InputError
 from stairs.plain_types import from_plain, merged, plain, taken, to_plain
 
@@ -73,7 +73,7 @@ def spread(order: Order, changed: Mapping[int, TableChanges]) -> Order:
 class ChangeReader:
     """Reads the changes that a user pushes for one table."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: KeyedInput) -> None:
         self.table = table
         schema, op = table.schema, pa.field(OP_COLUMN, pa.string())
         key = pa.schema([schema.field(column) for column in table.keys])

@@ -185,7 +185,7 @@ def clock_of(query: Query) -> Clock | None:
         # A change has no event time.
         own = [i for i, stream in enumerate(query.streams) if stream.name not in query.tables_changing]
         rule = rule._replace(lateness=tuple(rule.lateness[i] for i in own))
-    return Clock(rule, max(window.size for window in graph.windows if window.kind == WindowKind.RANGE))
+    return Clock(rule, max((window.size for window in graph.windows if window.kind == WindowKind.RANGE), default=0))
 
 
 def behind_in(modules: Modules) -> int:

@@ -19,6 +19,7 @@ from eddy.ingest.soundness import loose_columns
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_order, checked_times
 from eddy.query.query import Query
+from eddy.streams.keyed import KeyedInput
 from eddy.streams.table import Table
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError
@@ -28,6 +29,8 @@ from stairs.plain_types import taken
 
 MERGED_ONE_BY_ONE = 12
 """Maximal number of streams that a kernel merges by comparing their next times; more streams are sorted."""
+_FLAG = "\0delete"
+"""The column that says which changes of a versioned table are deletes."""
 _MAPPINGS = dict, Mapping
 """Most mappings are dicts, and the test for `Mapping` takes longer."""
 
@@ -49,8 +52,10 @@ class Gate:
         self._index = {name: i for i, name in enumerate(self.names)}
         self._schemas = [stream.schema for stream in query.streams]
         self._loose = [loose_columns(schema) for schema in self._schemas]
-        self.changes = {i: ChangeReader(one) for i, one in enumerate(query.streams) if isinstance(one, Table)}
+        self.changes = {i: ChangeReader(one) for i, one in enumerate(query.streams) if isinstance(one, KeyedInput)}
         """What reads the changes of each table, by its position."""
+        self._timeless = [i for i, one in enumerate(query.streams) if isinstance(one, Table)]
+        """The tables whose changes have no event time."""
         self._seen: Rows = np.zeros(256, np.int64)
         """Room to count the arrivals of each stream."""
 
@@ -72,10 +77,10 @@ class Gate:
                    those of another
         atomic     of several changes of one key the last one arrives, and changes arrive before rows
         """
+        if atomic and not self._timeless:
+            raise InputError("atomic is for changes of tables, and this query has none; leave it out")
         if self.changes:
             return self._admit_changes(pushed, order, clock, given, past, atomic)
-        if atomic:
-            raise InputError("atomic is for changes of tables, and this query has none; leave it out")
         batches, rows = self._batches(pushed)
         sequence = None if order is None else checked_order(order, rows, self.names, self._seen)
         if self.filters:
@@ -120,12 +125,15 @@ class Gate:
         """Return the arrivals of a push of a query with tables, as `admit` does.
 
         Without an order, the changes of tables arrive before the rows of streams. Changes have no event time: they pass
-        the clock by, and the watermark with a change is that of the row before it.
+        the clock by, and the watermark with a change is that of the row before it. The changes of versioned tables have
+        event times, as rows of streams.
         """
         assert not isinstance(clock, ClockReading), "a query with tables has a clock of its own"
         batches, rows, changed = self._changed(pushed)
         if atomic:
-            changed = {i: newest(one, self.changes[i].table.keys) for i, one in changed.items()}
+            changed = {
+                i: newest(one, self.changes[i].table.keys) if i in self._timeless else one for i, one in changed.items()
+            }
             batches = [changed[i].batch if i in changed and batch else batch for i, batch in enumerate(batches)]
         sequence = None if order is None else spread(checked_order(order, rows, self.names, self._seen), changed)
         keep = self._accepted([None if i in self.changes else batch for i, batch in enumerate(batches)])
@@ -133,19 +141,22 @@ class Gate:
             sequence = sequence[np.flatnonzero(kept_places(sequence, batches, keep))]
         batches = keep_rows(batches, keep)
         deletes = self._deletes(batches, changed)
+        for i in deletes.keys() - self._timeless:
+            # Rows with event times are sorted, and some are late: what says which are deletes goes with them.
+            batches[i] = _flagged(batches[i], deletes.pop(i))
         if sequence is None:
-            tables = [i for i in self.changes if batches[i] is not None]
+            tables = [i for i in self._timeless if batches[i] is not None]
             first = np.repeat(np.array(tables, np.uint8), [len(batches[i] or ()) for i in tables])
             others, then, _ = self._in_order([None if i in tables else one for i, one in enumerate(batches)], past)
             batches = [batches[i] if i in tables else one for i, one in enumerate(others)]
             sequence = np.concatenate([first, then])
         elif atomic:
-            of_streams = np.isin(sequence, list(self.changes), invert=True)
+            of_streams = np.isin(sequence, self._timeless, invert=True)
             sequence = np.concatenate([sequence[~of_streams], sequence[of_streams]])
         if clock is None:
             return Arrivals(batches, counts(batches), sequence, self._untimed, {}, deletes=deletes, atomic=atomic)
-        times = [None if i in self.changes else self._times(i, batch) for i, batch in enumerate(batches)]
-        streams = [i for i in range(len(batches)) if i not in self.changes]
+        times = [None if i in self._timeless else self._times(i, batch) for i, batch in enumerate(batches)]
+        streams = [i for i in range(len(batches)) if i not in self._timeless]
         place = np.full(256, len(batches), np.uint8)
         place[streams] = np.arange(len(streams))
         of_streams = place[sequence] < len(batches)
@@ -161,8 +172,11 @@ class Gate:
             times = [None if ticks is None else ticks[keep[i]] if i in keep else ticks for i, ticks in enumerate(times)]
             batches, sequence, reading = keep_rows(batches, keep), sequence[places], reading.of(places)
         for i in changed:
-            if (batch := batches[i]) is not None:
+            batch = batches[i]
+            if batch is not None and i in self._timeless:
                 times[i] = np.full(len(batch), -FOREVER)
+            elif batch is not None and batch.schema.names[-1] == _FLAG:
+                batches[i], deletes[i] = _unflagged(batch)
         return Arrivals(
             batches,
             counts(batches),
@@ -351,6 +365,19 @@ class Gate:
                 behind = int(ticked.because[i]) - int(ticks[rows[0]])
                 late[i] = LateBatch(taken(batch, rows) if wanted else None, len(rows), behind)
         return keep, late
+
+
+def _flagged(batch: pa.RecordBatch | None, deletes: Deletes) -> pa.RecordBatch:
+    """Return changes with a column that says which of them are deletes."""
+    assert batch is not None
+    columns, names = [*batch.columns, pa.array(deletes)], [*batch.schema.names, _FLAG]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _unflagged(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Deletes]:
+    """Return changes without that column, and which of them are deletes."""
+    flags = np.asarray(batch.columns[-1].cast(pa.uint8())).astype(bool)
+    return batch.select(batch.schema.names[:-1]), flags
 
 
 def _check_mapping(pushed: object) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals
 from eddy.join.join import Join
+from eddy.partners.as_of_joins import AsOfJoins
 from eddy.partners.rows import Int64s, PartnerRows, joined, net
 from eddy.partners.shelf import Shelf
 from eddy.partners.tree import Pushed, TreeNode
@@ -39,7 +40,9 @@ class Partners:
 
     def __init__(self, query: Query, joins: Mapping[Path, Join], columns: list[list[str]], changelog: bool) -> None:
         self.query, self.joins, self.changelog = query, joins, changelog
-        self.shelf = Shelf(query, columns)
+        versioned = {one.table for one in query.as_of_joins}
+        self.shelf = Shelf(query, [[] if i in versioned else own for i, own in enumerate(columns)])
+        self.as_of = AsOfJoins(query, self.shelf, columns) if versioned else None
         self.trees = [TreeNode(node, self.shelf, changelog) for node in query.cores]
         self.live = [0] * len(query.streams)
 
@@ -67,17 +70,19 @@ class Partners:
     @property
     def waiting(self) -> int:
         """The number of entries of all ledgers."""
-        return sum(map(len, self.ledgers))
+        return sum(map(len, self.ledgers)) + (0 if self.as_of is None else self.as_of.waiting)
 
     @property
     def due(self) -> int | None:
         """See `Runtime.due`."""
-        return min((at for tree in self.trees if (at := tree.due) is not None), default=None)
+        parts = [*self.trees, *([] if self.as_of is None else [self.as_of])]
+        return min((at for one in parts if (at := one.due) is not None), default=None)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the ledgers and of the rows."""
-        return self.shelf.nbytes + sum(one.nbytes for one in self.trees)
+        parts = [*self.trees, *([] if self.as_of is None else [self.as_of])]
+        return self.shelf.nbytes + sum(one.nbytes for one in parts)
 
     # A push
 
@@ -101,12 +106,18 @@ class Partners:
         for tree in self.trees:
             tree.begin()
         put_out = joined([tree.follow(news) for tree in self.trees], len(counts))
-        return net(put_out) if self.changelog else put_out, live
+        rows = net(put_out) if self.changelog else put_out
+        if self.as_of is not None:
+            rows = self.as_of.follow(arrivals, rows, following, self.lows)
+            rows = net(rows) if self.changelog else rows
+        return rows, live
 
     def settle(self, commit: list[int], again: bool = False) -> None:
         """Commit a push: `commit` is `live` after the push. The call may be repeated."""
         for tree in self.trees:
             tree.commit()
+        if self.as_of is not None:
+            self.as_of.settle()
         self.shelf.commit()
         self.live = commit
 
@@ -114,6 +125,8 @@ class Partners:
         """Take an open push back. The call may be repeated."""
         for tree in self.trees:
             tree.undo()
+        if self.as_of is not None:
+            self.as_of.undo()
         self.shelf.undo()
 
     def combinations(self, found: PartnerRows) -> Combined:
@@ -123,14 +136,18 @@ class Partners:
         return Combined(
             len(rows),
             lambda: self._columns(rows),
-            lambda: np.ascontiguousarray(rows.T[shown]),
+            lambda: np.ascontiguousarray(self._numbered(rows).T[shown]),
             np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8),
             int(np.count_nonzero(found.signs == 0)),
         )
 
     def _columns(self, rows: Int64s) -> dict[tuple[int, int], Column]:
         """Return the columns of results, including the columns that say whether a component exists."""
-        return self.shelf.gather(rows) | {(i, PRESENT): pa.array(rows[:, i] >= 0) for i in self.query.presences}
+        found = self.shelf.gather(rows) | {(i, PRESENT): pa.array(rows[:, i] >= 0) for i in self.query.presences}
+        return found if self.as_of is None else found | self.as_of.columns(rows)
+
+    def _numbered(self, rows: Int64s) -> Int64s:
+        return rows if self.as_of is None else self.as_of.numbered(rows)
 
     def _live_after(self, counts: list[int]) -> list[int]:
         """Return the oldest row of each stream in its window after a push, as the inner joins report."""
@@ -149,6 +166,8 @@ class Partners:
             np.minimum.at(lows, list(path), join.modules.oldest(before=True))
         for ledger in self.ledgers:
             ledger.lower(lows)
+        if self.as_of is not None:
+            self.as_of.lower(lows)
         return np.minimum(lows, self.live) if self.changelog else lows
 
     def check(self) -> None:
@@ -162,6 +181,7 @@ class Partners:
             "shelf": self.shelf.to_parts(),
             "nodes": [one.to_parts() for one in self.nodes],
             "live": self.live,
+            **({} if self.as_of is None else {"as_of": self.as_of.to_parts(self.lows())}),
         }
 
     def load_parts(self, parts: Parts, watermark: int | None) -> None:
@@ -171,6 +191,8 @@ class Partners:
         for own, node in zip(parts.items("nodes", len(nodes)), nodes, strict=True):
             node.load_parts(own)
         self.live = parts.integers("live", len(self.live))
+        if self.as_of is not None:
+            self.as_of.load_parts(parts.part("as_of"), watermark)
 
     def dismantle(self) -> None:
         """Release all memory immediately. The operator cannot be used afterwards."""

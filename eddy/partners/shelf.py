@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.loader import Loader, sources_of
@@ -47,6 +48,8 @@ class Shelf:
             opening=SimpleNamespace(rows=self._rows),
         )
         self._loader = Loader(sources_of(query, columns), place, self.payload)  # type: ignore[arg-type]
+        self._elsewhere = frozenset(one.table for one in query.as_of_joins)
+        """The versioned tables, whose rows are kept in logs of their own."""
         self._saved: list[int] | None = None
         self._since = 0
         """Rows that arrived since the oldest needed rows were last determined."""
@@ -74,7 +77,9 @@ class Shelf:
         """
         self._saved = list(self.following)
         self.payload.begin()
-        rows = arrivals.rows
+        self._pass_by()
+        rows = [0 if i in self._elsewhere else n for i, n in enumerate(arrivals.rows)]
+        batches = [None if i in self._elsewhere else batch for i, batch in enumerate(arrivals.batches)]
         full = [i for i, n in enumerate(rows) if self.following[i] + n - self.low[i] > self._room[i]]
         self._since += sum(rows)
         if full and self._since >= 2 * cost:
@@ -88,12 +93,17 @@ class Shelf:
                 self.payload.resize(i, 1 << (2 * least - 1).bit_length(), self.low[i], self.following[i])
         self._fit_times()
         self._rows[J_FIRST] = self.following
-        self._loader.load(Arrivals(arrivals.batches, rows, arrivals.order, [None] * len(rows), {}))
+        self._loader.load(Arrivals(batches, rows, arrivals.order, [None] * len(rows), {}))
         for i, ticks in enumerate(arrivals.times):
-            if ticks is not None:
+            if ticks is not None and i not in self._elsewhere:
                 for slots, part in self._slices(i, rows[i]):
                     self._times[i][slots] = ticks[part]
-        self.following = [end + n for end, n in zip(self.following, rows, strict=True)]
+        self.following = [end + n for end, n in zip(self.following, arrivals.rows, strict=True)]
+
+    def _pass_by(self) -> None:
+        """Leave out the rows of versioned tables, which only have numbers here."""
+        for i in self._elsewhere:
+            self.low[i] = self.following[i]
 
     def _fit_times(self) -> None:
         """Give each ring of event times as many slots as the payload of its stream has."""
@@ -108,6 +118,7 @@ class Shelf:
         """Close the push."""
         self.payload.commit()
         self._saved = None
+        self._pass_by()
 
     def undo(self) -> None:
         """Undo the open push. The call may be repeated."""
@@ -126,6 +137,20 @@ class Shelf:
         ids, absent = np.empty(n * m, np.int32), np.zeros((n, m), np.bool_)
         found = to_sequence_numbers(rows, bases, ids, absent)
         return self.payload.gather(ids, n, bases, absent if found else None)
+
+    def column_batch(self, i: int, names: list[str], numbers: Int64s) -> pa.RecordBatch:
+        """Return columns of rows of stream i as a batch; -1 = a null row."""
+        absent, base = numbers < 0, self.low[i] // self._room[i] * self._room[i]
+        ids = np.where(absent, 0, numbers - base).astype(np.int32)
+        lacking = np.zeros((len(ids), len(self.columns)), np.bool_)
+        lacking[:, i] = absent
+        wanted = {name: (i, self.columns[i].index(name)) for name in names}
+        found = self.payload.gather(
+            ids, len(ids), np.array([base]), lacking if absent.any() else None, [i], frozenset(wanted.values())
+        )
+        whole = [found[place] for place in wanted.values()]
+        arrays = [one.combine_chunks() if isinstance(one, pa.ChunkedArray) else one for one in whole]
+        return pa.RecordBatch.from_arrays(arrays, names=list(wanted))
 
     # Parts for another process
 

@@ -141,7 +141,7 @@ class TreeNode:
         return joined([*parts, PartnerRows(*self.ledger.put_out())], self.width)
 
     def _matches(self, pushed: Pushed) -> PartnerRows:
-        if len(self.node.path) > 1:
+        if self.node.path in pushed.found:
             return pushed.found[self.node.path]
         (i,) = self.node.path
         parts = []

@@ -50,7 +50,7 @@ def stores_in(query: Query, store: Any) -> dict[Path, list[str] | None]:
 
 def own_policy(query: Query, policy: Any) -> Any:
     """Return a policy for one inner join: each of several has its own. Raises InputError for one that has no copy."""
-    if not query.branches:
+    if query.tree is None:
         return policy
     try:
         return deepcopy(policy)

@@ -91,10 +91,10 @@ class Pipeline:
         self.options = options
         self.partners: Partners | None = None
         self.joins: dict[Path, Join]
-        if query.branches:
+        if query.tree is not None:
             if options.ordered:
                 raise InputError(
-                    "ordered is for queries without branches: rows without a partner come when the watermark or the end"
+                    "ordered is for queries without branches and as-of joins: rows come when the watermark or the end"
                     " of the input decides them, not when a component arrives; leave it out, and sort the rows of a"
                     " push"
                 )

@@ -92,7 +92,9 @@ class BranchTree(Generic[J]):
     def _settle_windows(self) -> None:
         """Give the joins the windows of the streams."""
         for path, join in self.joins.items():
-            streams = [replace(self.streams[i], filter=None, late=None, lateness=None) for i in path]
+            # The join of a single stream without a window keeps no row, which it knows by its lack of a window.
+            own = self._given if len(path) == 1 else self.streams
+            streams = [replace(own[i], filter=None, late=None, lateness=None) for i in path]
             with warnings.catch_warnings():
                 # The warning was already given when the join was first made.
                 warnings.simplefilter("ignore")
@@ -115,15 +117,12 @@ class BranchTree(Generic[J]):
         own = tuple(self._index(stream.name) for stream in streams)
         path, texts = tuple(sorted((*above, *own))), (*texts, *on)
         windows = {}
-        if len(path) == 1:
-            if texts:
-                raise QueryError(
-                    f"stream {streams[0].name} is the whole core, so on= has nothing to join: {list(texts)}; predicates"
-                    " between it and a branch belong to the branch"
-                )
-            if not branches:
-                raise QueryError("a join of one stream needs branches")
-        else:
+        if len(path) == 1 and texts:
+            raise QueryError(
+                f"stream {streams[0].name} is the whole core, so on= has nothing to join: {list(texts)}; predicates"
+                " between it and a branch belong to the branch"
+            )
+        if len(path) > 1 or not branches:
             noun = "core" if how == "core" else f"join with branch {', '.join(stream.name for stream in streams)}"
             own_streams = [self.streams[i] for i in path]
             more = tuple(parse_predicates(on, own_streams).conditions)
@@ -164,7 +163,7 @@ class BranchTree(Generic[J]):
 
     def _shared_key(self, core: BranchNode) -> tuple[AttributeClass, ...]:
         """Return the class of columns of all streams that are equal in the core and on every path, if there is one."""
-        first = core if len(core.path) > 1 else core.branches[0]
+        first = core if core.path in self.joins else core.branches[0]
         for component in self._components(first.path):
             for choice in component[core.own[0]]:
                 key = {i: choice if i == core.own[0] else component[i][0] for i in core.path}

@@ -8,7 +8,9 @@ from stairs.errors import QueryError
 
 
 def check_changeless(query: Query, host: str) -> None:
-    """Raise QueryError for a query with tables, whose rows change."""
+    """Raise QueryError for a query with tables, whose rows change, or with versioned tables."""
+    if query.as_of:
+        raise QueryError(f"table {query.as_of[0].table.name}: {host} has no as-of joins; use a Runtime")
     if query.tables_changing:
         raise QueryError(
             f"table {query.tables_changing[0]}: {host} takes streams, whose rows are never replaced or deleted; use a"

@@ -45,10 +45,22 @@ def check_connected(
         raise QueryError(f"{fault}: {unconnected(apart[0], conditions)}")
 
 
-def check_times(streams: Sequence[Stream], lateness: int | timedelta, idle_after: int | timedelta | None) -> None:
-    """Raise QueryError for windows, time columns, lateness and idle streams that do not fit together."""
+def check_times(
+    streams: Sequence[Stream], lateness: int | timedelta, idle_after: int | timedelta | None, as_of: Sequence[str] = ()
+) -> None:
+    """Raise QueryError for windows, time columns, lateness and idle streams that do not fit together.
+
+    as_of   the versioned tables
+    """
     ranged = [stream.name for stream in streams if isinstance(stream.window, Range)]
     untimed = [stream.name for stream in streams if stream.time is None and not isinstance(stream, Table)]
+    if as_of and untimed:
+        raise QueryError(
+            f"stream {untimed[0]} has no time column, but rows wait for the watermark of all streams, to get their"
+            f" versions of {as_of[0]}; name the time column of {untimed[0]} with time=…"
+        )
+    if as_of:
+        return
     if ranged and untimed:
         raise QueryError(
             f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, its own or one that"

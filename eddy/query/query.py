@@ -21,6 +21,7 @@ from eddy.filters.conditions import Condition, Filter, Predicate, conditions
 from eddy.filters.faults import Faults, others
 from eddy.query.aggregation import Aggregate, Aggregation, Argument
 from eddy.query.arguments import Select, check_streams, has_groups, listed, predicate_texts, selected
+from eddy.query.as_of import AsOf, AsOfJoin, as_of_join, checked_as_of
 from eddy.query.branch import Branch, checked_branches
 from eddy.query.branch_nodes import BranchNode, Path
 from eddy.query.branches import BranchTree
@@ -40,6 +41,7 @@ from eddy.query.predicates import AttributeClass, attribute_classes, primary_key
 from eddy.show.html import drawn
 from eddy.show.planned import planned
 from eddy.streams.event_time import ticks, unified_time
+from eddy.streams.keyed import KeyedInput
 from eddy.streams.late_options import (
     LATE_ROWS,
     Failed,
@@ -51,6 +53,7 @@ from eddy.streams.late_options import (
 )
 from eddy.streams.stream import PRESENCE, Stream, present, readable_name
 from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import ComparedValue, JoinGraph, Window, WindowKind
@@ -87,6 +90,8 @@ class Query:
                 watermark back: a timedelta, or ticks of integer event times; None = each stream always holds it back
     branches    joins other than inner joins (`Branch`), which hang on the join of `streams`, their *core*; the core may
                 then have a single stream
+    as_of       as-of joins (`AsOf`): versioned tables of which each row gets the version at one of its event times. A
+                row comes when the watermark has passed this time. There may be one stream
     group_by    group columns: a list of "stream.column", or {output name: "stream.column" or pyarrow expression}
     aggregates  {output name: function of `eddy.agg`}. With group_by or aggregates, the results are groups, one row
                 each: the group columns, the bounds of the window, the aggregates; `select` names some of these, or
@@ -132,6 +137,7 @@ class Query:
         watermark: WatermarkOf = "slowest",
         idle_after: int | timedelta | None = None,
         branches: Sequence[Branch] = (),
+        as_of: Sequence[AsOf] = (),
         group_by: Sequence[str] | Mapping[str, Argument] = (),
         aggregates: Mapping[str, Aggregate] | None = None,
         having: Filter | None = None,
@@ -141,6 +147,10 @@ class Query:
         self._watermarked = group_window is not None
         self.branches = checked_branches(() if branches is None else branches)
         """The joins other than inner joins, which hang on the join of `streams`."""
+        self.as_of = checked_as_of(() if as_of is None else as_of)
+        """The as-of joins."""
+        self.as_of_joins: tuple[AsOfJoin, ...] = ()
+        """The same by the positions of their streams."""
         self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
         self.tree: BranchTree[InnerJoin] | None = None
         """The branches with the inner joins that they need, None without branches."""
@@ -155,7 +165,7 @@ class Query:
         check_failed(failed)
         self.failed = failed
         self.failed_rows = checked_bound_of_rows(failed_rows, "failed_rows")
-        if self.branches:
+        if self.branches or self.as_of:
             self._join_branches()
         else:
             check_streams(self.streams, 1 if self._grouped else self._least)
@@ -229,10 +239,16 @@ class Query:
     def _check_tables(self) -> None:
         """Raise QueryError for what a query with tables cannot have."""
         names = self.tables_changing
+        versioned = [one.name for one in self.streams if isinstance(one, VersionedTable)]
+        if versioned and not self.as_of:
+            raise QueryError(
+                f"table {versioned[0]}: a versioned table is joined by event time; pass as_of=[AsOf(table, …)]"
+            )
         if not names:
             return
         for has, what in (
             (self.branches, "left, semi, anti and full joins take no table; use an inner join"),
+            (self.as_of, "a query with as-of joins takes streams and versioned tables; make it a VersionedTable"),
             (
                 self._watermarked,
                 "windows of event time take no table: their rows are final, and a change takes results back; leave"
@@ -249,8 +265,12 @@ class Query:
         """
         core = self.streams
         if not core:
-            raise QueryError("a query has no stream; branches hang on one stream or more")
-        self.streams = (*core, *(stream for one in self.branches for stream in one.all_streams()))
+            raise QueryError("a query has no stream; branches and as-of joins hang on one stream or more")
+        below = [stream for one in self.branches for stream in one.all_streams()]
+        for stream in (*core, *below):
+            if isinstance(stream, VersionedTable):
+                raise QueryError(f"table {stream.name}: a versioned table belongs into as_of=[AsOf(table, …)]")
+        self.streams = (*core, *below, *self._versioned)
         check_streams(self.streams, 1 if self._grouped else self._least)
         self.primary = primary_keys(self.streams)
         self._check_tables()
@@ -262,17 +282,28 @@ class Query:
         tree = BranchTree(core, self.on, self.branches, self.time_type, partial(_inner_join, self.time_type))
         self.on_conditions, self.classes = tree.on_conditions, tree.classes
         self._follow(tree)
+        if self.as_of:
+            assert self.time_type is not None
+            self.unretracted = len(core) == 1 and core[0].window is None and not self.branches
+            self.as_of_joins = tuple(
+                as_of_join(one, tree.shown, self.index, self.time_type, len(tree.streams) + k)
+                for k, one in enumerate(self.as_of)
+            )
+
+    @property
+    def _versioned(self) -> tuple[VersionedTable, ...]:
+        return tuple(one.table for one in self.as_of)
 
     def _follow(self, tree: BranchTree[InnerJoin]) -> None:
         """Take the streams and windows of a tree of branches."""
-        self.tree, self.streams, self.derived = tree, tree.streams, tree.derived
+        self.tree, self.streams, self.derived = tree, (*tree.streams, *self._versioned), tree.derived
         windows = self._windows()
         self.graph = JoinGraph(
             names=tuple(stream.name for stream in self.streams),
             windows=windows,
             attributes=tuple(() for _ in self.streams),
             widths=(),
-            timed=any(window.kind == WindowKind.RANGE for window in windows),
+            timed=bool(self.as_of) or any(window.kind == WindowKind.RANGE for window in windows),
         )
         self.clock_rule = self._clock_rule()
 
@@ -280,7 +311,8 @@ class Query:
         if self.tree is not None:
             joins = self.tree.joins.values()
             predicates = [dict.fromkeys(map(str, (*one.classes, *one.comparisons))) for one in joins]
-            return self._described(f"{self.tree}; {'; '.join(map(' AND '.join, predicates))}")
+            extended = [f"{one.table.name} [{one.table.extent}] as of {one.at or 'its time'}" for one in self.as_of]
+            return self._described("; ".join([str(self.tree), *map(" AND ".join, predicates), *extended]))
         streams = ", ".join(f"{stream.name} [{stream.extent}]" for stream in self.streams)
         # A `between` is two comparisons of one text.
         texts = dict.fromkeys(str(one) for one in (*self.classes, *self.comparisons))
@@ -356,7 +388,7 @@ class Query:
     @property
     def endless(self) -> list[str]:
         """The names of the streams whose rows never leave: those with `Unbounded` windows."""
-        endless = [one for one in self.streams if isinstance(one.window, Unbounded) and not isinstance(one, Table)]
+        endless = [one for one in self.streams if isinstance(one.window, Unbounded) and not isinstance(one, KeyedInput)]
         return [stream.name for stream in endless]
 
     def slack(self, time: int | None) -> int | None:
@@ -369,7 +401,8 @@ class Query:
         """
         window = None if time is None else self.graph.windows[time]
         joined = 0 if window is None else window.size if window.kind == WindowKind.RANGE else None
-        return joined if self.tree is None else self.tree.slack(time, joined)
+        found = joined if self.tree is None or not self.branches else self.tree.slack(time, joined)
+        return None if found is None else max([found, *(one.ahead for one in self.as_of_joins)])
 
     @property
     def spans(self) -> list[int | None]:
@@ -386,6 +419,10 @@ class Query:
         for name, column in self.where_columns + (tuple(self.select.values()) if selected else ()):
             if column != PRESENCE:
                 columns[self.index(name)][column] = None
+        for one in self.as_of_joins:
+            # A row looks its version up when the watermark comes, and a log of versions is made again by their keys.
+            for i, names in (*one.probing().items(), (one.table, [key.key for key in one.keys])):
+                columns[i].update(dict.fromkeys(names))
         return [list(own) for own in columns]
 
     # Time
@@ -411,7 +448,7 @@ class Query:
 
     def _windows(self) -> tuple[Window, ...]:
         """Return the windows as numbers. Raises QueryError for windows, times and lateness that do not fit together."""
-        check_times(self.streams, self.lateness, self.idle_after)
+        check_times(self.streams, self.lateness, self.idle_after, [one.name for one in self._versioned])
         return windows_in_numbers(self.streams, self.derived, self.time_type)
 
     def _graph(self) -> JoinGraph:
@@ -459,11 +496,15 @@ class Query:
     @property
     def shown(self) -> tuple[Stream, ...]:
         """The streams whose columns results can have: not those of semi and anti branches."""
-        return self.streams if self.tree is None else self.tree.shown
+        return self.streams if self.tree is None else (*self.tree.shown, *self._versioned)
 
     def may_lack(self, name: str) -> bool:
         """Return whether results may have no component of a stream: those of left branches, and of full outer joins."""
-        return self.tree is not None and self.index(name) in self.tree.nullable
+        if self.tree is None:
+            return False
+        return self.index(name) in self.tree.nullable or any(
+            one.how == "left" and one.table.name == name for one in self.as_of
+        )
 
     @property
     def presences(self) -> frozenset[int]:
@@ -570,6 +611,8 @@ class Query:
 class InnerJoin(Query):
     """The inner join of the streams on one path. Its event times are compared in the type of the whole query."""
 
+    _least = 1
+
     def __init__(
         self,
         streams: Sequence[Stream],
@@ -586,6 +629,8 @@ class InnerJoin(Query):
         return self._common
 
     def _join(self) -> None:
+        # A single stream of a query with as-of joins has a clock.
+        self._watermarked = True
         super()._join()
         # The query and the branch have them among those that they are given.
         self.on_conditions = ()

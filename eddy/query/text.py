@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -11,10 +12,11 @@ import pyarrow.compute as pc
 
 from eddy.expressions.computed import ComputedExpression
 from eddy.filters.conditions import Predicate
+from eddy.query.as_of import AsOfJoin
 from eddy.query.branch_nodes import BranchNode
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
-from eddy.streams.table import Table
+from eddy.streams.keyed import KeyedInput
 from stairs.graph import WindowKind
 from stairs.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 
@@ -69,7 +71,7 @@ def query_text(query: Query) -> Text:
                 "window": [WindowKind(window.kind).name, window.size],
                 "time": stream.time,
                 "filter": filter_text(stream.conditions),
-                **({"key": ", ".join(map(repr, stream.keys))} if isinstance(stream, Table) else {}),
+                **({"key": ", ".join(map(repr, stream.keys))} if isinstance(stream, KeyedInput) else {}),
             }
         )
     groups, shown = _groups(query), _shown(query)
@@ -144,7 +146,7 @@ def _identity(condition: Predicate) -> str:
 
 def _branches(query: Query) -> str:
     """Return the core and the branches with their predicates as text, empty without branches."""
-    if not query.branches:
+    if query.tree is None:
         return ""
 
     def node(one: BranchNode) -> str:
@@ -152,12 +154,21 @@ def _branches(query: Query) -> str:
         on = [] if join is None else [*map(str, join.classes), *sorted(own.canonical for own in join.comparisons)]
         return f"{one.how}({'; '.join([f'{names}: ' + ' and '.join(on), *map(node, one.branches)])})"
 
-    return " ".join(map(node, query.cores))
+    return " ".join([*map(node, query.cores), *map(_as_of, repeat(query), query.as_of_joins)])
+
+
+def _as_of(query: Query, one: AsOfJoin) -> str:
+    """Return an as-of join as text."""
+    names = query.graph.names
+    on = " and ".join(f"{names[key.stream]}.{key.column} = {key.key} as {key.kind}" for key in one.keys)
+    within = "" if one.tolerance is None else f" within {one.tolerance} ticks"
+    how = "left" if one.left else "inner"
+    return f"as_of({how} {names[one.table]}: {on}; {one.direction} at {names[one.at]}{within})"
 
 
 def _conditions(query: Query) -> list[tuple[Predicate, ...]]:
     """Return the conditions of each inner join of a query with branches; none for other queries."""
-    return [one.conditions for one in query.inner_joins().values()] if query.branches else []
+    return [] if query.tree is None else [one.conditions for one in query.inner_joins().values()]
 
 
 def type_text(field: pa.Field) -> str:

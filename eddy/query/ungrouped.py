@@ -33,8 +33,8 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
         "watermark": query.watermark,
         "idle_after": query.idle_after,
     }
-    if query.branches:
-        return Query(query.core_streams, query.on, branches=query.branches, **same)
+    if query.tree is not None:
+        return Query(query.core_streams, query.on, branches=query.branches, as_of=query.as_of, **same)
     # Windows that followed from intervals are derived again.
     streams = [replace(one, window=None) if one.name in query.derived else one for one in query.streams]
     return (ResultsQuery if len(streams) == 1 else Query)(streams, query.on, **same)

@@ -82,7 +82,7 @@ def read_header(parts: Parts, query: Query) -> dict[str, Any]:
     changelog = takes_back(header["options"]["output"])
     query = query.for_changelog() if changelog else query
     # The rows that branches keep have the columns of one query.
-    found = difference(header["query"], query, results=bool(query.branches))
+    found = difference(header["query"], query, results=query.tree is not None)
     if found is not None:
         raise SnapshotError(f"the snapshot is of another query: {found}")
     found = difference(header["query"], query) if changelog else None
@@ -102,7 +102,7 @@ def read_header(parts: Parts, query: Query) -> dict[str, Any]:
     for one, inner in zip(header["joins"], joins.values(), strict=True):
         _check_plans(one, inner)
         _check_windows(one, inner)
-    if query.branches:
+    if query.tree is not None:
         _check_partners(header, query)
     else:
         _require(header["partners"] is None, "it has rows of branches, the query has none")
@@ -117,7 +117,7 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
     options = header["options"]
     _require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
     _require(not (options["count_only"] and options["ordered"]), "both count_only and ordered are set")
-    _require(not (query.branches and options["ordered"]), "branches exclude ordered")
+    _require(not (query.tree is not None and options["ordered"]), "branches exclude ordered")
     if options["output"] == "upsert":
         _require(not (options["count_only"] or options["ids_only"]), "upsert excludes count_only and ids_only")
         try:

@@ -39,7 +39,7 @@ def restored(parts: Parts, query: Query, choices: Choices) -> Pipeline:
     header, paths = read_header(parts, query), list(query.inner_joins())
     options = dict(header["options"])
     max_bytes = options.pop("max_bytes")
-    plans = plans_in(query, choices.plan) if query.branches else dict.fromkeys(paths, choices.plan)
+    plans = plans_in(query, choices.plan) if query.tree is not None else dict.fromkeys(paths, choices.plan)
     saved = dict(zip(paths, header["joins"], strict=True))
     by_join = {}
     for path, own in saved.items():

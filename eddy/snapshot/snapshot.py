@@ -121,6 +121,8 @@ def _partners(partners: Partners) -> tuple[list[Plain], Plain]:
             arrays[f"stream {i} payload"] = _payload_rows(query, i, schema, columns)
     for k, ledger in enumerate(partners.ledgers):
         arrays[f"ledger {k} entries"], arrays[f"ledger {k} options"] = ledger.contents()
+    if partners.as_of is not None:
+        arrays["as_of"] = partners.as_of.to_parts(np.array(lows, np.int64))
     header = [
         {"first": low, "rows": end - low, "live": live}
         for low, end, live in zip(lows, shelf.following, partners.live, strict=True)
@@ -156,7 +158,7 @@ def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -
         timed = [one.modules for one in joins if one.query.graph.timed]
         pipeline.clock.resume(clock, max(map(behind_in, timed), default=0), parts.require)
     if pipeline.partners is not None:
-        _fill_partners(parts.part("partners"), header["partners"], pipeline.partners)
+        _fill_partners(parts.part("partners"), header["partners"], pipeline.partners, pipeline.watermark)
     counts, pipeline.finished = header["counts"], header["finished"]
     pipeline.position, pipeline.n_results, pipeline.n_deleted = (counts[name] for name in COUNTS)
     if pipeline.groups is not None:
@@ -218,7 +220,7 @@ def _payload(parts: Parts, i: int, stream: str, schema: pa.Schema, rows: int) ->
     return pa.Table.from_batches(batches) if len(batches) > 1 else batches[0]
 
 
-def _fill_partners(parts: Parts, streams: list[dict[str, int]], partners: Partners) -> None:
+def _fill_partners(parts: Parts, streams: list[dict[str, int]], partners: Partners, watermark: int | None) -> None:
     query = partners.query
     firsts, rows = ([one[name] for one in streams] for name in ("first", "rows"))
     columns, times, timed = [], [], query.graph.timed
@@ -233,6 +235,8 @@ def _fill_partners(parts: Parts, streams: list[dict[str, int]], partners: Partne
     ends = [first + n for first, n in zip(firsts, rows, strict=True)]
     for k, node in enumerate(partners.nodes):
         _fill_ledger(parts, k, node, firsts, ends)
+    if partners.as_of is not None:
+        partners.as_of.load_parts(parts.part("as_of"), watermark)
 
 
 def _fill_ledger(parts: Parts, k: int, node: TreeNode, firsts: list[int], ends: list[int]) -> None:

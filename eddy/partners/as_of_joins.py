@@ -1,0 +1,205 @@
+"""The as-of joins of a query: rows wait until the watermark has passed their time, then they get their versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.ingest.arrivals import Arrivals
+from eddy.partners.rows import Int64s, PartnerRows
+from eddy.partners.shelf import Shelf
+from eddy.partners.version_log import VersionLog
+from eddy.partners.waiting import Run, Runs, divided, merged_run, with_run
+from eddy.query.as_of import AsOfJoin
+from eddy.query.query import Query
+from stairs.errors import StateError
+from stairs.graph import FOREVER
+from stairs.plain_types import Column
+from stairs.storage.parts import Parts, Plain
+
+NEVER_WAITS = -2 * FOREVER
+"""The watermark that a row without an event time waits for."""
+LEAST = 64
+"""Versions below which no log is compacted."""
+
+
+class AsOfJoins:
+    """All as-of joins of a query, which extend each row together.
+
+    shelf  the rows of the streams
+    logs   the versions of each table, in the order of `Query.as_of_joins`
+    runs   the rows that wait
+    """
+
+    def __init__(self, query: Query, shelf: Shelf, columns: list[list[str]]) -> None:
+        self.query, self.shelf = query, shelf
+        self.joins: tuple[AsOfJoin, ...] = query.as_of_joins
+        self.logs = [VersionLog(query, one, columns[one.table]) for one in self.joins]
+        self.runs: Runs = ()
+        self.watermark = -FOREVER
+        """The watermark after the last push, -FOREVER before the first one."""
+        self._after: tuple[Runs, int] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """The number of rows that wait."""
+        return sum(len(one.due) for one in self.runs)
+
+    @property
+    def due(self) -> int | None:
+        """The event time that the watermark must pass before a row can be output; None if none waits."""
+        return min((int(one.due[0]) for one in self.runs), default=None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the versions and of the rows that wait."""
+        return sum(one.nbytes for one in (*self.logs, *self.runs))
+
+    def lower(self, lows: Int64s) -> None:
+        """Lower lows[i] to the oldest row of stream i that waits. O(rows that wait)."""
+        for one in self.runs:
+            rows = np.where(one.rows.rows < 0, np.iinfo(np.int64).max, one.rows.rows)
+            np.minimum(lows, rows.min(axis=0), out=lows)
+
+    # A push
+
+    def follow(
+        self, arrivals: Arrivals, found: PartnerRows, firsts: list[int], lows: Callable[[], Int64s]
+    ) -> PartnerRows:
+        """Take the versions and the rows of a push; return the rows whose versions are certain now.
+
+        found   rows that begin and end, without versions
+        firsts  the arrival number of the first arrival of each stream in the push
+        lows    returns the oldest row of each stream that results may still need
+        """
+        for k, one in enumerate(self.joins):
+            batch = arrivals.batches[one.table]
+            if batch is not None:
+                # If the push fails, rows that are as old as the watermark before it may come after it.
+                self._make_room(k, len(batch), lows)
+                self._append(k, one, batch, arrivals, firsts[one.table])
+        runs = self.runs
+        if len(found.rows):
+            due = self._due(found.rows)
+            runs = with_run(runs, merged_run((Run(due, found),)))
+        watermark = -FOREVER if arrivals.watermark is None else arrivals.watermark
+        ready, rest = divided(runs, 2 * FOREVER if arrivals.ends else watermark)
+        self._after = rest, watermark
+        width = len(self.query.streams)
+        return self._extended(merged_run(ready)) if ready else PartnerRows.none(width)
+
+    def settle(self) -> None:
+        """Keep what a push changed. Idempotent."""
+        for log in self.logs:
+            log.settle()
+        if self._after is not None:
+            self.runs, self.watermark = self._after
+            self._after = None
+
+    def undo(self) -> None:
+        """Undo the open push. Idempotent."""
+        self._after = None
+        for log in self.logs:
+            log.cut()
+
+    def _make_room(self, k: int, more: int, lows: Callable[[], Int64s]) -> None:
+        """Compact a log that has no room for versions, if half of its versions are not needed any more."""
+        log = self.logs[k]
+        if log.n + more <= log.room or log.n < LEAST:
+            return
+        limit = self._limit(k, lows())
+        if 2 * log.needed(limit) <= log.n:
+            self.logs[k] = log.compacted(limit)
+
+    def _limit(self, k: int, lows: Int64s) -> int:
+        """Return the least time at which a row may still ask for a version of join k. O(rows on the shelf)."""
+        at = self.joins[k].at
+        kept = self.shelf.times(at, np.arange(int(lows[at]), self.shelf.following[at]))
+        return int(kept.min(initial=self.watermark))
+
+    def _append(self, k: int, one: AsOfJoin, batch: pa.RecordBatch, arrivals: Arrivals, first: int) -> None:
+        times, deletes = arrivals.times[one.table], arrivals.deletes.get(one.table)
+        assert times is not None
+        gone = np.zeros(len(batch), np.uint8) if deletes is None else deletes.astype(np.uint8)
+        columns: list[Column] = [batch.column(name) for name in self.logs[k].columns]
+        self.logs[k].append(columns, times, gone, first + np.arange(len(batch)))
+
+    def _times(self, stream: int, rows: Int64s) -> Int64s:
+        """Return the event times of the components of a stream; NEVER_WAITS for rows without one."""
+        numbers = rows[:, stream]
+        return np.where(numbers < 0, NEVER_WAITS, self.shelf.times(stream, np.maximum(numbers, 0)))
+
+    def _due(self, rows: Int64s) -> Int64s:
+        """Return the event time that the watermark must pass before the versions of rows are certain."""
+        due = np.full(len(rows), NEVER_WAITS, np.int64)
+        for one in self.joins:
+            times = self._times(one.at, rows)
+            np.maximum(due, np.where(times == NEVER_WAITS, times, times + one.ahead), out=due)
+        return due
+
+    def _extended(self, run: Run) -> PartnerRows:
+        """Return rows with their versions, without those that lack one."""
+        rows, signs = run.rows.rows.copy(), run.rows.signs
+        kept = np.ones(len(rows), bool)
+        for log, one in zip(self.logs, self.joins, strict=True):
+            times = self._times(one.at, rows)
+            order = np.argsort(times, kind="stable")
+            asking = {
+                stream: self.shelf.column_batch(stream, columns, rows[order, stream])
+                for stream, columns in one.probing().items()
+            }
+            rows[order, one.table] = log.find(asking, times[order])
+            if not one.left:
+                kept &= rows[:, one.table] >= 0
+        return PartnerRows(rows, signs) if kept.all() else PartnerRows(rows[kept], signs[kept])
+
+    def columns(self, rows: Int64s) -> dict[tuple[int, int], Column]:
+        """Return the columns of the versions of rows, by (stream, column)."""
+        found: dict[tuple[int, int], Column] = {}
+        for log, one in zip(self.logs, self.joins, strict=True):
+            found |= {(one.table, k): column for k, column in enumerate(log.gather(rows[:, one.table]))}
+        return found
+
+    def numbered(self, rows: Int64s) -> Int64s:
+        """Return rows with the arrival numbers of their versions."""
+        rows = rows.copy()
+        for log, one in zip(self.logs, self.joins, strict=True):
+            rows[:, one.table] = log.numbers(rows[:, one.table])
+        return rows
+
+    # Parts for another process
+
+    def to_parts(self, lows: Int64s) -> Plain:
+        """Return all parts from which `load_parts` resumes, without versions that no row can get.
+
+        lows  the oldest row of each stream that results may still need
+        """
+        width = len(self.query.streams)
+        rows, signs = merged_run(self.runs).rows if self.runs else PartnerRows.none(width)
+        logs = [log.compacted(self._limit(k, lows)).to_parts() for k, log in enumerate(self.logs)]
+        return {"logs": logs, "waiting": rows, "signs": signs}
+
+    def load_parts(self, parts: Parts, watermark: int | None) -> None:
+        """Resume from the parts of the same joins; the rows are on the shelf. Raises StateError for others."""
+        self.watermark = -FOREVER if watermark is None else watermark
+        for own, log, one in zip(parts.items("logs", len(self.logs)), self.logs, self.joins, strict=True):
+            log.load_parts(own, self.shelf.following[one.table])
+        rows = parts.array("waiting", np.int64, (-1, len(self.query.streams)))
+        signs = parts.array("signs", np.uint8, (len(rows),))
+        kept = (rows >= self.shelf.low) & (rows < self.shelf.following)
+        tables = [one.table for one in self.joins]
+        fits = bool((kept | (rows == -1)).all()) and bool((rows[:, tables] == -1).all()) and bool((signs <= 1).all())
+        parts.require(fits, "rows that wait and are not kept")
+        if len(rows):
+            found = PartnerRows(rows, signs)
+            self.runs = (merged_run((Run(self._due(rows), found),)),)
+
+    def check(self) -> None:
+        """Raise StateError unless the invariants hold. O(state), for tests."""
+        for one in self.runs:
+            if (np.diff(one.due) < 0).any() or not np.array_equal(one.due, self._due(one.rows.rows)):
+                raise StateError("a run of waiting rows is not in order, or waits for another time")
+        for log in self.logs:
+            log.check()

@@ -1,0 +1,140 @@
+"""Kernels of versions: chains by key in the order of event time, and the search in them.
+
+The versions of a log are numbered from 0. `heads` has for each key the version with the greatest event time, -1 = none;
+`links` has for each version the next older one of its key. Of versions with equal times the later arrival comes first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from stairs.kernels.accelerate import jit, u64
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+BACKWARD, FORWARD, NEAREST = range(3)
+DIRECTIONS = ("backward", "forward", "nearest")
+"""Which version is wanted; see `eddy.query.as_of.AsOf`."""
+R_MARK, R_NEXT, R_LATER, R_PASSED, R_FIELDS = range(5)
+"""Fields of where the search of a key rests: the search that wrote them, the version to look at next, the version that
+begins at the least later time, and the version looked at last; -1 = none."""
+
+
+@jit
+def insert_versions(times: Int64s, links: Int64s, keys: Int64s, heads: Int64s, order: Int64s) -> None:
+    """Insert versions into the chains of their keys. O(versions of the key with a greater time) each.
+
+    order   int64[n], the numbers of the versions, in the order of their times, then of their arrival
+    """
+    for x in range(order.shape[0]):
+        version = order[u64(x)]
+        key, time = keys[u64(version)], times[u64(version)]
+        newer, at = -1, heads[u64(key)]
+        while at >= 0 and times[u64(at)] > time:
+            newer, at = at, links[u64(at)]
+        links[u64(version)] = at
+        if newer < 0:
+            heads[u64(key)] = version
+        else:
+            links[u64(newer)] = version
+
+
+@jit
+def remove_versions(links: Int64s, heads: Int64s, first: int) -> None:
+    """Remove the versions from number `first` on from all chains. O(keys + versions). Idempotent."""
+    for key in range(heads.shape[0]):
+        newer, at = -1, heads[u64(key)]
+        while at >= 0:
+            older = links[u64(at)]
+            if at < first:
+                newer = at
+            elif newer < 0:
+                heads[u64(key)] = older
+            else:
+                links[u64(newer)] = older
+            at = older
+
+
+@jit
+def mark_needed(
+    times: Int64s, links: Int64s, gone: Bytes, heads: Int64s, limit: int, direction: int, tolerance: int, needed: Bytes
+) -> int:
+    """Mark the versions that rows of time `limit` or later may get, or that hide others; return how many they are.
+
+    gone       uint8[], 1 = from its time on the key has no version
+    tolerance  -1 = any
+    """
+    found = 0
+    for key in range(heads.shape[0]):
+        at = heads[u64(key)]
+        while at >= 0 and times[u64(at)] > limit:
+            needed[u64(at)] = 1
+            found += 1
+            at = links[u64(at)]
+        if at >= 0 and gone[u64(at)] == 0:
+            distance = limit - times[u64(at)]
+            if distance == 0 or (direction != FORWARD and (tolerance < 0 or distance <= tolerance)):
+                needed[u64(at)] = 1
+                found += 1
+    return found
+
+
+@jit
+def find_versions(
+    times: Int64s,
+    links: Int64s,
+    gone: Bytes,
+    heads: Int64s,
+    keys: Int64s,
+    wanted: Int64s,
+    asked: Int64s,
+    rests: Int64s,
+    found: Int64s,
+) -> None:
+    """Find the version of each row, -1 = none. O(rows + versions of their keys that begin after the first row).
+
+    keys    int64[n], the key of each row, -1 = none
+    wanted  int64[n], the time of each row, ascending
+    asked   (direction, tolerance, mark): tolerance -1 = any; a mark that no search in `rests` has had
+    rests   int64[keys, R_FIELDS]
+    found   int64[n]
+    """
+    direction, tolerance, mark = asked[0], asked[1], asked[2]
+    for x in range(keys.shape[0] - 1, -1, -1):
+        key, time = keys[u64(x)], wanted[u64(x)]
+        found[u64(x)] = -1
+        if key < 0:
+            continue
+        if rests[u64(key), u64(R_MARK)] == mark:
+            # Rows come from the latest to the earliest, so the search of their key goes on.
+            at, later, passed = (
+                rests[u64(key), u64(R_NEXT)],
+                rests[u64(key), u64(R_LATER)],
+                rests[u64(key), u64(R_PASSED)],
+            )
+        else:
+            at, later, passed = heads[u64(key)], -1, -1
+        while at >= 0 and times[u64(at)] > time:
+            # Of versions with equal times only the first one counts.
+            if (passed < 0 or times[u64(passed)] != times[u64(at)]) and gone[u64(at)] == 0:
+                later = at
+            passed, at = at, links[u64(at)]
+        rests[u64(key), u64(R_MARK)] = mark
+        rests[u64(key), u64(R_NEXT)] = at
+        rests[u64(key), u64(R_LATER)] = later
+        rests[u64(key), u64(R_PASSED)] = passed
+        valid = at if at >= 0 and gone[u64(at)] == 0 else -1
+        if direction == BACKWARD:
+            chosen = valid
+        elif valid >= 0 and times[u64(valid)] == time:
+            chosen = valid
+        elif direction == FORWARD or valid < 0:
+            chosen = later
+        elif later < 0 or time - times[u64(valid)] <= times[u64(later)] - time:
+            chosen = valid
+        else:
+            chosen = later
+        if chosen >= 0 and (tolerance < 0 or abs(time - times[u64(chosen)]) <= tolerance):
+            found[u64(x)] = chosen

@@ -1,0 +1,60 @@
+"""Rows that wait for the watermark, in sorted runs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from eddy.partners.rows import Int64s, PartnerRows
+
+
+class Run(NamedTuple):
+    """Rows in the order of the watermark that they wait for.
+
+    due   int64[n], ascending; rows with the same value are in the order in which they came
+    rows  the rows
+    """
+
+    due: Int64s
+    rows: PartnerRows
+
+    def part(self, first: int, end: int) -> Run:
+        """Return rows first .. end - 1."""
+        return Run(self.due[first:end], PartnerRows(self.rows.rows[first:end], self.rows.signs[first:end]))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.due.nbytes + self.rows.rows.nbytes + self.rows.signs.nbytes
+
+
+Runs = tuple[Run, ...]
+
+
+def merged_run(runs: Runs) -> Run:
+    """Return the rows of some runs as one run. O(n log n)."""
+    due = np.concatenate([one.due for one in runs])
+    order = np.argsort(due, kind="stable")
+    rows, signs = (np.concatenate(part)[order] for part in zip(*(one.rows for one in runs), strict=True))
+    return Run(due[order], PartnerRows(rows, signs))
+
+
+def with_run(runs: Runs, new: Run) -> Runs:
+    """Return runs with a new one; its neighbours of similar size merge, so a row is copied O(log n) times."""
+    found = [*runs, new]
+    while len(found) > 1 and len(found[-2].due) <= 2 * len(found[-1].due):
+        found[-2:] = [merged_run((found[-2], found[-1]))]
+    return tuple(found)
+
+
+def divided(runs: Runs, watermark: int) -> tuple[Runs, Runs]:
+    """Return the rows whose watermark has been passed, and the others. O(runs)."""
+    ready, rest = [], []
+    for one in runs:
+        n = int(np.searchsorted(one.due, watermark))
+        if n:
+            ready.append(one.part(0, n))
+        if n < len(one.due):
+            rest.append(one.part(n, len(one.due)))
+    return tuple(ready), tuple(rest)

@@ -1,0 +1,200 @@
+"""The argument `as_of` of a query: versioned tables whose versions rows get by event time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple, get_args
+
+import pyarrow as pa
+
+from eddy.expressions.derived import Derived, given_columns
+from eddy.expressions.parser import column_place
+from eddy.expressions.written import parse_predicates
+from eddy.query.arguments import listed, predicate_texts
+from eddy.streams.event_time import ticks
+from eddy.streams.key_types import unified
+from eddy.streams.late_options import checked_span
+from eddy.streams.stream import Stream
+from eddy.streams.versioned_table import VersionedTable
+from stairs.errors import QueryError
+
+AsOfHow = Literal["inner", "left"]
+Direction = Literal["backward", "forward", "nearest"]
+
+
+@dataclass(frozen=True, eq=False)
+class AsOf:
+    """A versioned table of which each row of a query gets the version at one of its event times.
+
+    table      the versioned table
+    on         equalities of each column of its key with a column of the other streams
+    at         the event time for which a version is wanted, "stream.column": the time column of a stream of the query.
+               None = that of the only stream
+    how        "inner": rows without a version are left out. "left": they have nulls in the columns of the table
+    direction  "backward": the version that is valid at that time. "forward": the first version that begins then or
+               later. "nearest": the one of both whose begin is nearer, and the valid one if they are equally near
+    tolerance  the greatest distance between that time and the begin of the version: a timedelta, or ticks of integer
+               event times; None = any. "forward" and "nearest" need it, because a row waits as long for a version
+
+    Raises QueryError for arguments that do not fit.
+
+    >>> from eddy import Query
+    >>> bids = Stream("bid", pa.schema([("cur", pa.string()), ("t", pa.int64())]), time="t")
+    >>> rates = VersionedTable("rate", pa.schema([("cur", pa.string()), ("t", pa.int64())]), key="cur", time="t")
+    >>> Query([bids], as_of=[AsOf(rates, ["bid.cur = rate.cur"])]).output_schema.names
+    ['bid.cur', 'bid.t', 'rate.cur', 'rate.t']
+    """
+
+    table: VersionedTable
+    on: Sequence[str]
+    at: str | None = None
+    how: AsOfHow = "inner"
+    direction: Direction = "backward"
+    tolerance: int | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, VersionedTable):
+            raise QueryError(f"as_of: the table of an AsOf is an eddy.VersionedTable, not {self.table!r}")
+        object.__setattr__(self, "on", predicate_texts(self.on))
+        what = f"as-of join with {self.table.name}"
+        for name, value, known in (("how", self.how, AsOfHow), ("direction", self.direction, Direction)):
+            if value not in get_args(known):
+                raise QueryError(f"{what}: {name} is one of {', '.join(map(repr, get_args(known)))}, not {value!r}")
+        if self.tolerance is not None:
+            object.__setattr__(self, "tolerance", checked_span(self.tolerance, f"{what}: tolerance"))
+        elif self.direction != "backward":
+            raise QueryError(
+                f"{what}: direction={self.direction!r} needs a tolerance: without one, a row might wait for a later"
+                " version without end"
+            )
+
+
+class ProbedKey(NamedTuple):
+    """A column of the key of a versioned table, and what it equals.
+
+    stream   the position of the other stream in the query
+    column   its column, given or computed
+    key      the column of the table
+    kind     the type in which both are compared
+    """
+
+    stream: int
+    column: str
+    key: str
+    kind: pa.DataType
+
+
+class AsOfJoin(NamedTuple):
+    """An as-of join of a query, by the positions of its streams.
+
+    table      the position of the versioned table
+    at         the position of the stream whose event time counts
+    keys       the key, column by column of `VersionedTable.keys`
+    left       whether rows without a version stay
+    direction  as in `AsOf`
+    tolerance  in ticks, None = any
+    """
+
+    table: int
+    at: int
+    keys: tuple[ProbedKey, ...]
+    left: bool
+    direction: Direction
+    tolerance: int | None
+
+    @property
+    def ahead(self) -> int:
+        """How much later than the time of a row its version may begin, in ticks."""
+        return 0 if self.direction == "backward" or self.tolerance is None else self.tolerance
+
+    def probing(self) -> Mapping[int, list[str]]:
+        """Return the columns that the key is made of, by the position of their stream."""
+        found: dict[int, list[str]] = {}
+        for one in self.keys:
+            found.setdefault(one.stream, []).extend(given_columns([one.column]))
+        return found
+
+
+def checked_as_of(as_of: Any) -> tuple[AsOf, ...]:
+    """Return as-of joins as a tuple. Raises QueryError for a value that is no list of them."""
+    found = tuple(listed(as_of, "as_of", "eddy.AsOf objects"))
+    for one in found:
+        if not isinstance(one, AsOf):
+            raise QueryError(f"as_of must be a list of eddy.AsOf objects, not {one!r}")
+    return found
+
+
+def as_of_join(
+    one: AsOf, shown: Sequence[Stream], index: Callable[[str], int], time_type: pa.DataType, table: int
+) -> AsOfJoin:
+    """Return an as-of join by positions.
+
+    shown   the streams whose columns rows have, without versioned tables
+    index   returns the position of a stream by its name
+    table   the position of the versioned table
+
+    Raises QueryError for a key or time that does not fit.
+    """
+    what = f"as-of join with {one.table.name}"
+    at = _timed(one, shown, what)
+    parsed = parse_predicates(one.on, [*shown, one.table])
+    if parsed.comparisons or parsed.conditions:
+        raise QueryError(
+            f"{what}: on has equalities with the key {', '.join(one.table.keys)} only; put other conditions in where="
+        )
+    found: dict[str, ProbedKey] = {}
+    for pair in parsed.equalities:
+        own = [column for name, column in pair if name == one.table.name]
+        others = [place for place in pair if place[0] != one.table.name]
+        if len(own) != 1 or own[0] not in one.table.keys or isinstance(own[0], Derived):
+            raise QueryError(
+                f"{what}: {' = '.join('.'.join(place) for place in pair)} is no equality of a key column of the table"
+                f" with a column of another stream; the key is {', '.join(one.table.keys)}"
+            )
+        ((name, column),) = others
+        stream = next((stream for stream in shown if stream.name == name), None)
+        if stream is None:
+            raise QueryError(f"{what}: rows have no columns of {name!r}; the streams are {_names(shown)}")
+        if own[0] in found:
+            raise QueryError(f"{what}: key column {own[0]!r} equals two columns; keep one, and compare them in where=")
+        type_of = column.kind if isinstance(column, Derived) else stream.type_of(column)
+        kind = unified([type_of, one.table.type_of(own[0])])
+        if kind is None:
+            raise QueryError(
+                f"{what}: {name}.{column} is {type_of} and {one.table.name}.{own[0]} is {one.table.type_of(own[0])},"
+                " which are never equal"
+            )
+        found[own[0]] = ProbedKey(index(name), column, own[0], kind)
+    lacking = [key for key in one.table.keys if key not in found]
+    if lacking:
+        raise QueryError(f"{what}: on has no equality with key column {lacking[0]!r}, so several versions would fit")
+    tolerance = None if one.tolerance is None else ticks(one.tolerance, time_type, None, f"{what}: tolerance")
+    keys = tuple(found[key] for key in one.table.keys)
+    return AsOfJoin(table, index(at.name), keys, one.how == "left", one.direction, tolerance)
+
+
+def _timed(one: AsOf, shown: Sequence[Stream], what: str) -> Stream:
+    """Return the stream whose event time counts."""
+    if one.at is None:
+        if len(shown) != 1:
+            raise QueryError(f"{what}: name the event time with at='stream.column'; the streams are {_names(shown)}")
+        (stream,) = shown
+    else:
+        place = column_place(one.at) if isinstance(one.at, str) else None
+        found = [stream for stream in shown if place is not None and place == (stream.name, stream.time)]
+        if not found:
+            times = [f"{stream.name}.{stream.time}" for stream in shown if stream.time is not None]
+            raise QueryError(
+                f"{what}: at={one.at!r} is not the time column of a stream whose columns rows have; these are"
+                f" {', '.join(times) or 'none: name them with time=…'}"
+            )
+        (stream,) = found
+    if stream.time is None:
+        raise QueryError(f"{what}: stream {stream.name} has no event times; name its time column with time=…")
+    return stream
+
+
+def _names(streams: Sequence[Stream]) -> str:
+    return ", ".join(stream.name for stream in streams)
