@@ -157,10 +157,17 @@ class BranchOracle:
             fates.append(not late)
             if not late:
                 kept.append((name, row))
-                self.rows[name].append(row)
         if watermark is not None:
             self.clock.give(watermark)
-        now = self.clock.now
+        return (*self.take(kept, self.clock.now), fates)
+
+    def take(self, kept: Sequence[tuple[str, Row]], now: Any) -> tuple[list[Numbers], list[Numbers]]:
+        """Take the rows of a push that came in time; return the rows that end, and those that begin.
+
+        now   the watermark after the push
+        """
+        for name, row in kept:
+            self.rows[name].append(row)
         for node in self.tree.everywhere():
             own = [one for one in kept if one[0] in {stream.name for stream in node.path}]
             if node.join._ranged:
@@ -168,7 +175,7 @@ class BranchOracle:
             else:
                 outcomes = [node.join.arrive(name, row) for name, row in own]
             node.found |= {result for outcome in outcomes for result in outcome.results}
-        return (*self._difference(now), fates)
+        return self._difference(now)
 
     @property
     def position(self) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals, Deletes, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
-from eddy.ingest.changes import ChangeReader, TableChanges, newest, spread
+from eddy.ingest.changes import DELETES, UPSERTS, ChangeReader, TableChanges, newest, spread
 from eddy.ingest.clock import Clock, Ticked
 from eddy.ingest.kernels import merge_by_time
 from eddy.ingest.soundness import loose_columns
@@ -168,6 +168,7 @@ class Gate:
             because = np.zeros(len(batches), np.int64)
             because[streams] = ticked.because
             keep, late = self._late(batches, times, ticked._replace(because=because))
+            late = {i: one._replace(rows=self._shown_late(i, one.rows)) for i, one in late.items()}
             places = np.flatnonzero(kept_places(sequence, batches, keep))
             times = [None if ticks is None else ticks[keep[i]] if i in keep else ticks for i, ticks in enumerate(times)]
             batches, sequence, reading = keep_rows(batches, keep), sequence[places], reading.of(places)
@@ -175,8 +176,10 @@ class Gate:
             batch = batches[i]
             if batch is not None and i in self._timeless:
                 times[i] = np.full(len(batch), -FOREVER)
-            elif batch is not None and batch.schema.names[-1] == _FLAG:
-                batches[i], deletes[i] = _unflagged(batch)
+            else:
+                batches[i], gone = _unflagged(batch)
+                if gone is not None:
+                    deletes[i] = gone
         return Arrivals(
             batches,
             counts(batches),
@@ -189,6 +192,15 @@ class Gate:
             deletes=deletes,
             atomic=atomic,
         )
+
+    def _shown_late(self, i: int, batch: pa.RecordBatch | None) -> pa.RecordBatch | None:
+        """Return late rows of stream i with the columns that their side output has."""
+        batch, gone = _unflagged(batch)
+        schema = self.query.streams[i].late_schema
+        if batch is None or len(schema) == len(batch.schema):
+            return batch
+        ops = np.where(np.zeros(len(batch), bool) if gone is None else gone, DELETES[0], UPSERTS[0])
+        return pa.RecordBatch.from_arrays([*batch.columns, pa.array(ops, pa.string())], schema=schema)
 
     def _deletes(self, batches: list[pa.RecordBatch | None], changed: Mapping[int, TableChanges]) -> dict[int, Deletes]:
         """Return by table which of its changes are deletes, for tables that have some."""
@@ -374,8 +386,10 @@ def _flagged(batch: pa.RecordBatch | None, deletes: Deletes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _unflagged(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Deletes]:
-    """Return changes without that column, and which of them are deletes."""
+def _unflagged(batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch | None, Deletes | None]:
+    """Return rows without that column if they have it, and which of them are deletes."""
+    if batch is None or batch.schema.names[-1] != _FLAG:
+        return batch, None
     flags = np.asarray(batch.columns[-1].cast(pa.uint8())).astype(bool)
     return batch.select(batch.schema.names[:-1]), flags
 

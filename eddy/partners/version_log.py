@@ -6,7 +6,7 @@ that no row can get stay until `compacted` makes a log of the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,15 +117,21 @@ class VersionLog:
         """Remove the versions that were appended since `settle`. O(keys + versions). Idempotent."""
         remove_versions(self._links, self._heads, self._settled)
         self._payload.undo()
+        # The exception may have come before the strings of new keys had a user.
+        keys = self._directory.keys[self._directory.slots]
+        for column, texts in self._text_columns():
+            texts.recount(np.ascontiguousarray(keys[:, column]))
         self.n = self._settled
 
     def _widen(self, room: int) -> None:
+        if self._payload.room[0] < room:
+            self._payload.resize(0, room, 0, self.n)
+        arrays = {}
         for name in ("_times", "_links", "_keys", "_numbers", "_gone"):
-            array = getattr(self, name)
-            wider = np.zeros(room, array.dtype)
-            wider[: self.n] = array[: self.n]
-            setattr(self, name, wider)
-        self._payload.resize(0, room, 0, self.n)
+            arrays[name] = np.zeros(room, getattr(self, name).dtype)
+            arrays[name][: self.n] = getattr(self, name)[: self.n]
+        # In one statement: an exception may come between any two.
+        vars(self).update(arrays)
 
     def _slots(self, batch: pa.RecordBatch) -> Int64s:
         """Return the slot of the key of each version; new keys get one."""
@@ -139,7 +145,8 @@ class VersionLog:
             if len(self._heads) < self._directory.capacity:
                 heads = np.full(self._directory.capacity, -1, np.int64)
                 heads[: len(self._heads)] = self._heads
-                self._heads, self._rests = heads, np.zeros((len(heads), R_FIELDS), np.int64)
+                self._rests = np.zeros((len(heads), R_FIELDS), np.int64)
+                self._heads = heads
             own = self._directory.write(keys, np.zeros((len(keys), 1), np.int64), np.ones(len(keys), np.bool_))
             slots[new] = own[places]
             # Until the strings have a user, a search would forget them.
@@ -157,10 +164,15 @@ class VersionLog:
 
     def _settle_texts(self, keys: Int64s) -> None:
         """Give the strings of new keys their users, and forget all other new strings."""
+        for column, texts in self._text_columns():
+            texts.settle(np.ascontiguousarray(keys[:, column]))
+
+    def _text_columns(self) -> Iterator[tuple[int, BytesDirectory]]:
+        """Yield the words of a key that stand for byte strings, and the directory of each."""
         at = 0
         for encoder, texts in zip(self._own, self._texts, strict=True):
             for word, directory in texts.items():
-                directory.settle(np.ascontiguousarray(keys[:, at + word]))
+                yield at + word, directory
             at += encoder.width
 
     # Searches
@@ -248,9 +260,10 @@ class VersionLog:
         parts.require(bool((gone <= 1).all()), "versions that are neither there nor gone")
         rising = bool((np.diff(numbers) > 0).all()) and (not n or bool(numbers[0] >= 0 and numbers[-1] < arrived))
         parts.require(rising, "arrival numbers of versions that do not rise, or that have not arrived")
-        for one in self.join.keys:
-            absent = table.column(one.key).is_null(nan_is_null=True)
-            parts.require(not n or not absent.true_count, f"a version without a key {one.key}")
+        for batch in table.to_batches():
+            for one in self.join.keys:
+                absent = batch.column(one.key).is_null(nan_is_null=True)
+                parts.require(not absent.true_count, f"a version without a key {one.key}")
         try:
             self.append(table.columns, times, gone, numbers)
         except InputError as problem:

@@ -17,9 +17,9 @@ from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clo
 from eddy.query.host_limits import check_changeless, check_counts_late
 from eddy.query.query import Query
 from eddy.streams.event_time import ticks, unified_time
+from eddy.streams.keyed import KeyedInput
 from eddy.streams.late_options import checked_span
 from eddy.streams.stream import Stream
-from eddy.streams.table import Table
 from eddy.streams.windows import Range, Rows
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError, QueryError
@@ -63,7 +63,7 @@ class Sources:
         self._noun = noun = place.lower()
         names = tuple(stream.name for stream in self.streams)
         for stream in self.streams:
-            if isinstance(stream, Table):
+            if isinstance(stream, KeyedInput):
                 raise QueryError(f"table {stream.name!r}: the {self._noun} takes streams; use a Runtime")
             if stream.filter is not None:
                 raise QueryError(f"stream {stream.name!r}: a filter belongs to the streams of a query")

@@ -272,6 +272,8 @@ class Query:
                 raise QueryError(f"table {stream.name}: a versioned table belongs into as_of=[AsOf(table, …)]")
         self.streams = (*core, *below, *self._versioned)
         check_streams(self.streams, 1 if self._grouped else self._least)
+        if self.as_of:
+            check_times(self.streams, self.lateness, self.idle_after, [one.name for one in self._versioned])
         self.primary = primary_keys(self.streams)
         self._check_tables()
         self.comparisons, self.scans = (), ()

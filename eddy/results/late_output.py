@@ -17,7 +17,7 @@ class LateOutput(SideOutput):
     noun, option, error = "late rows", "late", LateRowsError
 
     def __init__(self, query: Query) -> None:
-        super().__init__({one.name: one.schema for one in query.streams}, query.late_by_stream, query.late_rows)
+        super().__init__({one.name: one.late_schema for one in query.streams}, query.late_by_stream, query.late_rows)
         self.query = query
 
     def settle(self, late: Mapping[int, LateBatch], left: float, given: bool) -> None:

@@ -52,7 +52,7 @@ def from_parts(parts: Parts, query: Query, policy: str | Policy | None) -> Pipel
         pipeline.clock.load_parts(parts)
     for operator, own in zip(pipeline.operators, operators, strict=True):
         operator.load_parts(own, pipeline.watermark)
-    pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.schema for stream in query.streams])
+    pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.late_schema for stream in query.streams])
     pipeline.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     pipeline.position, pipeline.n_results, pipeline.n_deleted = parts.integers("counts", 3)
     pipeline.finished = parts.flag("finished")

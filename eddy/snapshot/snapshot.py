@@ -152,7 +152,7 @@ def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -
         parts.items("joins", len(joins)), header["joins"], pipeline.joins.items(), strict=True
     ):
         _fill_join(own, one, join, path, clock)
-    pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.schema for stream in query.streams])
+    pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.late_schema for stream in query.streams])
     pipeline.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     if pipeline.clock is not None:
         timed = [one.modules for one in joins if one.query.graph.timed]

@@ -97,6 +97,11 @@ class Stream:
         """Which of its rows take part in a join, as text."""
         return str(self.window)
 
+    @property
+    def late_schema(self) -> pa.Schema:
+        """The columns of its late rows."""
+        return self.schema
+
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column. Raises QueryError for an unknown name."""
         if column not in self.schema.names:

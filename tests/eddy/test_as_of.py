@@ -1,0 +1,274 @@
+"""As-of joins against their oracle: random queries, versions, plans, pushes and restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eddy
+from eddy.partners import as_of_joins, version_log
+from jisc.plan.tree import connected_order, left_deep
+from jisc.strategies import STRATEGIES
+from tests.draws import fewer
+from tests.eddy.drawn_as_of import DrawnAsOf
+from tests.eddy.test_branches import comparable, engine_file, in_another_process
+from tests.eddy.test_branches_interrupted import ValiditySwitch
+from tests.eddy.test_interrupts import Seen, traced
+
+Output = Literal["append", "changelog"]
+
+
+def move(rt: eddy.Runtime, draw: Random) -> None:
+    """Change the plan of one inner join to another one, if it has one."""
+    join = draw.choice(list(rt._pipeline.joins.values()))
+    graph = join.query.graph
+    if graph.n_streams > 1:
+        order = draw.sample(range(graph.n_streams), graph.n_streams)
+        rt.transition(left_deep(connected_order(order, graph.class_bits)).text(graph.names))
+
+
+def play(draw: Random, output: Output, strategy: str) -> int:
+    """Play a random case; return the number of rows that came."""
+    one, ids, found = DrawnAsOf(draw, output == "changelog"), draw.random() < 0.3, 0
+    with engine_file() as live:
+        rt = eddy.Runtime(one.query, strategy=strategy, output=output, ids_only=ids, bounded=True)
+        for arrivals in one.pushes():
+            given: dict[str, Any] = {}
+            if draw.random() < 0.2:
+                given["watermark"] = max([rt.watermark or 0, *(row["t"] for _, row, _ in arrivals)]) - draw.randrange(4)
+                given["watermark"] = max(given["watermark"], rt.watermark or 0)
+            wanted = one.oracle.push(one.known(arrivals), given.get("watermark"))
+            order = np.array([one.names.index(name) for name, _, _ in arrivals], np.uint8)
+            table = rt.push(one.batches(arrivals), order=order, **given)
+            found += len(table)
+            for sign, rows in zip(("-D", "+I"), wanted, strict=True):
+                if output == "changelog" or sign == "+I":
+                    assert comparable(table, sign if "op" in table.schema.names else None) == one.wanted(rows, ids)
+            rt.check()
+            assert rt.metrics()["open"] >= len(one.oracle.waiting)
+            if STRATEGIES[rt.strategy].changes and draw.random() < 0.3:
+                move(rt, draw)
+            if draw.random() < 0.2:
+                rt = in_another_process(rt, live)
+            if draw.random() < 0.2:
+                saved = rt.snapshot()
+                rt = eddy.Runtime.restore(saved, one.query)
+                assert rt.snapshot() == saved
+        ended, begun = one.oracle.finish()
+        assert not ended
+        assert comparable(rt.finish(), None if output == "append" else "+I") == one.wanted(begun, ids)
+        rt.check()
+    return found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_logs() -> Iterator[None]:
+    """Let logs of few versions be compacted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(as_of_joins, "LEAST", 2)
+        patch.setattr(version_log, "LEAST_ROOM", 4)
+        yield
+
+
+@fewer(2)
+@given(st.randoms(use_true_random=False), st.sampled_from(("append", "changelog")), st.sampled_from(sorted(STRATEGIES)))
+def test_rows_are_those_of_the_oracle(draw: Random, output: Output, strategy: str) -> None:
+    play(draw, output, strategy)
+
+
+RATES = pa.schema([("cur", pa.string()), ("t", pa.int64()), ("rate", pa.float64())])
+BIDS = pa.schema([("cur", pa.string()), ("t", pa.int64())])
+
+
+def rates(**more: Any) -> eddy.VersionedTable:
+    return eddy.VersionedTable("rate", RATES, key="cur", time="t", **more)
+
+
+def bids(**more: Any) -> eddy.Stream:
+    return eddy.Stream("bid", BIDS, time="t", **more)
+
+
+ON = ["bid.cur = rate.cur"]
+
+
+def test_late_versions_go_to_the_side_output_with_what_they_say() -> None:
+    rt = eddy.Runtime(eddy.Query([bids()], as_of=[eddy.AsOf(rates(ops="column"), ON)]))
+    rt.push({"bid": [{"cur": "a", "t": 9}], "rate": [{"cur": "a", "t": 9, "rate": 1.0, "op": "+I"}]})
+    late = [{"cur": "a", "t": 3, "rate": None, "op": "d"}, {"cur": "b", "t": 4, "rate": 2.0, "op": "u"}]
+    rt.push({"rate": late})
+    rt = eddy.Runtime.restore(rt.snapshot(), rt.query)
+    found = rt.late()["rate"].to_pylist()
+    assert found == [{"cur": "a", "t": 3, "rate": None, "op": "-D"}, {"cur": "b", "t": 4, "rate": 2.0, "op": "+I"}]
+    assert rt.late_counts["rate"] == 2
+
+
+def test_memory_follows_the_versions_that_rows_may_get() -> None:
+    """Versions that later ones have replaced, and strings that only rows had, are forgotten."""
+    rt = eddy.Runtime(eddy.Query([bids()], as_of=[eddy.AsOf(rates(), ON, how="left")]), count_only=True)
+    sizes = []
+    for k in range(60):
+        times = np.arange(k * 1000, k * 1000 + 1000)
+        unknown = [f"unknown {t}" for t in times]
+        known = [f"currency {t % 10}" for t in times]
+        rt.push({"bid": pa.record_batch({"cur": unknown, "t": times}, schema=BIDS),
+                 "rate": pa.record_batch({"cur": known, "t": times, "rate": times * 1.0}, schema=RATES)})  # fmt: skip
+        sizes.append(rt.nbytes)
+    rt.check()
+    assert max(sizes[30:]) <= max(sizes[:30])
+    assert len(rt._pipeline.partners.as_of.logs[0]._keys) <= 4096  # type: ignore[union-attr]
+
+
+def test_a_push_that_fails_leaves_versions_and_waiting_rows_as_they_were() -> None:
+    switch = ValiditySwitch()
+    query = eddy.Query([bids()], as_of=[eddy.AsOf(rates(), ON)], where=eddy.Predicate(switch, ["bid.cur"]))
+    rt = eddy.Runtime(query)
+    rt.push({"bid": [{"cur": "a", "t": 5}], "rate": [{"cur": "a", "t": 4, "rate": 1.0}]})
+    before = rt.snapshot()
+    switch.on = True
+    with pytest.raises(eddy.InputError, match="the switch is on"):
+        rt.push(
+            {
+                "bid": [{"cur": "b", "t": 8}],
+                "rate": [{"cur": "a", "t": 5, "rate": 2.0}, {"cur": "b", "t": 9, "rate": 2.5}],
+            }
+        )
+    assert rt.snapshot() == before
+    rt.check()
+    switch.on = False
+    (row,) = rt.push({"bid": [{"cur": "a", "t": 8}], "rate": [{"cur": "a", "t": 8, "rate": 3.0}]}).to_pylist()
+    assert (row["bid.t"], row["rate.rate"]) == (5, 1.0)
+
+
+@pytest.mark.parametrize("output", ["append", "changelog"])
+def test_an_exception_at_each_line_of_a_push(output: Output) -> None:
+    switch, draw, seen = ValiditySwitch(), Random(3), Seen()
+    streams = [eddy.Stream(name, BIDS, eddy.Range(9), "t") for name in ("bid", "ask")]
+    joins = [eddy.AsOf(rates(ops="column"), ON, at="bid.t"), eddy.AsOf(
+        eddy.VersionedTable("fee", RATES, key="cur", time="t"), ["ask.cur = fee.cur"], at="ask.t", how="left"
+    )]  # fmt: skip
+    query = eddy.Query(streams, ["bid.cur = ask.cur"], as_of=joins, where=eddy.Predicate(switch, ["bid.cur"]))
+    runtime, twin = (eddy.Runtime(query, output=output, strategy="jisc") for _ in range(2))
+    quiet = clock = 0
+    while quiet < 8:
+        clock += 1
+        batches = {
+            name: [
+                {"cur": draw.choice("ab"), "t": clock + draw.randrange(2)}
+                | ({} if name in ("bid", "ask") else {"rate": draw.random()})
+                | ({"op": draw.choice(("+I", "d"))} if name == "rate" else {})
+                for _ in range(draw.randrange(4))
+            ]
+            for name in ("bid", "ask", "rate", "fee")
+        }
+        expected, tries = twin.push(batches), 0
+        while True:
+            before, tries = runtime.pushes, tries + 1
+            traced(lambda batches=batches: runtime.push(batches), seen)
+            runtime.check()
+            if runtime.pushes > before:
+                break
+        last = runtime.last_push()
+        assert last is not None
+        assert sorted(map(str, last.results.to_pylist())) == sorted(map(str, expected.to_pylist()))
+        quiet = quiet + 1 if tries == 1 else 0
+    assert len(seen) > 300
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rates(window=eddy.Rows(3)), "leave the window out"),
+        (lambda: rates(ops="debezium"), "event time of a delete"),
+        (lambda: eddy.VersionedTable("rate", RATES, key="cur"), "time=…"),
+        (lambda: eddy.VersionedTable("rate", RATES, key="t", time="t"), "no part of its key"),
+        (lambda: eddy.AsOf(bids(), ON), "VersionedTable"),  # type: ignore[arg-type]
+        (lambda: eddy.AsOf(rates(), ON, how="outer"), "how is one of"),  # type: ignore[arg-type]
+        (lambda: eddy.AsOf(rates(), ON, direction="forward"), "needs a tolerance"),
+        (lambda: eddy.AsOf(rates(), ON, tolerance=-1), "negative"),
+        (lambda: eddy.Query([bids()], as_of=rates()), "must be a list"),
+        (lambda: eddy.Query([bids()], as_of=[rates()]), "eddy.AsOf objects"),  # type: ignore[list-item]
+        (lambda: eddy.Query([bids(), rates()], ON), "pass as_of"),
+        (lambda: eddy.Query([rates()], as_of=[eddy.AsOf(rates(), ON)]), "belongs into as_of"),
+        (lambda: eddy.Query([bids()], as_of=[eddy.AsOf(rates(), [])]), "no equality with key column 'cur'"),
+        (lambda: eddy.Query([bids()], as_of=[eddy.AsOf(rates(), [*ON, "bid.t >= rate.t"])]), "equalities"),
+        (
+            lambda: eddy.Query([bids()], as_of=[eddy.AsOf(rates(), ["bid.t = rate.rate"])]),
+            "no equality of a key column",
+        ),
+        (lambda: eddy.Query([bids()], as_of=[eddy.AsOf(rates(), ON, at="bid.cur")]), "time column"),
+        (lambda: eddy.Query([eddy.Stream("bid", BIDS)], as_of=[eddy.AsOf(rates(), ON)]), "stream bid has no time"),
+        (
+            lambda: eddy.Query(
+                [bids(window=eddy.Rows(2)), eddy.Stream("s", BIDS)],
+                ["bid.cur = s.cur"],
+                as_of=[eddy.AsOf(rates(), ON, at="bid.t")],
+            ),
+            "stream s has no time column",
+        ),
+        (
+            lambda: eddy.Query(
+                [bids(window=eddy.Rows(2)), eddy.Table("p", BIDS, key="cur")],
+                ["bid.cur = p.cur"],
+                as_of=[eddy.AsOf(rates(), ON, at="bid.t")],
+            ),
+            "streams and versioned tables",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(eddy.QueryError, match=message):
+        make()
+
+
+def test_hosts_without_as_of_joins_refuse_them() -> None:
+    query = eddy.Query([bids()], as_of=[eddy.AsOf(rates(), ON)])
+    with pytest.raises(eddy.QueryError, match=r"rate: the text of a query has no as-of joins; use a Runtime"):
+        eddy.to_sql(query)
+    with pytest.raises(eddy.QueryError, match=r"table 'rate': the engine takes streams; use a Runtime"):
+        eddy.Engine([bids(), rates()])
+    with pytest.raises(eddy.InputError, match="ordered"):
+        eddy.Runtime(query, ordered=True)
+
+
+def test_keys_that_expressions_compute() -> None:
+    query = eddy.Query([bids()], as_of=[eddy.AsOf(rates(), ["LOWER(bid.cur) = rate.cur"])], select=["rate.rate"])
+    rt = eddy.Runtime(query, bounded=True)
+    rt.push({"bid": [{"cur": "EUR", "t": 5}], "rate": [{"cur": "eur", "t": 4, "rate": 1.5}]})
+    assert rt.finish().to_pylist() == [{"rate.rate": 1.5}]
+
+
+def test_windows_of_event_time_count_rows_that_waited() -> None:
+    """A window is due when no row with its time can wait any more."""
+    query = eddy.Query(
+        [bids()],
+        as_of=[eddy.AsOf(rates(), ON, direction="nearest", tolerance=3)],
+        group_by=["bid.cur"],
+        aggregates={"n": eddy.agg.count(), "sum": eddy.agg.sum("rate.rate")},
+        group_window=eddy.Tumbling(10, time="bid.t"),
+    )
+    rt, rows, draw = eddy.Runtime(query, bounded=True), [], Random(5)
+    made: dict[str, list[dict[str, Any]]] = {"bid": [], "rate": []}
+    for t in range(200):
+        push: dict[str, Any] = {"bid": [{"cur": draw.choice("ab"), "t": t}]}
+        if draw.random() < 0.5:
+            push["rate"] = [{"cur": draw.choice("ab"), "t": t, "rate": float(draw.randrange(9))}]
+        for name, own in push.items():
+            made[name] += own
+        rows += rt.push(push).to_pylist()
+    rows += rt.finish().to_pylist()
+    wanted: dict[tuple[int, str], tuple[int, float]] = {}
+    for bid in made["bid"]:
+        near = [one for one in made["rate"] if one["cur"] == bid["cur"] and abs(one["t"] - bid["t"]) <= 3]
+        if near:
+            best = min(near, key=lambda one: (abs(one["t"] - bid["t"]), one["t"]))
+            key = bid["t"] // 10 * 10, bid["cur"]
+            n, total = wanted.get(key, (0, 0.0))
+            wanted[key] = n + 1, total + best["rate"]
+    assert {(row["window_start"], row["bid.cur"]): (row["n"], row["sum"]) for row in rows} == wanted
