@@ -16,11 +16,13 @@ from eddy.ingest.clock import clock_of
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
 from eddy.queries.grouped_filters import GroupedFilters
+from eddy.query.as_of import AsOf
 from eddy.query.branch import Branch
 from eddy.query.query import Query
 from eddy.runtime import Runtime
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
 from eddy.streams.windows import Range, Rows
 from stairs.errors import InputError
 from stairs.kernels.marks import clear_all
@@ -74,6 +76,7 @@ def warmup() -> None:
     _warm_branches([streams[0], *rest], batch)
     _warm_groups(streams[:2], batch)
     _warm_tables(schema, batch)
+    _warm_as_of(streams[0], schema, batch)
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))
@@ -121,6 +124,17 @@ def _warm_tables(schema: pa.Schema, batch: pa.RecordBatch) -> None:
     runtime = Runtime(Query(inputs, ["R.k = T.k"]), output="changelog")
     for atomic in (False, False, True):
         runtime.push({"R": batch.slice(0, 2), "T": batch.slice(0, 2)}, order=[0, 0, 1, 1], atomic=atomic)
+
+
+def _warm_as_of(stream: Stream, schema: pa.Schema, batch: pa.RecordBatch) -> None:
+    """Compile or load the kernels of queries with as-of joins."""
+    table = VersionedTable("V", schema, key="s", time="t")
+    query = Query([stream], as_of=[AsOf(table, ["R.s = V.s"])], where=_FAILS)
+    runtime = Runtime(query, bounded=True)
+    runtime.push({"R": batch.slice(0, 80), "V": batch.slice(0, 80)}, watermark=0)
+    with contextlib.suppress(InputError):
+        runtime.finish()
+    Runtime.restore(runtime.snapshot(), query)
 
 
 def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:

@@ -21,7 +21,6 @@ WITHIN_OTHERS = {
 """Kernels that only other kernels, tests and the push after an interrupted one call, so they may not be loaded by
 themselves, as steps may not."""
 COLD = {
-    "stairs.kernels.byte_strings.recount",
     "stairs.kernels.lookups.lost_key",
     "stairs.kernels.lookups.lost_string",
     "stairs.kernels.stair.all_attempted",

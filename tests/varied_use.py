@@ -87,6 +87,19 @@ def query(predicates: list[str], ranged: bool, where: Any = None) -> eddy.Query:
     return eddy.Query(streams, predicates, where=where, lateness=3 * ranged * MS)
 
 
+def use_as_of(column: str) -> None:
+    """Use as-of joins by one column, with versions that come with deletes and in a given order."""
+    table = eddy.VersionedTable("V", SCHEMA, key=column, time="t", ops="column")
+    at = eddy.AsOf(table, [f"R.{column} = V.{column}"], how="left", direction="nearest", tolerance=5 * MS)
+    runtime = eddy.Runtime(eddy.Query([eddy.Stream("R", SCHEMA, time="t")], as_of=[at]), bounded=True)
+    for start, order in enumerate(orders(2 * ROWS)):
+        own = batch(start * ROWS, ROWS)
+        ops = pa.array(["d" if k % 3 else "c" for k in range(ROWS)])
+        changes = pa.RecordBatch.from_arrays([*own.columns, ops], [*own.schema.names, "op"])
+        runtime.push({"R": own, "V": changes}, order)
+    runtime.finish()
+
+
 def use_runtime(one: eddy.Query, **options: Any) -> None:
     runtime = eddy.Runtime(one, **options)
     start = 0
@@ -202,6 +215,8 @@ def use_all() -> None:
     for predicates in keys:
         for ranged in (False, True):
             use_runtime(query(predicates, ranged))
+    use_as_of("k")
+    use_as_of("s")
     use_runtime(query(["R.k = S.k"], False), count_only=True)
     use_runtime(query(["R.k = S.k"], True), ids_only=True, renumber_at=1000)
     # Division by zero: fails when the first result comes, after the walk.

@@ -87,10 +87,10 @@ def plans(query: Query, stats: pa.Table, most: int = 20) -> pa.Table:
     left-deep ones. `Runtime.explain` has the costs of plans tried over live rows. Raises InputError for a table of
     another form or of other streams, and for a query with branches.
     """
-    if query.branches:
+    if query.tree is not None:
         raise InputError(
-            "plans: a query with branches has several inner joins, each with a plan of its own; write one of them as a"
-            " Query without branches"
+            "plans: a query with branches or as-of joins may have several inner joins, each with a plan of its own;"
+            " write one of them as a Query without branches"
         )
     graph = query.graph
     known = Statistics(stats, graph)

@@ -104,6 +104,13 @@ OPTIONS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
             "branches",
         )
     ],
+    "as_of": [
+        (
+            {"as_of": [eddy.AsOf(eddy.VersionedTable("V", SCHEMA, key="k", time="t"), ["R.k = V.k"], "R.t")]},
+            "engine hub placement cluster",
+            "as-of joins",
+        )
+    ],
     "group_by": [({"group_by": ["R.k"]}, "engine hub placement cluster", "aggregates")],
     "aggregates": [({"aggregates": {"c": eddy.agg.count()}}, "engine hub placement cluster", "aggregates")],
     "having": [

@@ -27,6 +27,10 @@ def table(name: str) -> eddy.Table:
     return eddy.Table(name, SCHEMA, key="a")
 
 
+def as_of(on: str, at: str, **more: Any) -> eddy.AsOf:
+    return eddy.AsOf(eddy.VersionedTable("V", SCHEMA, key="a", time="t"), [on], at, **more)
+
+
 R, S, T = map(stream, "RST")
 QUERIES: dict[str, Callable[[], eddy.Query]] = {
     "inner": lambda: eddy.Query([R, S, T], ["R.a = S.a", "S.b = T.b"]),
@@ -49,6 +53,15 @@ QUERIES: dict[str, Callable[[], eddy.Query]] = {
     "windows": lambda: eddy.Query([R, S], ["R.a = S.a"], aggregates=COUNT, group_window=eddy.Tumbling(4)),
     "windows of one stream": lambda: eddy.Query(
         [eddy.Stream("R", SCHEMA, time="t")], aggregates=COUNT, group_window=eddy.Session(4)
+    ),
+    "as of": lambda: eddy.Query([eddy.Stream("R", SCHEMA, time="t")], as_of=[as_of("R.a = V.a", "R.t")]),
+    "as of a join": lambda: eddy.Query(
+        [R, S],
+        ["R.a = S.a"],
+        branches=[eddy.Branch([T], ["T.a = S.a"], "left")],
+        as_of=[as_of("T.b = V.a", "S.t", how="left", direction="nearest", tolerance=2)],
+        group_by=["V.b"],
+        aggregates=COUNT,
     ),
     "tables": lambda: eddy.Query([R, table("S"), table("T")], ["R.a = S.a", "S.b = T.b"]),
     "groups of tables": lambda: eddy.Query([table("R"), table("S")], ["R.a = S.a"], group_by=["R.b"], aggregates=COUNT),
@@ -79,7 +92,7 @@ def read(runtime: eddy.Runtime) -> None:
             value()
     for form in FORMATS:
         assert runtime.explain(form)
-    if runtime.pushes and len(runtime.query.streams) > 1 and not runtime.query.branches:
+    if runtime.pushes and len(runtime.query.streams) > 1 and runtime.query.tree is None:
         assert eddy.plans(runtime.query, runtime.stats())
 
 

@@ -19,6 +19,7 @@ from eddy.uncopied import Uncopied
 VALUES = frozenset(
     [
         "AdaptiveFilter",
+        "AsOf",
         "AttributeClass",
         "Automatic",
         "Balance",
@@ -52,6 +53,7 @@ VALUES = frozenset(
         "Tumbling",
         "Unbounded",
         "UnionAll",
+        "VersionedTable",
         "UnitCosts",
         "Variants",
         "View",
