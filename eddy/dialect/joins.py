@@ -8,12 +8,14 @@ from typing import Any
 
 from sqlglot import exp
 
+from eddy.dialect.as_of import as_of
 from eddy.dialect.parts import Hung, JoinPart
 from eddy.expressions.conditions import SqlPredicate, unconnected
 from eddy.expressions.occurrences import Occurrence, Occurrences
 from eddy.expressions.source import StatementText
 from eddy.expressions.trees import own_columns, place_of, reads, where_present
 from eddy.filters.conditions import Condition
+from eddy.query.as_of import AsOf
 from eddy.query.branch import Branch
 from eddy.streams.stream import Stream
 from eddy.streams.windows import Rows
@@ -27,6 +29,7 @@ class JoinArguments:
     on: list[str] = field(default_factory=list)
     where: list[Condition] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
+    as_of: list[AsOf] = field(default_factory=list)
 
 
 class JoinTranslator(Occurrences):
@@ -53,6 +56,7 @@ class JoinTranslator(Occurrences):
         there = set(above) | part.surely()
         found.where += [self.condition(where_present(one, there)) for one in part.after]
         found.branches = [self._branch(one, path) for one in part.branches]
+        found.as_of = [as_of(one, self) for one in part.as_of]
         found.streams = [self._stream(i) for i in part.own]
         return found
 

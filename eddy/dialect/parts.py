@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from eddy.dialect.as_of import AsOfPart
 from eddy.expressions.source import StatementText
 from eddy.expressions.trees import reads, rejects
 from eddy.query.branch import How
@@ -34,27 +35,38 @@ class JoinPart:
     own        its occurrences of tables
     conditions its conjuncts; those of a part that hangs on others may read their occurrences
     branches   the parts that hang on it
-    after      conditions on whole rows: they read columns that a branch may lack
+    after      conditions on whole rows: they read columns that a branch may lack, or columns of versions
+    as_of      the as-of joins that extend its rows
     """
 
     own: list[int]
     conditions: list[exp.Expression] = field(default_factory=list)
     branches: list[Hung] = field(default_factory=list)
     after: list[exp.Expression] = field(default_factory=list)
+    as_of: list[AsOfPart] = field(default_factory=list)
 
     def shown(self) -> set[int]:
         """Return the occurrences whose columns rows can have: those of semi and anti joins are hidden."""
-        return set(self.own).union(*(one.part.shown() for one in self.branches if one.how in ("left", "full")))
+        below = (one.part.shown() for one in self.branches if one.how in ("left", "full"))
+        return {*self.own, *(one.number for one in self.as_of)}.union(*below)
 
     def all(self) -> Iterator[int]:
         """Yield all occurrences."""
         yield from self.own
+        for each in self.as_of:
+            yield each.number
         for one in self.branches:
             yield from one.part.all()
 
+    def everywhere(self) -> Iterator[JoinPart]:
+        """Yield the part, and the parts that hang on it."""
+        yield self
+        for one in self.branches:
+            yield from one.part.everywhere()
+
     def surely(self) -> set[int]:
         """Return the occurrences of which each row of the part has a row, semi and anti joins left out."""
-        return set() if self._full else set(self.own)
+        return set() if self._full else {*self.own, *(one.number for one in self.as_of if one.how == "inner")}
 
     def absorb(self, other: JoinPart) -> None:
         """Take the occurrences, conditions and branches of another part into this inner join."""
@@ -62,6 +74,7 @@ class JoinPart:
         self.conditions += other.conditions
         self.branches += other.branches
         self.after += other.after
+        self.as_of += other.as_of
 
     def add(self, condition: exp.Expression) -> None:
         """Add a condition on the rows of the part; outer joins whose missing rows it rejects become inner ones."""
@@ -110,6 +123,12 @@ class JoinPart:
 
         Raises SqlError for a part that reads branches which do not hang on each other.
         """
+        for each in one.part.everywhere():
+            if each.as_of:
+                raise source.error(
+                    each.as_of[0].node,
+                    "an as-of join extends the rows of the whole statement; write it after the other joins",
+                )
         inside = frozenset(one.part.all())
         read = frozenset().union(*(reads(each) for each in _conditions_below(one.part))) - inside
         host, path = self, set(self.own)

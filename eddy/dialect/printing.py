@@ -21,6 +21,7 @@ from eddy.expressions.predicates import digits
 from eddy.expressions.source import StatementText, parse
 from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Predicate
+from eddy.query.as_of import AsOf, AsOfJoin
 from eddy.query.branch import Branch
 from eddy.query.host_limits import check_changeless
 from eddy.query.query import Query
@@ -42,7 +43,8 @@ def to_sql(query: Query | UnionAll) -> str:
     """
     if isinstance(query, UnionAll):
         return " UNION ALL ".join(map(to_sql, query.queries))
-    check_changeless(query, "the text of a query")
+    if not query.as_of:
+        check_changeless(query, "the text of a query")
     text = _Printer(query).select()
     try:
         again = _read(text, query)
@@ -95,7 +97,12 @@ def _canonical(query: Query) -> object:
         )
         for each in joins
     )
-    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], text.get("groups")
+    names = query.graph.names
+    as_of = [
+        repr((names[one.table], names[one.at], [(names[k.stream], k.column, k.key) for k in one.keys], one[3:]))
+        for one in query.as_of_joins
+    ]
+    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], text.get("groups"), as_of
 
 
 def _sorted(found: object) -> list[str]:
@@ -123,6 +130,7 @@ class _Printer:
         lines.append(f"FROM {self._joined(core, self._predicates(query.on, core))}")
         for one in branches:
             self._branch(one, lines, where)
+        lines += map(self._as_of, query.as_of, query.as_of_joins)
         if where:
             lines.append(f"WHERE {' AND '.join(map(_in_and, where))}")
         if groups is not None and groups[1]:
@@ -143,10 +151,21 @@ class _Printer:
             else:
                 yield f"{_column(*one)} AS {_name(name)}"
 
-    def _table(self, stream: Stream) -> str:
+    def _table(self, stream: Stream, as_of: str = "") -> str:
         table = self.query.tables.get(stream.name, stream.name)
         shown = ".".join(map(_name, table.split("."))) if table != stream.name else _name(table)
-        return shown if table == stream.name else f"{shown} AS {_name(stream.name)}"
+        return f"{shown}{as_of}" if table == stream.name else f"{shown}{as_of} AS {_name(stream.name)}"
+
+    def _as_of(self, one: AsOf, join: AsOfJoin) -> str:
+        if one.direction != "backward" or one.tolerance is not None:
+            raise QueryError(
+                f"the as-of join with {one.table.name} has a direction or a tolerance, which has no text in SQL"
+            )
+        at = self.query.streams[join.at]
+        assert at.time is not None
+        table = self._table(self.query.stream(one.table.name), f" FOR SYSTEM_TIME AS OF {_column(at.name, at.time)}")
+        on = " AND ".join(_in_and(text) for _, text in self._predicates(one.on, self.query.streams))
+        return f"{'LEFT ' if join.left else ''}JOIN {table} ON {on}"
 
     def _joined(self, streams: Sequence[Stream], conjuncts: list[Conjunct]) -> str:
         """Return streams joined by those of the conjuncts that read no others; they are taken out."""

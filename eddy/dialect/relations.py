@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from eddy.dialect.as_of import AsOfPart, divided, is_as_of, side_of
 from eddy.dialect.names import Relation, Scope, VisibleColumn, known
 from eddy.dialect.parts import Hung, JoinPart
 from eddy.expressions.occurrences import Occurrence
@@ -175,6 +176,8 @@ class Relations:
     def _join(
         self, part: JoinPart, scope: Scope, join: exp.Join, ctes: Mapping[str, exp.Expression]
     ) -> tuple[JoinPart, Scope]:
+        if is_as_of(join):
+            return self._as_of(part, scope, join, ctes)
         side, kind = (str(join.args.get(name) or "").upper() for name in ("side", "kind"))
         right, other = self._joined(join.this, [], ctes, scope.outer)
         both = scope.joined(other)
@@ -200,6 +203,39 @@ class Relations:
             for one in conditions:
                 part.add(one)
         return part, scope.joined(other, {name: (*sides, _merged(side, *sides)) for name, sides in using.items()})
+
+    def _as_of(
+        self, part: JoinPart, scope: Scope, join: exp.Join, ctes: Mapping[str, exp.Expression]
+    ) -> tuple[JoinPart, Scope]:
+        """Return the part of an as-of join, and its scope."""
+        how, table = side_of(join, self.source), join.this.copy()
+        if any(one.how == "full" for one in part.branches):
+            raise self.source.error(join, "a FULL OUTER JOIN has two streams; it cannot be joined with others")
+        version = table.args.get("version")
+        table.set("version", None)
+        right, other = self._joined(table, [], ctes, scope.outer)
+        if not isinstance(table, exp.Table) or right.own != [*right.all()] or len(right.own) > 1 or right.conditions:
+            raise self.source.error(join, "an as-of join is with a table; write its conditions in WHERE")
+        both, (number,) = scope.joined(other), right.own
+        self._check_aliases(both, join)
+        using = self._using(join, scope, other)
+        conditions: list[exp.Expression] = [
+            exp.EQ(this=one.tree.copy(), expression=two.tree.copy()) for one, two in using.values()
+        ]
+        if using and version is None:
+            # The last column of USING is that of the times.
+            conditions[-1] = exp.GTE(this=conditions[-1].this, expression=conditions[-1].expression)
+        conditions += [both.resolve(one, self.source) for one in conjuncts(join.args.get("on"))]
+        if version is None:
+            at, compared, conditions = divided(number, conditions, join, self.source)
+        else:
+            at, compared = scope.resolve(version.expression, self.source), None
+            for one in conditions if how == "inner" else []:
+                if not isinstance(bare(one), exp.EQ):
+                    part.after.append(one)
+            conditions = [one for one in conditions if how == "left" or isinstance(bare(one), exp.EQ)]
+        part.as_of.append(AsOfPart(number, how, [bare(one) for one in conditions], at, join, compared))
+        return part, scope.joined(other, {name: (*sides, _merged("LEFT", *sides)) for name, sides in using.items()})
 
     def _outer(
         self,

@@ -287,13 +287,13 @@ def _query(
     found = joins.join(block.part)
     start = relations.occurrences[block.part.own[-1]].node
     joins.check_connected(block.part, found, start)
-    chosen = {**options, "where": found.where or None, "branches": found.branches}
+    chosen = {**options, "where": found.where or None, "branches": found.branches, "as_of": found.as_of}
     try:
         if block.groups is not None:
             query = grouped_query(block, found, joins, chosen)
         else:
             select_list = {name: joins.output(tree) for name, tree in block.outputs.items()}
-            if len(found.streams) == 1 and not found.branches:
+            if len(found.streams) == 1 and not found.branches and not found.as_of:
                 raise source.error(
                     start,
                     f"a SELECT over {found.streams[0].name} alone is no join; write GROUP BY for aggregates over one"

@@ -28,7 +28,8 @@ PARTS: dict[type[exp.Expression], frozenset[str]] = {
         exp.Table: "this db catalog alias joins",
         exp.Subquery: "this alias joins",
         exp.TableAlias: "this columns",
-        exp.Join: "this on using side kind",
+        exp.Join: "this on using side kind method",
+        exp.Version: "this expression kind",
         exp.Where: "this",
         exp.Group: "expressions",
         exp.Having: "this",
@@ -121,7 +122,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "cycle": ("CYCLE", _LEAVE),
     # Tables and joins
     "system_time": ("FOR SYSTEM_TIME", _INTERVAL),
-    "version": ("FOR SYSTEM_TIME AS OF", _INTERVAL),
+    "version": ("FOR SYSTEM_TIME AS OF", "write it in a join, with the time of a row: FOR SYSTEM_TIME AS OF row.time"),
     "when": ("AT", _INTERVAL),
     "changes": ("CHANGES", "push a changelog's rows as a stream"),
     "hints": ("a hint", _PLAN),
@@ -154,8 +155,6 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 """Part -> its name in messages, and the remedy."""
 _JOINS = {
-    "ASOF": "ASOF JOIN is not supported yet. A join with GROUP BY a key of one side and LAST_VALUE(x ORDER BY at) of"
-    " the other keeps the latest row of each group",
     "NATURAL": "NATURAL JOIN is not supported; name the columns with USING or ON",
 }
 """Method of a join -> the reason why it is not supported."""
@@ -173,6 +172,8 @@ def check(tree: exp.Expression, source: StatementText) -> None:
             raise source.error(source.keyword(node, None, "NULLS"), f"{word} is not supported; {_NULLS}")
         for name, value in node.args.items():
             if admitted is None or name in admitted or not _is_set(name, value):
+                continue
+            if name == "version" and isinstance(node.parent, exp.Join) and isinstance(value.expression, exp.Column):
                 continue
             word, remedy = REFUSED.get(name, (name.strip("_").replace("_", " ").upper(), _LEAVE))
             if isinstance(value, exp.Fetch):
@@ -197,7 +198,7 @@ def _nodes(value: object) -> Iterator[exp.Expression]:
 def _check_join(node: exp.Join, source: StatementText) -> None:
     side, kind, method = (str(node.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     fault, word = None, method or kind
-    if method:
+    if method and method != "ASOF":
         fault = _JOINS.get(method, f"{method} JOIN is not supported; write JOIN … ON with the columns")
     elif kind not in _KINDS or (kind == "OUTER" and not side):
         fault = f"{kind.replace('_JOIN', '')} JOIN is not supported; write JOIN … ON"

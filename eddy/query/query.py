@@ -242,7 +242,8 @@ class Query:
         versioned = [one.name for one in self.streams if isinstance(one, VersionedTable)]
         if versioned and not self.as_of:
             raise QueryError(
-                f"table {versioned[0]}: a versioned table is joined by event time; pass as_of=[AsOf(table, …)]"
+                f"table {versioned[0]}: a versioned table is joined by event time; pass as_of=[AsOf(table, …)], or"
+                " write FOR SYSTEM_TIME AS OF or ASOF JOIN in SQL"
             )
         if not names:
             return
@@ -269,7 +270,10 @@ class Query:
         below = [stream for one in self.branches for stream in one.all_streams()]
         for stream in (*core, *below):
             if isinstance(stream, VersionedTable):
-                raise QueryError(f"table {stream.name}: a versioned table belongs into as_of=[AsOf(table, …)]")
+                raise QueryError(
+                    f"table {stream.name}: a versioned table belongs into as_of=[AsOf(table, …)]; in SQL, write FOR"
+                    " SYSTEM_TIME AS OF or ASOF JOIN"
+                )
         self.streams = (*core, *below, *self._versioned)
         check_streams(self.streams, 1 if self._grouped else self._least)
         if self.as_of:

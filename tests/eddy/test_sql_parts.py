@@ -224,8 +224,6 @@ def test_a_clause_is_refused_where_it_stands(clause: str, place: str) -> None:
 @pytest.mark.parametrize(
     ("text", "word", "message"),
     [
-        ("SELECT a.k FROM a ASOF JOIN b ON a.k = b.k AND a.at >= b.at", "ASOF", "ASOF JOIN is not supported yet"),
-        ("SELECT a.k FROM a ASOF LEFT JOIN b USING (k, at)", "ASOF", "ASOF JOIN is not supported yet"),
         ("SELECT a.k FROM a NATURAL LEFT JOIN b", "NATURAL", "name the columns with USING or ON"),
         ("SELECT a.k FROM a STRAIGHT_JOIN b ON a.k = b.k", "STRAIGHT_JOIN", "STRAIGHT JOIN is not supported"),
         ("SELECT a.k FROM a CROSS JOIN b ON a.k = b.k", "CROSS", "CROSS JOIN takes no condition"),
