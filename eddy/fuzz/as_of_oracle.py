@@ -1,7 +1,7 @@
 """The rows of a query with as-of joins by definition, over the rows that `eddy.fuzz.branch_oracle` finds.
 
 A row waits until the watermark has passed its times. Then its version of each table is searched among all versions that
-have arrived, from the definition in `docs/guide/semantics.md`. Slow on purpose.
+have arrived, from the definition in `docs/guide/semantics.md`. Slow on purpose. Positions count all arrivals.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from eddy.fuzz.oracle import Column, OracleClock, OracleStream, Row, clock_of
 class OracleAsOf:
     """An as-of join.
 
-    table   the versioned table
+    table   the table, which has event times or not
     key     column of the table -> the column that it equals
-    at      the event time for which a version is wanted
+    at      the event time for which a version is wanted; None = the position at which the row arrives
     """
 
     table: OracleStream
     key: Mapping[str, Column]
-    at: Column
+    at: Column | None
     how: Literal["inner", "left"] = "inner"
     direction: Literal["backward", "forward", "nearest"] = "backward"
     tolerance: Any = None
@@ -52,16 +52,21 @@ class AsOfOracle:
     idle_after: Any = None
     clock: OracleClock = field(init=False)
     versions: dict[str, list[tuple[Row, bool]]] = field(init=False)
+    positions: dict[str, list[int]] = field(init=False)
+    """Stream or table -> the position of each of its arrivals."""
     waiting: list[tuple[Any, int, Numbers]] = field(default_factory=list)
     """(due, 1 = it begins or -1 = it ends, row of the inner oracle), in the order in which they came."""
 
     def __post_init__(self) -> None:
         streams = {one.name: one for node in self.inner.tree.everywhere() for one in node.path}
         tables = [one.table for one in self.joins]
-        self.clock = clock_of([*streams.values(), *tables], self.lateness, self.watermark, self.idle_after)
-        self.times = {one.name: one.time for one in (*streams.values(), *tables)}
+        ticking = [*streams.values(), *(one.table for one in self.joins if one.at is not None)]
+        self.inner.timed = self.inner.timed or len(ticking) > len(streams)
+        self.clock = clock_of(ticking, self.lateness, self.watermark, self.idle_after)
+        self.times = {one.name: one.time for one in ticking}
         self.versions = {one.name: [] for one in tables}
         self.names = [*self.inner.names, *self.versions]
+        self.positions = {name: [] for name in self.names}
 
     def push(
         self, arrivals: Sequence[tuple[str, Row, bool]], watermark: Any = None
@@ -69,12 +74,14 @@ class AsOfOracle:
         """Take the rows of a push, each with whether it is a delete; return the rows that end, and those that begin."""
         kept, before = [], self.clock.now
         for name, row, deleted in arrivals:
-            t = row[self.times[name] or ""]
-            if watermark is None:
-                late = self.clock.tick(name, t)
-            else:
-                self.clock.come(name, t)
-                late = before is not None and t < before
+            late, time = False, self.times.get(name)
+            if time is not None and self.inner.timed and watermark is None:
+                late = self.clock.tick(name, row[time])
+            elif time is not None and self.inner.timed:
+                self.clock.come(name, row[time])
+                late = before is not None and row[time] < before
+            if not late:
+                self.positions[name].append(sum(map(len, self.positions.values())))
             if not late and name in self.versions:
                 self.versions[name].append((row, deleted))
             elif not late:
@@ -97,7 +104,7 @@ class AsOfOracle:
     def _wait(self, ended: list[Numbers], begun: list[Numbers]) -> None:
         for sign, rows in ((-1, ended), (1, begun)):
             for row in rows:
-                times = [self._value(row, one.at) for one in self.joins]
+                times = [None if one.at is None else self._value(row, one.at) for one in self.joins]
                 due = [t + one.ahead for t, one in zip(times, self.joins, strict=True) if t is not None]
                 self.waiting.append((max(due, default=float("-inf")), sign, row))
 
@@ -120,7 +127,11 @@ class AsOfOracle:
 
     def _version(self, row: Numbers, one: OracleAsOf) -> int | None:
         """Return the arrival number of the version of a row."""
-        t = self._value(row, one.at)
+        own_positions = self.positions[one.table.name]
+        if one.at is not None:
+            t = self._value(row, one.at)
+        else:
+            t = max(self.positions[name][n] for name, n in zip(self.inner.names, row, strict=True) if n is not None)
         key = {name: self._value(row, column) for name, column in one.key.items()}
         if t is None or None in key.values():
             return None
@@ -128,7 +139,7 @@ class AsOfOracle:
         for number, (own, _) in enumerate(self.versions[one.table.name]):
             if all(own[name] == value for name, value in key.items()):
                 # Of several with one time, the last one to arrive counts.
-                newest[own[time]] = number
+                newest[own_positions[number] if one.at is None else own[time]] = number
         there = {at: n for at, n in newest.items() if not self.versions[one.table.name][n][1]}
         valid = max((at for at in newest if at <= t), default=None)
         back = [valid] if valid in there else []

@@ -181,9 +181,9 @@ def clock_of(query: Query) -> Clock | None:
     if not graph.timed:
         return None
     rule = query.clock_rule
-    if query.tables_changing:
+    if query.timeless:
         # A change has no event time.
-        own = [i for i, stream in enumerate(query.streams) if stream.name not in query.tables_changing]
+        own = [i for i in range(len(query.streams)) if i not in query.timeless]
         rule = rule._replace(lateness=tuple(rule.lateness[i] for i in own))
     return Clock(rule, max((window.size for window in graph.windows if window.kind == WindowKind.RANGE), default=0))
 

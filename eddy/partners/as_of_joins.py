@@ -1,4 +1,8 @@
-"""The as-of joins of a query: rows wait until the watermark has passed their time, then they get their versions."""
+"""The as-of joins of a query: rows get the versions of tables, at their event times or at their arrival.
+
+A row that gets a version at an event time waits until the watermark has passed it. The versions of a table that is
+looked up at the arrival of a row begin at the positions of its changes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from eddy.ingest.arrivals import Arrivals
+from eddy.ingest.arrivals import Arrivals, Order
 from eddy.partners.rows import Int64s, PartnerRows
 from eddy.partners.shelf import Shelf
 from eddy.partners.version_log import VersionLog
@@ -78,12 +82,12 @@ class AsOfJoins:
             batch = arrivals.batches[one.table]
             if batch is not None:
                 # If the push fails, rows that are as old as the watermark before it may come after it.
-                self._make_room(k, len(batch), lows)
-                self._append(k, one, batch, arrivals, firsts[one.table])
+                self._make_room(k, len(batch), lows, sum(firsts))
+                self._append(k, one, batch, arrivals, firsts)
         runs = self.runs
         if len(found.rows):
-            due = self._due(found.rows)
-            runs = with_run(runs, merged_run((Run(due, found),)))
+            new = Run(self._due(found.rows), self._came(found.rows, arrivals.order, firsts), found)
+            runs = with_run(runs, merged_run((new,)))
         watermark = -FOREVER if arrivals.watermark is None else arrivals.watermark
         ready, rest = divided(runs, 2 * FOREVER if arrivals.ends else watermark)
         self._after = rest, watermark
@@ -104,27 +108,46 @@ class AsOfJoins:
         for log in self.logs:
             log.cut()
 
-    def _make_room(self, k: int, more: int, lows: Callable[[], Int64s]) -> None:
+    def _make_room(self, k: int, more: int, lows: Callable[[], Int64s], position: int) -> None:
         """Compact a log that has no room for versions, if half of its versions are not needed any more."""
         log = self.logs[k]
         if log.n + more <= log.room or log.n < LEAST:
             return
-        limit = self._limit(k, lows())
+        limit = self._limit(k, lows(), position)
         if 2 * log.needed(limit) <= log.n:
             self.logs[k] = log.compacted(limit)
 
-    def _limit(self, k: int, lows: Int64s) -> int:
-        """Return the least time at which a row may still ask for a version of join k. O(rows on the shelf)."""
+    def _limit(self, k: int, lows: Int64s, position: int) -> int:
+        """Return the least time, or position, at which a row may still ask for a version of join k.
+
+        position   the number of arrivals before the push that is open, or before the next one
+
+        O(rows on the shelf).
+        """
         at = self.joins[k].at
+        if at is None:
+            return min((int(one.came.min()) for one in self.runs), default=position)
         kept = self.shelf.times(at, np.arange(int(lows[at]), self.shelf.following[at]))
         return int(kept.min(initial=self.watermark))
 
-    def _append(self, k: int, one: AsOfJoin, batch: pa.RecordBatch, arrivals: Arrivals, first: int) -> None:
+    def _append(self, k: int, one: AsOfJoin, batch: pa.RecordBatch, arrivals: Arrivals, firsts: list[int]) -> None:
         times, deletes = arrivals.times[one.table], arrivals.deletes.get(one.table)
+        if one.at is None:
+            times = sum(firsts) + np.flatnonzero(arrivals.order == one.table)
         assert times is not None
         gone = np.zeros(len(batch), np.uint8) if deletes is None else deletes.astype(np.uint8)
         columns: list[Column] = [batch.column(name) for name in self.logs[k].columns]
-        self.logs[k].append(columns, times, gone, first + np.arange(len(batch)))
+        self.logs[k].append(columns, times, gone, firsts[one.table] + np.arange(len(batch)))
+
+    def _came(self, rows: Int64s, order: Order, firsts: list[int]) -> Int64s:
+        """Return the positions of the last components of rows to arrive, which arrived in this push."""
+        came = np.full(len(rows), -1, np.int64)
+        for i, first in enumerate(firsts):
+            places = np.flatnonzero(order == i)
+            if len(places):
+                there = rows[:, i] >= first
+                came[there] = np.maximum(came[there], places[rows[there, i] - first])
+        return sum(firsts) + came
 
     def _times(self, stream: int, rows: Int64s) -> Int64s:
         """Return the event times of the components of a stream; NEVER_WAITS for rows without one."""
@@ -135,6 +158,8 @@ class AsOfJoins:
         """Return the event time that the watermark must pass before the versions of rows are certain."""
         due = np.full(len(rows), NEVER_WAITS, np.int64)
         for one in self.joins:
+            if one.at is None:
+                continue
             times = self._times(one.at, rows)
             np.maximum(due, np.where(times == NEVER_WAITS, times, times + one.ahead), out=due)
         return due
@@ -144,7 +169,7 @@ class AsOfJoins:
         rows, signs = run.rows.rows.copy(), run.rows.signs
         kept = np.ones(len(rows), bool)
         for log, one in zip(self.logs, self.joins, strict=True):
-            times = self._times(one.at, rows)
+            times = run.came if one.at is None else self._times(one.at, rows)
             order = np.argsort(times, kind="stable")
             asking = {
                 stream: self.shelf.column_batch(stream, columns, rows[order, stream])
@@ -177,9 +202,11 @@ class AsOfJoins:
         lows  the oldest row of each stream that results may still need
         """
         width = len(self.query.streams)
-        rows, signs = merged_run(self.runs).rows if self.runs else PartnerRows.none(width)
-        logs = [log.compacted(self._limit(k, lows)).to_parts() for k, log in enumerate(self.logs)]
-        return {"logs": logs, "waiting": rows, "signs": signs}
+        run = merged_run(self.runs) if self.runs else Run(np.zeros(0), np.zeros(0, np.int64), PartnerRows.none(width))
+        came, (rows, signs) = run.came, run.rows
+        position = sum(self.shelf.following)
+        logs = [log.compacted(self._limit(k, lows, position)).to_parts() for k, log in enumerate(self.logs)]
+        return {"logs": logs, "waiting": rows, "signs": signs, "came": came}
 
     def load_parts(self, parts: Parts, watermark: int | None) -> None:
         """Resume from the parts of the same joins; the rows are on the shelf. Raises StateError for others."""
@@ -187,14 +214,16 @@ class AsOfJoins:
         for own, log, one in zip(parts.items("logs", len(self.logs)), self.logs, self.joins, strict=True):
             log.load_parts(own, self.shelf.following[one.table])
         rows = parts.array("waiting", np.int64, (-1, len(self.query.streams)))
-        signs = parts.array("signs", np.uint8, (len(rows),))
+        signs, came = parts.array("signs", np.uint8, (len(rows),)), parts.array("came", np.int64, (len(rows),))
         kept = (rows >= self.shelf.low) & (rows < self.shelf.following)
         tables = [one.table for one in self.joins]
         fits = bool((kept | (rows == -1)).all()) and bool((rows[:, tables] == -1).all()) and bool((signs <= 1).all())
         parts.require(fits, "rows that wait and are not kept")
+        arrived = bool(((came >= -1) & (came < sum(self.shelf.following))).all())
+        parts.require(arrived, "rows that wait and have not arrived")
         if len(rows):
             found = PartnerRows(rows, signs)
-            self.runs = (merged_run((Run(self._due(rows), found),)),)
+            self.runs = (merged_run((Run(self._due(rows), came, found),)),)
 
     def check(self) -> None:
         """Raise StateError unless the invariants hold. O(state), for tests."""

@@ -13,20 +13,23 @@ class Run(NamedTuple):
     """Rows in the order of the watermark that they wait for.
 
     due   int64[n], ascending; rows with the same value are in the order in which they came
+    came  int64[n], the position of the arrival with which each came
     rows  the rows
     """
 
     due: Int64s
+    came: Int64s
     rows: PartnerRows
 
     def part(self, first: int, end: int) -> Run:
         """Return rows first .. end - 1."""
-        return Run(self.due[first:end], PartnerRows(self.rows.rows[first:end], self.rows.signs[first:end]))
+        rows = PartnerRows(self.rows.rows[first:end], self.rows.signs[first:end])
+        return Run(self.due[first:end], self.came[first:end], rows)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return self.due.nbytes + self.rows.rows.nbytes + self.rows.signs.nbytes
+        return sum(one.nbytes for one in (self.due, self.came, *self.rows))
 
 
 Runs = tuple[Run, ...]
@@ -34,10 +37,10 @@ Runs = tuple[Run, ...]
 
 def merged_run(runs: Runs) -> Run:
     """Return the rows of some runs as one run. O(n log n)."""
-    due = np.concatenate([one.due for one in runs])
+    due, came = (np.concatenate(part) for part in zip(*((one.due, one.came) for one in runs), strict=True))
     order = np.argsort(due, kind="stable")
     rows, signs = (np.concatenate(part)[order] for part in zip(*(one.rows for one in runs), strict=True))
-    return Run(due[order], PartnerRows(rows, signs))
+    return Run(due[order], came[order], PartnerRows(rows, signs))
 
 
 def with_run(runs: Runs, new: Run) -> Runs:

@@ -1,4 +1,4 @@
-"""The argument `as_of` of a query: versioned tables whose versions rows get by event time."""
+"""The argument `as_of` of a query: tables whose versions rows get, by event time or when they arrive."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from eddy.streams.event_time import ticks
 from eddy.streams.key_types import unified
 from eddy.streams.late_options import checked_span
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from eddy.streams.versioned_table import VersionedTable
 from stairs.errors import QueryError
 
@@ -26,12 +27,13 @@ Direction = Literal["backward", "forward", "nearest"]
 
 @dataclass(frozen=True, eq=False)
 class AsOf:
-    """A versioned table of which each row of a query gets the version at one of its event times.
+    """A table of which each row of a query gets the version at one of its event times, or at its arrival.
 
-    table      the versioned table
+    table      a `VersionedTable`, for the version at an event time; or a `Table`, for the row of its key when the last
+               component of a row arrives. Changes of a `Table` that come later do not change the row
     on         equalities of each column of its key with a column of the other streams
     at         the event time for which a version is wanted, "stream.column": the time column of a stream of the query.
-               None = that of the only stream
+               None = that of the only stream, or the table is a `Table`
     how        "inner": rows without a version are left out. "left": they have nulls in the columns of the table
     direction  "backward": the version that is valid at that time. "forward": the first version that begins then or
                later. "nearest": the one of both whose begin is nearer, and the valid one if they are equally near
@@ -47,7 +49,7 @@ class AsOf:
     ['bid.cur', 'bid.t', 'rate.cur', 'rate.t']
     """
 
-    table: VersionedTable
+    table: VersionedTable | Table
     on: Sequence[str]
     at: str | None = None
     how: AsOfHow = "inner"
@@ -55,13 +57,21 @@ class AsOf:
     tolerance: int | timedelta | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.table, VersionedTable):
-            raise QueryError(f"as_of: the table of an AsOf is an eddy.VersionedTable, not {self.table!r}")
+        if not isinstance(self.table, VersionedTable | Table):
+            raise QueryError(f"as_of: the table of an AsOf is an eddy.VersionedTable or eddy.Table, not {self.table!r}")
         object.__setattr__(self, "on", predicate_texts(self.on))
         what = f"as-of join with {self.table.name}"
         for name, value, known in (("how", self.how, AsOfHow), ("direction", self.direction, Direction)):
             if value not in get_args(known):
                 raise QueryError(f"{what}: {name} is one of {', '.join(map(repr, get_args(known)))}, not {value!r}")
+        if isinstance(self.table, Table):
+            given = {"at": self.at, "tolerance": self.tolerance, "direction": self.direction}
+            for name, value in given.items():
+                if value not in (None, "backward"):
+                    raise QueryError(
+                        f"{what}: {name}={value!r} goes by event time, which the changes of a Table do not have; leave"
+                        " it out for the row at the arrival, or make the table a VersionedTable"
+                    )
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", checked_span(self.tolerance, f"{what}: tolerance"))
         elif self.direction != "backward":
@@ -69,6 +79,11 @@ class AsOf:
                 f"{what}: direction={self.direction!r} needs a tolerance: without one, a row might wait for a later"
                 " version without end"
             )
+
+    @property
+    def default_time(self) -> str:
+        """What `at` stands for if it is not given, as text."""
+        return "the arrival" if isinstance(self.table, Table) else "the event time"
 
 
 class ProbedKey(NamedTuple):
@@ -89,8 +104,8 @@ class ProbedKey(NamedTuple):
 class AsOfJoin(NamedTuple):
     """An as-of join of a query, by the positions of its streams.
 
-    table      the position of the versioned table
-    at         the position of the stream whose event time counts
+    table      the position of the table
+    at         the position of the stream whose event time counts; None = the arrival of a row counts
     keys       the key, column by column of `VersionedTable.keys`
     left       whether rows without a version stay
     direction  as in `AsOf`
@@ -98,7 +113,7 @@ class AsOfJoin(NamedTuple):
     """
 
     table: int
-    at: int
+    at: int | None
     keys: tuple[ProbedKey, ...]
     left: bool
     direction: Direction
@@ -127,7 +142,7 @@ def checked_as_of(as_of: Any) -> tuple[AsOf, ...]:
 
 
 def as_of_join(
-    one: AsOf, shown: Sequence[Stream], index: Callable[[str], int], time_type: pa.DataType, table: int
+    one: AsOf, shown: Sequence[Stream], index: Callable[[str], int], time_type: pa.DataType | None, table: int
 ) -> AsOfJoin:
     """Return an as-of join by positions.
 
@@ -138,7 +153,7 @@ def as_of_join(
     Raises QueryError for a key or time that does not fit.
     """
     what = f"as-of join with {one.table.name}"
-    at = _timed(one, shown, what)
+    at = None if isinstance(one.table, Table) else index(_timed(one, shown, what).name)
     parsed = parse_predicates(one.on, [*shown, one.table])
     if parsed.comparisons or parsed.conditions:
         raise QueryError(
@@ -170,9 +185,12 @@ def as_of_join(
     lacking = [key for key in one.table.keys if key not in found]
     if lacking:
         raise QueryError(f"{what}: on has no equality with key column {lacking[0]!r}, so several versions would fit")
-    tolerance = None if one.tolerance is None else ticks(one.tolerance, time_type, None, f"{what}: tolerance")
+    tolerance = None
+    if one.tolerance is not None:
+        assert time_type is not None
+        tolerance = ticks(one.tolerance, time_type, None, f"{what}: tolerance")
     keys = tuple(found[key] for key in one.table.keys)
-    return AsOfJoin(table, index(at.name), keys, one.how == "left", one.direction, tolerance)
+    return AsOfJoin(table, at, keys, one.how == "left", one.direction, tolerance)
 
 
 def _timed(one: AsOf, shown: Sequence[Stream], what: str) -> Stream:

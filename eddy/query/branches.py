@@ -24,7 +24,7 @@ from eddy.query.intervals import Intervals
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.streams.event_time import span_of, ticks
 from eddy.streams.stream import Stream
-from eddy.streams.windows import Range, Unbounded
+from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, JoinGraph, WindowKind
 
@@ -198,6 +198,9 @@ class BranchTree(Generic[J]):
         if stream.window is not None:
             return stream
         own = [join.graph.windows[path.index(i)] for path, join in self.joins.items() if i in path]
+        if own[0].kind == WindowKind.ROWS:
+            # A single stream whose rows are not kept.
+            return replace(stream, window=Rows(own[0].size))
         if any(window.kind == WindowKind.UNBOUNDED for window in own):
             return replace(stream, window=Unbounded())
         assert self._time_type is not None

@@ -234,7 +234,13 @@ class Query:
     @property
     def tables_changing(self) -> list[str]:
         """The names of the streams that are tables: their rows are replaced and deleted."""
-        return [stream.name for stream in self.streams if isinstance(stream, Table)]
+        looked_up = {one.table.name for one in self.as_of}
+        return [one.name for one in self.streams if isinstance(one, Table) and one.name not in looked_up]
+
+    @property
+    def timeless(self) -> list[int]:
+        """The positions of the tables whose changes have no event time."""
+        return [i for i, stream in enumerate(self.streams) if isinstance(stream, Table)]
 
     def _check_tables(self) -> None:
         """Raise QueryError for what a query with tables cannot have."""
@@ -249,7 +255,7 @@ class Query:
             return
         for has, what in (
             (self.branches, "left, semi, anti and full joins take no table; use an inner join"),
-            (self.as_of, "a query with as-of joins takes streams and versioned tables; make it a VersionedTable"),
+            (self.as_of, "a query with as-of joins joins streams; look its rows up with as_of=[AsOf(table, …)]"),
             (
                 self._watermarked,
                 "windows of event time take no table: their rows are final, and a change takes results back; leave"
@@ -277,28 +283,44 @@ class Query:
         self.streams = (*core, *below, *self._versioned)
         check_streams(self.streams, 1 if self._grouped else self._least)
         if self.as_of:
-            check_times(self.streams, self.lateness, self.idle_after, [one.name for one in self._versioned])
-        self.primary = primary_keys(self.streams)
+            check_times(self.streams, self.lateness, self.idle_after, self._waits)
+        # A table of an as-of join has its key in a log of versions.
+        self.primary = (*primary_keys((*core, *below)), *(None for _ in self.as_of))
         self._check_tables()
         self.comparisons, self.scans = (), ()
         self.values: dict[tuple[str, str, pa.DataType], ComparedValue] = {}
         """The places of the values that comparisons read: by stream, column and type."""
         self.unretracted = False
         self.time_type = self._time_type()
-        tree = BranchTree(core, self.on, self.branches, self.time_type, partial(_inner_join, self.time_type))
+        make = partial(_inner_join, self.time_type, bool(self._waits))
+        tree = BranchTree(core, self.on, self.branches, self.time_type, make)
         self.on_conditions, self.classes = tree.on_conditions, tree.classes
         self._follow(tree)
         if self.as_of:
-            assert self.time_type is not None
             self.unretracted = len(core) == 1 and core[0].window is None and not self.branches
             self.as_of_joins = tuple(
                 as_of_join(one, tree.shown, self.index, self.time_type, len(tree.streams) + k)
                 for k, one in enumerate(self.as_of)
             )
+            if self.branches and self.looks_up:
+                raise QueryError(
+                    f"table {self.looks_up[0]}: rows of branches are certain when the watermark or a partner comes, and"
+                    " not when they arrive; make it a VersionedTable, for the version at an event time"
+                )
 
     @property
-    def _versioned(self) -> tuple[VersionedTable, ...]:
+    def _versioned(self) -> tuple[VersionedTable | Table, ...]:
         return tuple(one.table for one in self.as_of)
+
+    @property
+    def _waits(self) -> list[str]:
+        """The versioned tables, for which rows wait until the watermark has passed them."""
+        return [one.table.name for one in self.as_of if isinstance(one.table, VersionedTable)]
+
+    @property
+    def looks_up(self) -> list[str]:
+        """The tables of which rows get the version at their arrival."""
+        return [one.table.name for one in self.as_of if isinstance(one.table, Table)]
 
     def _follow(self, tree: BranchTree[InnerJoin]) -> None:
         """Take the streams and windows of a tree of branches."""
@@ -309,7 +331,7 @@ class Query:
             windows=windows,
             attributes=tuple(() for _ in self.streams),
             widths=(),
-            timed=bool(self.as_of) or any(window.kind == WindowKind.RANGE for window in windows),
+            timed=bool(self._waits) or any(window.kind == WindowKind.RANGE for window in windows),
         )
         self.clock_rule = self._clock_rule()
 
@@ -317,8 +339,10 @@ class Query:
         if self.tree is not None:
             joins = self.tree.joins.values()
             predicates = [dict.fromkeys(map(str, (*one.classes, *one.comparisons))) for one in joins]
-            extended = [f"{one.table.name} [{one.table.extent}] as of {one.at or 'its time'}" for one in self.as_of]
-            return self._described("; ".join([str(self.tree), *map(" AND ".join, predicates), *extended]))
+            extended = [
+                f"{one.table.name} [{one.table.extent}] as of {one.at or one.default_time}" for one in self.as_of
+            ]
+            return self._described("; ".join(filter(None, [str(self.tree), *map(" AND ".join, predicates), *extended])))
         streams = ", ".join(f"{stream.name} [{stream.extent}]" for stream in self.streams)
         # A `between` is two comparisons of one text.
         texts = dict.fromkeys(str(one) for one in (*self.classes, *self.comparisons))
@@ -454,7 +478,7 @@ class Query:
 
     def _windows(self) -> tuple[Window, ...]:
         """Return the windows as numbers. Raises QueryError for windows, times and lateness that do not fit together."""
-        check_times(self.streams, self.lateness, self.idle_after, [one.name for one in self._versioned])
+        check_times(self.streams, self.lateness, self.idle_after, self._waits)
         return windows_in_numbers(self.streams, self.derived, self.time_type)
 
     def _graph(self) -> JoinGraph:
@@ -624,10 +648,11 @@ class InnerJoin(Query):
         streams: Sequence[Stream],
         on: Sequence[str],
         time_type: pa.DataType | None,
+        waits: bool,
         noun: str,
         where: Sequence[Condition],
     ) -> None:
-        self._common, self._noun = time_type, noun
+        self._common, self._waited_for, self._noun = time_type, waits, noun
         self.where_place = f"where of the {noun}"
         super().__init__(streams, on, where=list(where), late="count")
 
@@ -635,14 +660,19 @@ class InnerJoin(Query):
         return self._common
 
     def _join(self) -> None:
-        # A single stream of a query with as-of joins has a clock.
-        self._watermarked = True
+        # The clock of the whole query also has the rows of a single stream.
+        self._watermarked = self._waited_for
         super()._join()
         # The query and the branch have them among those that they are given.
         self.on_conditions = ()
 
 
 def _inner_join(
-    time_type: pa.DataType | None, streams: Sequence[Stream], on: Sequence[str], noun: str, where: Sequence[Condition]
+    time_type: pa.DataType | None,
+    waits: bool,
+    streams: Sequence[Stream],
+    on: Sequence[str],
+    noun: str,
+    where: Sequence[Condition],
 ) -> InnerJoin:
-    return InnerJoin(streams, on, time_type, noun, where)
+    return InnerJoin(streams, on, time_type, waits, noun, where)

@@ -163,7 +163,8 @@ def _as_of(query: Query, one: AsOfJoin) -> str:
     on = " and ".join(f"{names[key.stream]}.{key.column} = {key.key} as {key.kind}" for key in one.keys)
     within = "" if one.tolerance is None else f" within {one.tolerance} ticks"
     how = "left" if one.left else "inner"
-    return f"as_of({how} {names[one.table]}: {on}; {one.direction} at {names[one.at]}{within})"
+    at = "its arrival" if one.at is None else names[one.at]
+    return f"as_of({how} {names[one.table]}: {on}; {one.direction} at {at}{within})"
 
 
 def _conditions(query: Query) -> list[tuple[Predicate, ...]]:

@@ -95,7 +95,7 @@ def read_header(parts: Parts, query: Query) -> dict[str, Any]:
     clocks = "there is a clock, but the query has no Range window, or the other way round"
     clock = header["clock"]
     _require(query.graph.timed == (clock is not None), clocks)
-    timed = query.graph.n_streams - len(query.graph.tables)
+    timed = query.graph.n_streams - len(query.timeless)
     _require(not clock or len(clock["newest"]) == timed, "its clock is of another number of streams")
     joins = query.inner_joins()
     _require(len(header["joins"]) == len(joins), f"it has {len(header['joins'])} joins, the query {len(joins)}")

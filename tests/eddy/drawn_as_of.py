@@ -62,11 +62,16 @@ class DrawnAsOf:
             stream = eddy.Stream("U", schema, WINDOWS[other.window](other.size), "t")
             given.append(eddy.Branch([stream], [f"{core[0].name}.a = U.a"], how))
             shown += ["U"] if how == "left" else []
+        # A row that looks a table up is never taken back, and is no row of a branch.
+        self.lookups = draw.choice((0, 0.5, 1)) if not branches and (not changelog or windows == [None]) else 0
         joins = [self._as_of(f"X{k}", shown) for k in range(draw.choice((1, 1, 2, 3)))]
         self.deletes = {one.table.name for one, _ in joins if draw.random() < 0.4}
         self.rejects = {one.table.name for one, _ in joins if draw.random() < 0.2}
+        self.timed = any(one.at for one, _ in joins) or any(one.window == "range" for one in core)
         self.lateness, self.watermark = draw.choice((0, 0, 2)), draw.choice(("slowest", "slowest", "fastest"))
         self.idle_after = draw.choice((None, None, 3)) if self.watermark == "slowest" else None
+        if not self.timed:
+            self.lateness, self.watermark, self.idle_after = 0, "slowest", None
         timing: dict[str, Any] = {
             "lateness": self.lateness, "watermark": self.watermark, "idle_after": self.idle_after,
         }  # fmt: skip
@@ -79,7 +84,6 @@ class DrawnAsOf:
         )
         tree = OracleBranch(OracleQuery(core, equal), "core", branches)
         inner = BranchOracle(tree, changelog)
-        inner.timed = True
         self.oracle = AsOfOracle(inner, [one for one, _ in joins], **timing)
         self.names = [one.name for one in self.query.streams]
 
@@ -97,6 +101,8 @@ class DrawnAsOf:
         direction = draw.choice(("backward", "backward", "forward", "nearest"))
         tolerance = draw.choice((0, 2, 4)) if direction != "backward" or draw.random() < 0.3 else None
         how = draw.choice(("inner", "left"))
+        if draw.random() < self.lookups:
+            return OracleAsOf(OracleStream(name, "unbounded"), key, None, how), {}
         at = draw.choice(shown)
         own = OracleAsOf(OracleStream(name, "unbounded", 0, "t"), key, (at, "t"), how, direction, tolerance)
         return own, {"at": None if len(shown) == 1 and draw.random() < 0.5 else f"{at}.t"}
@@ -104,14 +110,13 @@ class DrawnAsOf:
     def _given(self, one: OracleAsOf, more: dict[str, Any]) -> eddy.AsOf:
         name = one.table.name
         filters = {"filter": pa.compute.field("v") > 0} if name in self.rejects else {}
-        table = eddy.VersionedTable(
-            name,
-            self.schemas.setdefault(name, schema_of(self.draw)),
-            key=list(one.key),
-            time="t",
-            ops="column" if name in self.deletes else None,
+        kind: Any = eddy.Table if one.at is None else eddy.VersionedTable
+        given = {
             **filters,
-        )
+            **({} if one.at is None else {"time": "t"}),
+            "ops": "column" if name in self.deletes else None,
+        }
+        table = kind(name, self.schemas.setdefault(name, schema_of(self.draw)), key=list(one.key), **given)
         on = [f"{stream}.{column} = {name}.{key}" for key, (stream, column) in one.key.items()]
         return eddy.AsOf(table, on, how=one.how, direction=one.direction, tolerance=one.tolerance, **more)
 

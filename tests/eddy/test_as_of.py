@@ -41,7 +41,7 @@ def play(draw: Random, output: Output, strategy: str) -> int:
         rt = eddy.Runtime(one.query, strategy=strategy, output=output, ids_only=ids, bounded=True)
         for arrivals in one.pushes():
             given: dict[str, Any] = {}
-            if draw.random() < 0.2:
+            if draw.random() < 0.2 and one.timed:
                 given["watermark"] = max([rt.watermark or 0, *(row["t"] for _, row, _ in arrivals)]) - draw.randrange(4)
                 given["watermark"] = max(given["watermark"], rt.watermark or 0)
             wanted = one.oracle.push(one.known(arrivals), given.get("watermark"))
@@ -218,7 +218,7 @@ def test_an_exception_at_each_line_of_a_push(output: Output) -> None:
                 ["bid.cur = p.cur"],
                 as_of=[eddy.AsOf(rates(), ON, at="bid.t")],
             ),
-            "streams and versioned tables",
+            "looks? its rows up|look its rows up",
         ),
     ],
 )
