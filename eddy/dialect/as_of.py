@@ -12,6 +12,7 @@ from eddy.expressions.occurrences import Occurrences
 from eddy.expressions.source import StatementText
 from eddy.expressions.trees import bare, place_of
 from eddy.query.as_of import AsOf
+from eddy.streams.table import Table
 from eddy.streams.versioned_table import VersionedTable
 
 
@@ -22,7 +23,7 @@ class AsOfPart:
     number      the occurrence of the versioned table
     how         whether rows without a version stay
     conditions  the conjuncts of ON, and of USING, without the comparison of times
-    at          the time for which a version is wanted
+    at          the time for which a version is wanted, None = the arrival of a row
     node        where it stands
     compared    the column of the table that ASOF JOIN compares with this time; None = FOR SYSTEM_TIME AS OF
     """
@@ -30,7 +31,7 @@ class AsOfPart:
     number: int
     how: Literal["inner", "left"]
     conditions: list[exp.Expression]
-    at: exp.Expression
+    at: exp.Expression | None
     node: exp.Expression
     compared: exp.Expression | None = None
 
@@ -83,11 +84,16 @@ def divided(
 
 def as_of(part: AsOfPart, joins: Occurrences) -> AsOf:
     """Return an as-of join as a query takes it. Raises SqlError for a table, time or condition that does not fit."""
-    source, table, place = joins.source, joins.streams[part.number], place_of(part.at)
-    if not isinstance(table, VersionedTable):
-        raise source.error(part.node, f"{table.name} is no table with versions; give it as eddy.VersionedTable(…)")
-    if place is None or joins.streams[place[0]].time != place[1]:
+    source, table = joins.source, joins.streams[part.number]
+    place = None if part.at is None else place_of(part.at)
+    if part.at is None and not isinstance(table, Table):
+        raise source.error(part.node, f"PROCTIME() looks up the rows of a table; give {table.name} as eddy.Table(…)")
+    if part.at is not None and not isinstance(table, VersionedTable):
+        remedy = "give it as eddy.VersionedTable(…), or write FOR SYSTEM_TIME AS OF PROCTIME() for an eddy.Table"
+        raise source.error(part.node, f"{table.name} is no table with versions; {remedy}")
+    if part.at is not None and (place is None or joins.streams[place[0]].time != place[1]):
         raise source.error(part.at, f"{printed(part.at)} is not the time column of a stream, Stream(…, time=…)")
+    assert isinstance(table, Table | VersionedTable)
     compared = None if part.compared is None else place_of(part.compared)
     if compared is not None and compared[1] != table.time:
         raise source.error(part.compared, f"the versions of {table.name} begin at their column {table.time!r}")
@@ -100,4 +106,4 @@ def as_of(part: AsOfPart, joins: Occurrences) -> AsOf:
             )
             raise source.error(one, f"ON of an as-of join has equalities with the key of {table.name} only; {remedy}")
         texts.append(text)
-    return AsOf(table, texts, joins.name_of(place), part.how)
+    return AsOf(table, texts, None if place is None else joins.name_of(place), part.how)

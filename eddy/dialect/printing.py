@@ -99,7 +99,7 @@ def _canonical(query: Query) -> object:
     )
     names = query.graph.names
     as_of = [
-        repr((names[one.table], names[one.at], [(names[k.stream], k.column, k.key) for k in one.keys], one[3:]))
+        repr((names[one.table], one.at, [(names[k.stream], k.column, k.key) for k in one.keys], one[3:]))
         for one in query.as_of_joins
     ]
     return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], text.get("groups"), as_of
@@ -161,9 +161,12 @@ class _Printer:
             raise QueryError(
                 f"the as-of join with {one.table.name} has a direction or a tolerance, which has no text in SQL"
             )
-        at = self.query.streams[join.at]
-        assert at.time is not None
-        table = self._table(self.query.stream(one.table.name), f" FOR SYSTEM_TIME AS OF {_column(at.name, at.time)}")
+        at = "PROCTIME()"
+        if join.at is not None:
+            stream = self.query.streams[join.at]
+            assert stream.time is not None
+            at = _column(stream.name, stream.time)
+        table = self._table(self.query.stream(one.table.name), f" FOR SYSTEM_TIME AS OF {at}")
         on = " AND ".join(_in_and(text) for _, text in self._predicates(one.on, self.query.streams))
         return f"{'LEFT ' if join.left else ''}JOIN {table} ON {on}"
 

@@ -10,6 +10,7 @@ from sqlglot import exp
 from eddy.dialect.as_of import AsOfPart, divided, is_as_of, side_of
 from eddy.dialect.names import Relation, Scope, VisibleColumn, known
 from eddy.dialect.parts import Hung, JoinPart
+from eddy.expressions.admitted import is_arrival
 from eddy.expressions.occurrences import Occurrence
 from eddy.expressions.source import StatementText
 from eddy.expressions.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
@@ -229,7 +230,9 @@ class Relations:
         if version is None:
             at, compared, conditions = divided(number, conditions, join, self.source)
         else:
-            at, compared = scope.resolve(version.expression, self.source), None
+            at, compared = None, None
+            if not is_arrival(version.expression):
+                at = scope.resolve(version.expression, self.source)
             for one in conditions if how == "inner" else []:
                 if not isinstance(bare(one), exp.EQ):
                     part.after.append(one)

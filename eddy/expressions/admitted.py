@@ -122,7 +122,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "cycle": ("CYCLE", _LEAVE),
     # Tables and joins
     "system_time": ("FOR SYSTEM_TIME", _INTERVAL),
-    "version": ("FOR SYSTEM_TIME AS OF", "write it in a join, with the time of a row: FOR SYSTEM_TIME AS OF row.time"),
+    "version": (
+        "FOR SYSTEM_TIME AS OF",
+        "write it in a join, with the time of a row, or PROCTIME(): FOR SYSTEM_TIME AS OF row.time",
+    ),
     "when": ("AT", _INTERVAL),
     "changes": ("CHANGES", "push a changelog's rows as a stream"),
     "hints": ("a hint", _PLAN),
@@ -173,7 +176,7 @@ def check(tree: exp.Expression, source: StatementText) -> None:
         for name, value in node.args.items():
             if admitted is None or name in admitted or not _is_set(name, value):
                 continue
-            if name == "version" and isinstance(node.parent, exp.Join) and isinstance(value.expression, exp.Column):
+            if name == "version" and isinstance(node.parent, exp.Join) and _is_of_row(value.expression):
                 continue
             word, remedy = REFUSED.get(name, (name.strip("_").replace("_", " ").upper(), _LEAVE))
             if isinstance(value, exp.Fetch):
@@ -182,6 +185,15 @@ def check(tree: exp.Expression, source: StatementText) -> None:
                 word, remedy = REFUSED["distinct_on"]
             part = next(_nodes(value), None)
             raise source.error(source.keyword(node, part, word), f"{word} is not supported; {remedy}")
+
+
+def is_arrival(node: exp.Expression) -> bool:
+    """Return whether a node is PROCTIME(), the arrival of a row."""
+    return isinstance(node, exp.Anonymous) and str(node.this).upper() == "PROCTIME" and not node.expressions
+
+
+def _is_of_row(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Column) or is_arrival(node)
 
 
 def _is_set(name: str, value: object) -> bool:

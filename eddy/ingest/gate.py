@@ -20,6 +20,7 @@ from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_order, checked_times
 from eddy.query.query import Query
 from eddy.streams.keyed import KeyedInput
+from eddy.streams.table import Table
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError
 from stairs.graph import FOREVER, WindowKind
@@ -53,7 +54,7 @@ class Gate:
         self._loose = [loose_columns(schema) for schema in self._schemas]
         self.changes = {i: ChangeReader(one) for i, one in enumerate(query.streams) if isinstance(one, KeyedInput)}
         """What reads the changes of each table, by its position."""
-        self._timeless = query.timeless
+        self._timeless = [i for i, one in enumerate(query.streams) if isinstance(one, Table)]
         """The tables whose changes have no event time."""
         self._seen: Rows = np.zeros(256, np.int64)
         """Room to count the arrivals of each stream."""

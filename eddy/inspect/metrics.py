@@ -40,7 +40,7 @@ def metrics(pipeline: Pipeline) -> Counts:
                counters since the state was made
 
     A query with branches has the figures of each inner join under "joins", by the names of its streams, and "open": the
-    matches whose partners are counted.
+    matches whose partners are counted, and the rows that wait for their versions in as-of joins.
     """
     late, partners = pipeline.late.rows, pipeline.partners
     counts: Counts = {

@@ -59,7 +59,7 @@ class AsOfJoins:
     @property
     def nbytes(self) -> int:
         """Bytes of the versions and of the rows that wait."""
-        return sum(one.nbytes for one in (*self.logs, *self.runs))
+        return sum(one.nbytes for one in self.logs) + sum(one.nbytes for one in self.runs)
 
     def lower(self, lows: Int64s) -> None:
         """Lower lows[i] to the oldest row of stream i that waits. O(rows that wait)."""
@@ -202,7 +202,8 @@ class AsOfJoins:
         lows  the oldest row of each stream that results may still need
         """
         width = len(self.query.streams)
-        run = merged_run(self.runs) if self.runs else Run(np.zeros(0), np.zeros(0, np.int64), PartnerRows.none(width))
+        none: Int64s = np.zeros(0, np.int64)
+        run = merged_run(self.runs) if self.runs else Run(none, none, PartnerRows.none(width))
         came, (rows, signs) = run.came, run.rows
         position = sum(self.shelf.following)
         logs = [log.compacted(self._limit(k, lows, position)).to_parts() for k, log in enumerate(self.logs)]

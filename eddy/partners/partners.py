@@ -75,14 +75,16 @@ class Partners:
     @property
     def due(self) -> int | None:
         """See `Runtime.due`."""
-        parts = [*self.trees, *([] if self.as_of is None else [self.as_of])]
-        return min((at for one in parts if (at := one.due) is not None), default=None)
+        found = [one.due for one in self.trees]
+        if self.as_of is not None:
+            found.append(self.as_of.due)
+        return min((at for at in found if at is not None), default=None)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the ledgers and of the rows."""
-        parts = [*self.trees, *([] if self.as_of is None else [self.as_of])]
-        return self.shelf.nbytes + sum(one.nbytes for one in parts)
+        as_of = 0 if self.as_of is None else self.as_of.nbytes
+        return self.shelf.nbytes + as_of + sum(one.nbytes for one in self.trees)
 
     # A push
 

@@ -75,8 +75,8 @@ class VersionLog:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         arrays = (self._heads, self._rests, self._times, self._links, self._keys, self._numbers, self._gone)
-        texts = [one for own in self._texts for one in own.values()]
-        return sum(one.nbytes for one in (*arrays, self._directory, self._payload, *texts))
+        texts = sum(one.nbytes for own in self._texts for one in own.values())
+        return sum(one.nbytes for one in arrays) + self._directory.nbytes + self._payload.nbytes + texts
 
     # A push
 

@@ -66,11 +66,11 @@ class AsOf:
                 raise QueryError(f"{what}: {name} is one of {', '.join(map(repr, get_args(known)))}, not {value!r}")
         if isinstance(self.table, Table):
             given = {"at": self.at, "tolerance": self.tolerance, "direction": self.direction}
-            for name, value in given.items():
-                if value not in (None, "backward"):
+            for option, chosen in given.items():
+                if chosen not in (None, "backward"):
                     raise QueryError(
-                        f"{what}: {name}={value!r} goes by event time, which the changes of a Table do not have; leave"
-                        " it out for the row at the arrival, or make the table a VersionedTable"
+                        f"{what}: {option}={chosen!r} goes by event time, which the changes of a Table do not have;"
+                        " leave it out for the row at the arrival, or make the table a VersionedTable"
                     )
         if self.tolerance is not None:
             object.__setattr__(self, "tolerance", checked_span(self.tolerance, f"{what}: tolerance"))

@@ -314,7 +314,7 @@ class Description:
     elements   the newest control elements of queries, oldest first
     arrivals, results, late, bytes, watermark   of all joins together; the watermark is in ticks
     watermark_time, watermark_seconds   the watermark as a time and as Unix time, None without timestamps
-    waiting    matches whose partners are counted (queries with branches)
+    waiting    matches whose partners are counted, and rows that wait (queries with branches or as-of joins)
     groups     a line on what computes groups, empty where there are none
     filters    lines on filters of several predicates
     """

@@ -39,7 +39,7 @@ def as_text(shown: Description) -> str:
             for one in shown.queries
         ]
     elif shown.waiting is not None:
-        lines += [str(shown.query), f"{shown.waiting:,} matches whose partners are counted"]
+        lines += [str(shown.query), f"{shown.waiting:,} matches whose partners are counted, or rows that wait"]
     for join in shown.joins:
         if lines:
             lines.append("")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eddy import AsOf, Query, QueryError, Range, Runtime, SqlError, Stream, VersionedTable, sql, to_sql
+from eddy import AsOf, Query, QueryError, Range, Runtime, SqlError, Stream, Table, VersionedTable, sql, to_sql
 from eddy.query.text import query_text
 
 BIDS = pa.schema([("cur", pa.string()), ("t", pa.int64()), ("x", pa.int64())])
@@ -54,6 +54,19 @@ def test_an_as_of_join_of_a_join() -> None:
     query = sql(text, streams)
     assert query_text(query) == query_text(JOINED)
     assert query_text(sql(to_sql(query), streams)) == query_text(query)
+
+
+def test_rows_look_a_table_up_when_they_arrive() -> None:
+    table = Table("rate", RATES, key="cur")
+    text = "SELECT x, rate FROM bid LEFT JOIN rate FOR SYSTEM_TIME AS OF PROCTIME() ON bid.cur = rate.cur"
+    query = sql(text, [BID, table])
+    wanted = Query([BID], as_of=[AsOf(table, ON, how="left")], select={"x": "bid.x", "rate": "rate.rate"})
+    assert query_text(query) == query_text(wanted)
+    assert query_text(sql(to_sql(query), [BID, table])) == query_text(query)
+    with pytest.raises(SqlError, match=r"give rate as eddy.Table"):
+        sql(text, STREAMS)
+    with pytest.raises(SqlError, match=r"AS OF PROCTIME\(\) for an eddy.Table"):
+        sql(text.replace("PROCTIME()", "bid.t"), [BID, table])
 
 
 def test_conditions_on_versions_filter_rows() -> None:
