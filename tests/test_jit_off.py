@@ -16,7 +16,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SUBSET = (
-    "tests/eddy/test_as_of.py",
     "tests/eddy/test_bands.py::test_matches_of_a_band_are_counted",
     "tests/eddy/test_branches.py",
     "tests/eddy/test_runtime_oracle.py",

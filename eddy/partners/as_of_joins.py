@@ -170,7 +170,9 @@ class AsOfJoins:
         kept = np.ones(len(rows), bool)
         for log, one in zip(self.logs, self.joins, strict=True):
             times = run.came if one.at is None else self._times(one.at, rows)
-            order = np.argsort(times, kind="stable")
+            order = np.arange(len(rows))
+            if (times[1:] < times[:-1]).any():
+                order = np.argsort(times, kind="stable")
             asking = {
                 stream: self.shelf.column_batch(stream, columns, rows[order, stream])
                 for stream, columns in one.probing().items()

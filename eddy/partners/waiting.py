@@ -37,10 +37,15 @@ Runs = tuple[Run, ...]
 
 def merged_run(runs: Runs) -> Run:
     """Return the rows of some runs as one run. O(n log n)."""
-    due, came = (np.concatenate(part) for part in zip(*((one.due, one.came) for one in runs), strict=True))
+    due, came = runs[0].due, runs[0].came
+    rows, signs = runs[0].rows
+    if len(runs) > 1:
+        due, came = (np.concatenate(part) for part in zip(*((one.due, one.came) for one in runs), strict=True))
+        rows, signs = (np.concatenate(part) for part in zip(*(one.rows for one in runs), strict=True))
+    if (due[1:] >= due[:-1]).all():
+        return Run(due, came, PartnerRows(rows, signs))
     order = np.argsort(due, kind="stable")
-    rows, signs = (np.concatenate(part)[order] for part in zip(*(one.rows for one in runs), strict=True))
-    return Run(due[order], came[order], PartnerRows(rows, signs))
+    return Run(due[order], came[order], PartnerRows(rows[order], signs[order]))
 
 
 def with_run(runs: Runs, new: Run) -> Runs:
