@@ -193,6 +193,49 @@ _TABLE_MARK_DEFECTS = {
     ),
 }
 
+_VERSIONS = "eddy/partners/version_kernels.py"
+_AS_OF_DEFECTS = {
+    "of two versions with one time, the first one counts": Edit(
+        _VERSIONS,
+        "while at >= 0 and times[u64(at)] > time:\n            newer",
+        "while at >= 0 and times[u64(at)] >= time:\n            newer",
+    ),
+    "the version that is valid at the oldest time is forgotten": Edit(
+        _VERSIONS,
+        "if at >= 0 and gone[u64(at)] == 0:\n            distance",
+        "if at < -9 and gone[u64(at)] == 0:\n            distance",
+    ),
+    "a version that another one hides is found ahead": Edit(
+        _VERSIONS, "(passed < 0 or times[u64(passed)] != times[u64(at)]) and gone", "gone"
+    ),
+    "of two equally near versions, the later one is taken": Edit(
+        _VERSIONS,
+        "time - times[u64(valid)] <= times[u64(later)] - time",
+        "time - times[u64(valid)] < times[u64(later)] - time",
+    ),
+    "a row waits for no version ahead": Edit("eddy/partners/as_of_joins.py", "times + one.ahead", "times"),
+    "versions are forgotten that rows in windows may get": Edit(
+        "eddy/partners/as_of_joins.py",
+        "return int(kept.min(initial=self.watermark))",
+        "return self.watermark",
+    ),
+    "a row comes with the watermark and not after it": Edit(
+        "eddy/partners/waiting.py",
+        "np.searchsorted(one.due, watermark)",
+        'np.searchsorted(one.due, watermark, side="right")',
+    ),
+    "a row without a key has the version of another one": Edit(
+        "eddy/partners/version_log.py", "        slots[dead != 0] = -1\n", ""
+    ),
+    "strings of keys are forgotten": Edit("eddy/partners/version_log.py", "            self._settle_texts(keys)\n", ""),
+    "rows that wait lose their payload": Edit(
+        "eddy/partners/partners.py", "            self.as_of.lower(lows)", "            pass"
+    ),
+    "a look-up finds the row after the push": Edit(
+        "eddy/partners/as_of_joins.py", "return sum(firsts) + came", "return sum(firsts) + came + len(order)"
+    ),
+}
+
 MODELS = {
     "stored states of tables": ModelTest(
         (
@@ -230,6 +273,20 @@ MODELS = {
         "test_event_times_decide_as_in_the_model",
         12,
         _ONE_KEY_DEFECTS,
+    ),
+    "as-of joins": ModelTest(
+        (
+            "tests/eddy/test_as_of.py",
+            "tests/eddy/drawn_as_of.py",
+            "tests/eddy/test_branches.py",
+            "tests/eddy/drawn_branches.py",
+            "tests/eddy/opened_files.py",
+            "tests/cases.py",
+            "tests/key_types.py",
+        ),
+        "test_rows_are_those_of_the_oracle",
+        150,
+        _AS_OF_DEFECTS,
     ),
     "ledgers": ModelTest(
         ("tests/stairs/test_ledger.py", "tests/stairs/held.py"),
