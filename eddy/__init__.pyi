@@ -22,6 +22,7 @@ from .query.branch import Branch
 from .query.group_windows import Hopping, Session, Tumbling
 from .query.predicates import AttributeClass
 from .query.query import Query
+from .query.top import Top
 from .routing.estimates import plans
 from .runtime import Runtime
 from .streams.stream import Stream
@@ -55,6 +56,7 @@ __all__ = [
     "StateError",
     "Stream",
     "Table",
+    "Top",
     "Tumbling",
     "Unbounded",
     "UnionAll",

@@ -154,6 +154,9 @@ def _attempt(pipeline: Pipeline, arrivals: Arrivals, only_kept: bool, loading: b
     failed = made.failed
     if groups is not None:
         failed, records = (*failed, *groups.failed), (*records, groups)
+    if pipeline.tops is not None:
+        table, first = pipeline.tops.follow(made.table, arrivals.ends)
+        made, records = made._replace(table=table), (*records, first)
     new_failed = pipeline.failed.added(() if loading else failed)
     position = pipeline.position + len(arrivals.order)
     return Commit(
@@ -262,6 +265,11 @@ def load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
         raise InputError(
             "load: aggregates need the results of earlier rows, which load does not find; use snapshot and restore, or"
             " push the rows"
+        )
+    if pipeline.tops is not None:
+        raise InputError(
+            "load: top needs the results of earlier rows, which load does not find; use snapshot and restore, or push"
+            " the rows"
         )
     watermark = as_ticks(watermark)
     check_timed(watermark, pipeline.clock is not None)
