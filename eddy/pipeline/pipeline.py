@@ -6,9 +6,9 @@
             late
 
 A query without branches has one join and no partners; a query without aggregates has no groups, one without `top` no
-tops. Joins, partners, groups and tops are operators with one contract (`eddy.pipeline.operator`). A push happens in all operators, or in none
-(`eddy.pipeline.push` computes the push), whatever exception comes between two statements. The pipeline has two records,
-as in a database log:
+tops. Joins, partners, groups and tops are operators with one contract (`eddy.pipeline.operator`). A push happens in all
+operators, or in none (`eddy.pipeline.push` computes the push), whatever exception comes between two statements. The
+pipeline has two records, as in a database log:
 
     undo     set first. While it is the only record, the push has not happened: `roll_back` undoes the push
     commit   set in one statement when all results are computed. From then on the push has happened: `_complete` settles

@@ -2,8 +2,8 @@
 
 A push has these steps: *admit* (validate, filter, order, split off late rows); in each join *open* (sweep dead keys,
 enlarge rings), *load* (keys as words, payload into rings) and *walk* (one kernel call); *follow* (partners);
-*materialise* (gather columns, `where`, projection); *aggregate* (groups). Then the push happens in one statement
-(`eddy.pipeline.pipeline`).
+*materialise* (gather columns, `where`, projection); *aggregate* (groups); *rank* (the first rows of groups). Then the
+push happens in one statement (`eddy.pipeline.pipeline`).
 """
 
 from __future__ import annotations

@@ -8,12 +8,14 @@ from stairs.errors import QueryError
 
 
 def check_changeless(query: Query, host: str) -> None:
-    """Raise QueryError for a query with tables, whose rows change."""
+    """Raise QueryError for a query with tables, whose rows change, or with `top`, whose answer changes."""
     if query.tables_changing:
         raise QueryError(
             f"table {query.tables_changing[0]}: {host} takes streams, whose rows are never replaced or deleted; use a"
             " Runtime"
         )
+    if query.top is not None:
+        raise QueryError(f"{host} gives all rows of a query, and this query has top; use a Runtime")
 
 
 def check_joined_rows(query: object, host: str) -> None:

@@ -336,8 +336,8 @@ def _in_order(trees: Trees, root: int) -> Int64s:
         at = path.pop()
         found.append(at)
         node = trees.nodes[at]
-        below = [trees.nodes[k] for k in (node[LEFT], node[RIGHT]) if k >= 0]
-        if node[SIZE] != 1 + sum(int(one[SIZE]) for one in below) or any(one[PRIORITY] > node[PRIORITY] for one in below):
+        below = trees.nodes[[int(k) for k in (node[LEFT], node[RIGHT]) if k >= 0]]
+        if node[SIZE] != 1 + below[:, SIZE].sum() or (below[:, PRIORITY] > node[PRIORITY]).any():
             raise StateError("a tree has another size than its nodes, or is no heap")
         at = int(node[RIGHT])
     return np.array(found, np.int64)

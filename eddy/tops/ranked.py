@@ -30,10 +30,8 @@ class RankedRows:
         self._places = [Words(rows.field(name).type) for name in self._order]
         self.key_words = len(self._groups) + 1
         self.width = len(self._places) + 1 + len(ties)
-        self.kinds = np.array(
-            [TEXT * own.text | DESCENDING * one.descending for own, one in zip(self._places, ranking.order, strict=True)],
-            np.int64,
-        )
+        kinds = zip(self._places, ranking.order, strict=True)
+        self.kinds = np.array([TEXT * own.text | DESCENDING * one.descending for own, one in kinds], np.int64)
         # Values come after nulls where nulls come first.
         self._turned = np.int64(sum(1 << k for k, one in enumerate(ranking.order) if one.nulls_first))
 

@@ -63,9 +63,7 @@ class StoredRows:
         parts = np.split(numbers[order], np.searchsorted(numbers[order], self._ends[:-1]))
         starts = [0, *self._ends[:-1].tolist()]
         found = [
-            taken(batch, part - start)
-            for batch, part, start in zip(batches, parts, starts, strict=True)
-            if len(part)
+            taken(batch, part - start) for batch, part, start in zip(batches, parts, starts, strict=True) if len(part)
         ]
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))

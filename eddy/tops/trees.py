@@ -77,7 +77,9 @@ def empty_trees(width: int, kinds: Int64s, seeds: Int64s) -> Trees:
     return Trees(
         np.zeros((LEAST_NODES, NODE_FIELDS), np.int64),
         np.zeros((LEAST_NODES, width), np.int64),
-        *(np.zeros(LEAST_NODES, np.int64) for _ in range(3)),
+        np.zeros(LEAST_NODES, np.int64),
+        np.zeros(LEAST_NODES, np.int64),
+        np.zeros(LEAST_NODES, np.int64),
         np.zeros(N_FIELDS, np.int64),
         kinds,
         np.zeros(DEEPEST, np.int64),

@@ -8,13 +8,11 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
 import duckdb
+import pyarrow as pa
 import pytest
 
 import eddy
-
-
 
 VALUES: dict[str, tuple[pa.DataType, tuple[Any, ...]]] = {
     "i": (pa.int64(), (0, 1, -1, 2**62, None)),

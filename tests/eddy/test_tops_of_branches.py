@@ -68,7 +68,7 @@ def test_a_changelog_has_the_difference_of_the_answers(one: DrawnBranches, data:
         pushed = {name: [row for n, row in arrivals if n == name] for name in one.streams}
         order = [list(one.streams).index(name) for name, _ in arrivals]
         before = dict(standing.rows)
-        standing.take(lambda plain: plain.push(pushed, order))
+        standing.take(lambda plain, rows=pushed, given=order: plain.push(rows, given))
         after = oracle.of(standing.rows)
         wanted = Counter[str]()
         for old, new, place in changes(answer, after, paired=True):
@@ -96,7 +96,7 @@ def test_input_that_ends_has_its_first_rows_at_the_end(one: DrawnBranches, data:
     for arrivals in steps(data.draw, list(one.streams)):
         pushed = {name: [row for n, row in arrivals if n == name] for name in one.streams}
         order = [list(one.streams).index(name) for name, _ in arrivals]
-        standing.take(lambda plain: plain.push(pushed, order))
+        standing.take(lambda plain, rows=pushed, given=order: plain.push(rows, given))
         assert not len(runtime.push(pushed, order))
         runtime.check()
         if data.draw(st.integers(0, 3)) == 3:
@@ -146,7 +146,7 @@ def test_windows_of_event_time_have_first_rows_when_they_end(one: DrawnBranches,
     for arrivals in steps(data.draw, list(one.streams)):
         pushed = {name: [row for n, row in arrivals if n == name] for name in one.streams}
         order = [list(one.streams).index(name) for name, _ in arrivals]
-        same(lambda own: own.push(pushed, order))
+        same(lambda own, rows=pushed, given=order: own.push(rows, given))
         if data.draw(st.integers(0, 3)) == 3:
             runtime = eddy.Runtime.restore(runtime.snapshot(), query)
     same(lambda own: own.finish())
