@@ -8,12 +8,17 @@ from stairs.errors import QueryError
 
 
 def check_changeless(query: Query, host: str) -> None:
-    """Raise QueryError for a query with tables, whose rows change, or with `top`, whose answer changes."""
+    """Raise QueryError for a query with tables, whose rows change."""
     if query.tables_changing:
         raise QueryError(
             f"table {query.tables_changing[0]}: {host} takes streams, whose rows are never replaced or deleted; use a"
             " Runtime"
         )
+
+
+def check_all_rows(query: Query, host: str) -> None:
+    """Raise QueryError for a query with tables, or with `top`: its answer changes."""
+    check_changeless(query, host)
     if query.top is not None:
         raise QueryError(f"{host} gives all rows of a query, and this query has top; use a Runtime")
 
@@ -22,7 +27,7 @@ def check_joined_rows(query: object, host: str) -> None:
     """Raise QueryError unless this is a query whose results are the rows of one inner join."""
     if not isinstance(query, Query):
         raise QueryError(f"{host} runs an eddy.Query, not {type(query).__name__}")
-    check_changeless(query, host)
+    check_all_rows(query, host)
     if query.branches:
         raise QueryError(f"{host} runs inner joins, and this query has branches; use a Runtime")
     if query.aggregation is not None:

@@ -115,6 +115,8 @@ class Query:
     """Stream -> the table whose alias it is in a statement of SQL; a stream without an entry is itself a table."""
     group_texts: tuple[str, str] | None = None
     """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
+    top_texts: Top | None = None
+    """`top` of such a query, over the columns of the statement."""
     on_conditions: tuple[Condition, ...] = ()
     """The conditions in `on` that are no predicates: they filter results, as `where` does."""
     where_place = "where"

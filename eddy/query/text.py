@@ -120,10 +120,20 @@ def _groups(query: Query) -> str:
 
 
 def _top(query: Query) -> str:
-    """Return `top` as text; its expressions in the text of SQL."""
-    assert query.top is not None
-    n, by, order, rank = query.top.n, query.top.by, query.top.order, query.top.rank
-    return f"{n} rows by {list(by)} order {list(order)} rank {rank!r}"
+    """Return `top` as text."""
+    ranking = query.ranking
+    assert ranking is not None
+
+    def shown(name: str) -> str:
+        if query.group_rows is not None:
+            one: Any = query.group_rows.outputs[name]
+        else:
+            one = {**query.outputs, **query.hidden_outputs}[name]
+        return _expression_text(one.expression) if isinstance(one, ComputedExpression) else repr(one)
+
+    order = [shown(one.name) + " desc" * one.descending + " nulls first" * one.nulls_first for one in ranking.order]
+    by, rank = ", ".join(map(shown, ranking.by)), ranking.top.rank
+    return f"{ranking.n} rows by {by or 'nothing'}, order {', '.join(order) or 'of arrival'}, rank {rank!r}"
 
 
 def _shown(query: Query) -> str:

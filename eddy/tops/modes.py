@@ -27,10 +27,11 @@ def mode_of(query: Query, output: str, bounded: bool) -> Mode:
         return "changelog"
     window = None if query.aggregation is None else query.aggregation.group_window
     if window is not None:
-        ranking = query.ranking
+        ranking, rows = query.ranking, query.group_rows
         assert ranking is not None
         bounds = [window.end] if isinstance(window, Session) else [window.start, window.end]
-        if {name.lstrip("\0") for name in ranking.by}.isdisjoint(one for one in bounds if one is not None):
+        by = [name if rows is None else rows.outputs[name] for name in ranking.by]
+        if not any(one in bounds for one in by if isinstance(one, str)):
             named = " or ".join(repr(one) for one in bounds if one is not None)
             raise InputError(
                 "top: the first rows of a group of several windows are never final; name the window in by="
