@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from eddy.aggregates.directory import SlotDirectory, numbered
 from eddy.aggregates.state import SPARE_TEXTS
-from eddy.tops.kernels import DONE, differ, enter, judge, list_first, settle_nodes, undo_nodes
+from eddy.tops.kernels import DONE, WRONG, differ, enter, judge, list_first, settle_nodes, undo_nodes
 from eddy.tops.ranked import RankedRows
 from eddy.tops.stored_rows import StoredRows, plain_column
 from eddy.tops.trees import (
@@ -135,7 +135,8 @@ class Forest:
     def take(self, table: pa.Table, signs: Int64s) -> Taken:
         """Enter rows with sign 1, and take back those with sign -1. The push is open then.
 
-        Raises SnapshotError if a row is taken back that no tree has: only altered snapshots have such rows.
+        Raises SnapshotError if a row is taken back that no tree has, or comes twice: only altered snapshots have such
+        rows.
         """
         self._compact()
         keys, words = self.ranked.keys(table, self.texts), self.ranked.places(table, self.texts)
@@ -150,11 +151,14 @@ class Forest:
             signs = signs * reaches
         before = self._answers(slots, touched, total)
         done = np.zeros(1, np.int64)
-        while (row := enter(self.trees, texts, roots, slots, self.most, words, numbers, signs, done, first)) != DONE:
-            if signs[row] < 0:
+        while True:
+            status = enter(self.trees, texts, roots, slots, self.most, words, numbers, signs, done, first)
+            if status == DONE:
+                break
+            if status == WRONG:
                 raise SnapshotError(
-                    "a row is taken back that no group of top has: the groups contradict the windows, so the snapshot"
-                    " from which this runtime was restored had been altered"
+                    "a group of top lacks a row that is taken back, or has one that comes: the groups contradict the"
+                    " windows, so the snapshot from which this runtime was restored had been altered"
                 )
             self._grow()
         after = self._answers(slots, touched, total + int(np.count_nonzero(signs * reaches > 0)))
@@ -241,12 +245,6 @@ class Forest:
         live = self.live
         ranks = self.ranked.ranks(self.trees.words[live], self.texts)
         return self.rows.only(self.row_numbers(live[np.lexsort(ranks.T[::-1])]))
-
-    def is_strict(self) -> bool:
-        """Return whether no two rows of a group are equal in the order. O(rows)."""
-        live = self.live
-        words = np.column_stack([self.trees.nodes[live, OWNER], self.trees.words[live]])
-        return len(numbered(words)[1]) == len(live)
 
     # Memory
 

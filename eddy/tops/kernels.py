@@ -27,8 +27,10 @@ from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.byte_strings import BytesArena
 from stairs.kernels.hashes import finish, stir
 
-DONE = -1
-"""All rows were entered."""
+DONE = 0
+FULL = 1
+WRONG = 2
+"""How rows were entered: all of them; until there was no slot; until one that is there already, or is not there."""
 
 
 @step
@@ -82,15 +84,17 @@ def hang(trees: Trees, roots: Int64s, group: int, parent: int, side: int, node: 
 
 
 @step
-def link(trees: Trees, texts: BytesArena, roots: Int64s, group: int, node: int) -> None:
-    """Enter a node, whose words and priority are there, into the tree of its group."""
-    nodes, path = trees.nodes, trees.path
+def link(trees: Trees, texts: BytesArena, roots: Int64s, group: int, node: int) -> bool:
+    """Enter a node, whose words and priority are there, into the tree of its group; return whether it is new there."""
+    nodes, path, new = trees.nodes, trees.path, True
     at, parent, side = roots[u64(group), 0] - 1, -1, LEFT
     priority = nodes[u64(node), PRIORITY]
     while at >= 0 and nodes[u64(at), PRIORITY] >= priority:
         nodes[u64(at), SIZE] += 1
         parent = at
-        side = LEFT if compare(trees, texts, trees.words, node, at) < 0 else RIGHT
+        found = compare(trees, texts, trees.words, node, at)
+        new = new and found != 0
+        side = LEFT if found < 0 else RIGHT
         at = nodes[u64(at), u64(side)]
     hang(trees, roots, group, parent, side, node)
     # The subtree is split: what precedes the node becomes its left subtree, the rest its right one.
@@ -98,7 +102,9 @@ def link(trees: Trees, texts: BytesArena, roots: Int64s, group: int, node: int) 
     while at >= 0:
         path[u64(depth)] = at
         depth += 1
-        if compare(trees, texts, trees.words, node, at) > 0:
+        found = compare(trees, texts, trees.words, node, at)
+        new = new and found != 0
+        if found > 0:
             nodes[u64(before), u64(before_side)] = at
             before, before_side = at, RIGHT
             at = nodes[u64(at), RIGHT]
@@ -112,6 +118,7 @@ def link(trees: Trees, texts: BytesArena, roots: Int64s, group: int, node: int) 
         one = path[u64(k)]
         nodes[u64(one), SIZE] = 1 + size_of(trees, nodes[u64(one), LEFT]) + size_of(trees, nodes[u64(one), RIGHT])
     nodes[u64(node), SIZE] = 1 + size_of(trees, nodes[u64(node), LEFT]) + size_of(trees, nodes[u64(node), RIGHT])
+    return new
 
 
 @step
@@ -248,8 +255,8 @@ def enter(
 ) -> int:
     """Enter the rows of a push with sign 1, take back those with sign -1 and skip those with 0, from done[0] on.
 
-    Return DONE, the number of a row that cannot be taken back because no tree has it, or, if `done` is not at a row
-    with sign -1, the number of a row for which there is no slot.
+    Return DONE; FULL, and the next call resumes when there are more slots; or WRONG: a row that is taken back is in no
+    tree, or one that comes is in one already.
 
     most   rows that a tree keeps, 0 = all
     first  number of the first row of the push among the stored rows
@@ -264,7 +271,7 @@ def enter(
         if signs[u64(row)] < 0:
             node = find_node(trees, texts, root, words, row)
             if node < 0:
-                return row
+                return WRONG
             remove(trees, texts, roots, group, node)
             continue
         last = -1
@@ -281,14 +288,15 @@ def enter(
             node = meta[N_NEXT]
             meta[N_NEXT] += 1
         else:
-            return row
+            return FULL
         for k in range(words.shape[1]):
             trees.words[u64(node), u64(k)] = words[u64(row), u64(k)]
         nodes[u64(node), ROW] = first + row
         nodes[u64(node), OWNER] = group
         nodes[u64(node), MARK] = 0
         add(trees, node)
-        link(trees, texts, roots, group, node)
+        if not link(trees, texts, roots, group, node):
+            return WRONG
         if last >= 0:
             remove(trees, texts, roots, group, last)
     return DONE
