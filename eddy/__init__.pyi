@@ -23,6 +23,7 @@ from .query.branch import Branch
 from .query.group_windows import Hopping, Session, Tumbling
 from .query.predicates import AttributeClass
 from .query.query import Query
+from .query.top import Top
 from .routing.estimates import plans
 from .runtime import Runtime
 from .streams.stream import Stream
@@ -58,6 +59,7 @@ __all__ = [
     "StateError",
     "Stream",
     "Table",
+    "Top",
     "Tumbling",
     "Unbounded",
     "UnionAll",

@@ -15,10 +15,12 @@ from eddy.filters.conditions import Predicate
 from eddy.ingest.clock import clock_of
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
+from eddy.pipeline.push import prepare
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.query.as_of import AsOf
 from eddy.query.branch import Branch
 from eddy.query.query import Query
+from eddy.query.top import Top
 from eddy.runtime import Runtime
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
@@ -77,6 +79,7 @@ def warmup() -> None:
     _warm_groups(streams[:2], batch)
     _warm_tables(schema, batch)
     _warm_as_of(streams[0], schema, batch)
+    _warm_tops(schema, batch)
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))
@@ -135,6 +138,15 @@ def _warm_as_of(stream: Stream, schema: pa.Schema, batch: pa.RecordBatch) -> Non
     with contextlib.suppress(InputError):
         runtime.finish()
     Runtime.restore(runtime.snapshot(), query)
+
+
+def _warm_tops(schema: pa.Schema, batch: pa.RecordBatch) -> None:
+    """Compile or load the kernels of queries with `top`; the second push is taken back."""
+    query = Query([Stream("R", schema, window=Rows(150))], top=Top(1, "R.s", ["R.s desc", "R.t"]))
+    runtime = Runtime(query, output="changelog")
+    runtime.push({"R": batch})
+    prepare(runtime._pipeline, {"R": batch}, None, None)
+    runtime._pipeline.roll_back()
 
 
 def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:

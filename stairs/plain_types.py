@@ -281,6 +281,8 @@ def _longest(column: pa.Array, starts: Rows, ends: Rows) -> int:
 def taken(rows: Taken, numbers: Rows) -> Taken:
     """Return rows of a batch or column of any type by number; ascending numbers for a chunked array."""
     if isinstance(rows, pa.ChunkedArray):
+        if not rows.num_chunks:
+            return rows
         lengths = np.array([len(chunk) for chunk in rows.chunks])
         ends = np.cumsum(lengths)
         parts = np.split(numbers, np.searchsorted(numbers, ends[:-1]))

@@ -17,8 +17,9 @@ ROOT = Path(__file__).parent.parent
 LAYERS = ("stairs", "jisc", "eddy", "bench")
 ROOMS = (
     *("cli", "script", "errors", "log", "uncopied", "show", "storage", "filters", "streams", "expressions", "query"),
-    *("agg", "ingest", "results", "aggregates", "routing", "join", "partners", "pipeline", "inspect", "snapshot"),
-    *("runtime", "replay", "live", "queries", "watch", "compiling", "dialect", "placement", "spark", "fuzz", "demo"),
+    *("agg", "ingest", "results", "aggregates", "routing", "join", "partners", "tops", "pipeline", "inspect"),
+    *("snapshot", "runtime", "replay", "live", "queries", "watch", "compiling", "dialect", "placement", "spark"),
+    *("fuzz", "demo"),
 )
 """The folders and single modules of `eddy` from the ground up: each may import those before it."""
 SPARK_MODULES = (

@@ -157,7 +157,8 @@ class Groups:
         self._given = WindowsGiven(np.zeros(0, np.int64), -NEVER)
         self.rings: Sized | None = None
         """Ring values that may serve the groups."""
-        schema = query.output_schema
+        rows = query.group_rows
+        schema = aggregation.schema if rows is None else rows.schema
         if changelog and OP in schema.names:
             raise InputError(
                 f"an output column of groups is named {OP!r}, which is the column of a changelog that has +I or -D;"
@@ -357,7 +358,7 @@ class Groups:
             accepted, failing = accepted_rows(self._having, table, "having")
             faults.update((int(kept[row]), fault) for row, fault in failing.items())
             table, kept = _taken(table, accepted), kept[accepted]
-        chosen = self.query.group_outputs
+        chosen = self.query.group_rows
         if chosen is not None:
             n = len(table)
             table, failing = chosen.of(table)
@@ -474,7 +475,8 @@ def groups_now(groups: Groups | None) -> pa.Table:
     """Return the groups of a runtime as they are; see `Runtime.groups`. Raises InputError if there are none."""
     if groups is None:
         raise InputError("groups() is for queries with aggregates; this one has the results of a join")
-    return groups.now()
+    names = [name for name in groups.schema.names if not name.startswith("\0") and name != OP]
+    return groups.now().select(names)
 
 
 def _taken(table: pa.Table, numbers: Int64s) -> pa.Table:

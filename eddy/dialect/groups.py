@@ -356,6 +356,11 @@ class _Grouping:
         return new
 
 
+def _group_text(tree: exp.Expression) -> str:
+    """Return a tree over the columns of groups as `top` takes it: the name of a column, or an expression of SQL."""
+    return str(tree.meta["group"]) if "group" in tree.meta else printed(tree)
+
+
 def _group_column(name: str, node: exp.Expression) -> exp.Column:
     found = exp.Column(this=identifier(name))
     found.meta["group"] = name
@@ -383,6 +388,11 @@ def grouped_query(block: QueryBlock, found: JoinArguments, joins: JoinTranslator
     grouping, source = _Grouping(block, joins), joins.source
     outputs = {name: grouping.over_groups(bare(tree)) for name, tree in block.outputs.items()}
     having = [(tree, grouping.over_groups(tree)) for tree in conjuncts(block.groups.having)]
+    top = None
+    if block.top is not None:
+        for tree in block.top.unread:
+            _Grouping(block, joins).over_groups(bare(tree))
+        top = block.top.made(lambda tree: _group_text(grouping.over_groups(tree)))
     arguments = {
         "group_by": grouping.group_by,
         "aggregates": grouping.aggregates,
@@ -414,12 +424,14 @@ def grouped_query(block: QueryBlock, found: JoinArguments, joins: JoinTranslator
         columns = frozenset(one.meta["group"] for one in own.find_all(exp.Column))
         text = joins.text(tree)
         conditions.append(SqlPredicate(scalars.condition(own), name=text, sql=text, known=columns))
-    if not chosen and not conditions:
+    if not chosen and not conditions and top is None:
         query = plain
     else:
-        query = Query(found.streams, found.on, having=conditions or None, select=chosen or None, **arguments)
+        query = Query(found.streams, found.on, having=conditions or None, select=chosen or None, top=top, **arguments)
     keys = [_key_text(tree, block, joins) for tree in block.groups.keys]
     keys += [joins.text(block.groups.window)] if block.groups.window else []
     shown = [f"{joins.text(bare(tree))} AS {printed(identifier(name))}" for name, tree in block.outputs.items()]
     query.group_texts = (", ".join(shown), ", ".join(keys))
+    if block.top is not None:
+        query.top_texts = block.top.made(lambda tree: joins.text(tree))
     return query

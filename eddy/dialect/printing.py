@@ -26,6 +26,7 @@ from eddy.query.branch import Branch
 from eddy.query.host_limits import check_changeless
 from eddy.query.query import Query
 from eddy.query.text import query_text
+from eddy.query.top import Ranking, order_term
 from eddy.streams.key_types import comparable
 from eddy.streams.key_types.times import units_per
 from eddy.streams.stream import PRESENCE, Stream, present
@@ -102,7 +103,8 @@ def _canonical(query: Query) -> object:
         repr((names[one.table], one.at, [(names[k.stream], k.column, k.key) for k in one.keys], one[3:]))
         for one in query.as_of_joins
     ]
-    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], text.get("groups"), as_of
+    more = text.get("groups"), text.get("top"), as_of
+    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], *more
 
 
 def _sorted(found: object) -> list[str]:
@@ -126,7 +128,9 @@ class _Printer:
             raise QueryError(
                 "the groups of this query were made in Python, and have no text in SQL; give GROUP BY to eddy.sql"
             )
-        lines = [f"SELECT {', '.join(self._outputs()) if groups is None else groups[0]}"]
+        shown = list(self._outputs()) if groups is None else [groups[0]]
+        number = query.ranking and self._row_number(query.ranking)
+        lines = [f"SELECT {', '.join([*shown, *filter(None, [number])])}"]
         lines.append(f"FROM {self._joined(core, self._predicates(query.on, core))}")
         for one in branches:
             self._branch(one, lines, where)
@@ -138,7 +142,46 @@ class _Printer:
         if query.aggregation is not None and query.aggregation.conditions:
             having = [self._condition(one, "having") for one in query.aggregation.conditions]
             lines.append(f"HAVING {' AND '.join(map(_in_and, having))}")
-        return " ".join(lines)
+        if query.ranking is None:
+            return " ".join(lines)
+        names, rank = query.output_schema.names, self._rank_name()
+        outer = "*" if query.ranking.top.rank is not None else ", ".join(map(_name, names))
+        return f"SELECT {outer} FROM ({' '.join(lines)}) WHERE {_name(rank)} <= {query.ranking.n}"
+
+    def _rank_name(self) -> str:
+        """Return the name of the row number in the subquery."""
+        assert self.query.top is not None
+        names = [name.lower() for name in self.query.output_schema.names]
+        unused = (name for k in range(1, 1 << 16) if (name := f"row_num{k if k > 1 else ''}") not in names)
+        return self.query.top.rank or next(unused)
+
+    def _row_number(self, ranking: Ranking) -> str:
+        """Return the call of ROW_NUMBER, with its name."""
+        query = self.query
+        if query.aggregation is None:
+            rows = {**query.outputs, **query.hidden_outputs}
+            by = [self._row_text(rows[name]) for name in ranking.by]
+            order = [(self._row_text(rows[one.name]), one.descending, one.nulls_first) for one in ranking.order]
+        else:
+            if query.top_texts is None:
+                raise QueryError(
+                    "top of this query was made in Python over its groups, and has no text in SQL; give ROW_NUMBER() to"
+                    " eddy.sql"
+                )
+            by, order = list(query.top_texts.by), [order_term(one) for one in query.top_texts.order]
+        parts = [f"PARTITION BY {', '.join(by)}"] if by else []
+        if order:
+            terms = [text + " DESC" * down + " NULLS FIRST" * first for text, down, first in order]
+            parts.append(f"ORDER BY {', '.join(terms)}")
+        return f"ROW_NUMBER() OVER ({' '.join(parts)}) AS {_name(self._rank_name())}"
+
+    def _row_text(self, one: tuple[str, str] | ComputedExpression) -> str:
+        """Return a column of joined rows as text."""
+        if not isinstance(one, ComputedExpression):
+            return _column(*one)
+        if one.sql is None:
+            raise QueryError(f"top: the Arrow expression {one.title} has no text in SQL")
+        return one.sql
 
     def _outputs(self) -> Iterator[str]:
         for name, one in self.query.outputs.items():

@@ -10,6 +10,7 @@ from sqlglot import exp
 from eddy.dialect.as_of import AsOfPart, divided, is_as_of, side_of
 from eddy.dialect.names import Relation, Scope, VisibleColumn, known
 from eddy.dialect.parts import Hung, JoinPart
+from eddy.dialect.row_numbers import TopClause
 from eddy.expressions.admitted import is_arrival
 from eddy.expressions.occurrences import Occurrence
 from eddy.expressions.source import StatementText
@@ -25,12 +26,14 @@ class QueryBlock:
 
     outputs   by name the tree of each output column
     groups    None = no groups
+    top       the first rows of groups that the SELECT shows, None = all rows
     """
 
     part: JoinPart
     scope: Scope
     outputs: dict[str, exp.Expression] = field(default_factory=dict)
     groups: BlockGroups | None = None
+    top: TopClause | None = None
 
     def settle(self) -> None:
         """Bring the parts into their final form, in which components that always exist need no test."""
@@ -41,6 +44,9 @@ class QueryBlock:
             self.groups.keys = [where_present(tree, there) for tree in self.groups.keys]
             if self.groups.having is not None:
                 self.groups.having = where_present(self.groups.having, there)
+        if self.top is not None:
+            self.top.by = [where_present(tree, there) for tree in self.top.by]
+            self.top.order = [one._replace(tree=where_present(one.tree, there)) for one in self.top.order]
 
 
 @dataclass
@@ -133,9 +139,9 @@ class Relations:
         number = len(self.occurrences)
         self.occurrences.append(Occurrence(table, alias, node))
         columns = {one: column((number, one), alias) for one in self.tables[table].schema.names}
-        return JoinPart([number]), Relation(alias, self._renamed(dict(columns), node), number)
+        return JoinPart([number]), Relation(alias, self.renamed(dict(columns), node), number)
 
-    def _renamed(self, columns: dict[str, exp.Expression], node: exp.Expression) -> dict[str, exp.Expression]:
+    def renamed(self, columns: dict[str, exp.Expression], node: exp.Expression) -> dict[str, exp.Expression]:
         """Return columns under the names of an alias such as x(a, b)."""
         alias = node.args.get("alias")
         names = [] if alias is None else [one.name for one in alias.args.get("columns") or []]
@@ -160,7 +166,7 @@ class Relations:
             self.unread += block.outputs.values()
         else:
             self.distinct.append((block.groups, frozenset(block.part.all())))
-        return block.part, Relation(alias, self._renamed(block.outputs, place), block.part.own[0])
+        return block.part, Relation(alias, self.renamed(block.outputs, place), block.part.own[0])
 
     def _named(self, scope: Scope, node: exp.Expression, part: JoinPart) -> Relation:
         columns: dict[str, exp.Expression] = {}
@@ -170,7 +176,7 @@ class Relations:
                     node, f"two columns of {node.alias} are named {name!r}; select them under other names"
                 )
             columns[name] = tree
-        return Relation(node.alias, self._renamed(columns, node), part.own[0])
+        return Relation(node.alias, self.renamed(columns, node), part.own[0])
 
     # Joins
 
@@ -381,7 +387,7 @@ class Relations:
         """Hang the subquery of EXISTS or IN on a part."""
         if not isinstance(query, exp.Select):
             raise self.source.error(node, "EXISTS and IN take one SELECT; join several by AND or write a join")
-        for name in ("group", "having", "with_"):
+        for name in ("group", "having", "with_", "qualify"):
             if query.args.get(name) is not None:
                 raise self.source.error(
                     query.args[name], f"{name.rstrip('_').upper()} is not supported in EXISTS and IN"

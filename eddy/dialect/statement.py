@@ -13,15 +13,28 @@ from eddy.dialect.aggregate_names import aggregates_in
 from eddy.dialect.explaining import explained
 from eddy.dialect.groups import grouped_query, read_groups, with_distinct
 from eddy.dialect.joins import JoinTranslator
+from eddy.dialect.names import Relation, Scope
 from eddy.dialect.relations import QueryBlock, Relations
+from eddy.dialect.row_numbers import (
+    RANK,
+    Numbered,
+    OrderTerm,
+    TopClause,
+    mark_read,
+    number_column,
+    numbered_select,
+    subquery_of,
+)
 from eddy.dialect.union import UnionAll
 from eddy.expressions.admitted import check
+from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.grammar import printed
 from eddy.expressions.source import StatementText, parse
 from eddy.expressions.trees import place_of
 from eddy.query.arguments import listed
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
+from eddy.query.top import Top
 from eddy.streams.late_options import LATE_ROWS, Failed, Late
 from eddy.streams.stream import Stream
 from stairs.errors import QueryError, SqlError
@@ -233,12 +246,79 @@ def read_block(
     if not isinstance(node, exp.Select):
         raise source.error(node, "a subquery is a SELECT")
     own = _common(node, ctes, source)
+    numbered = None if inside else numbered_select(node, own, source)
+    if numbered is not None:
+        block = _numbered_block(numbered, relations)
+        _read_others(node, own, source, relations.tables)
+        return block
+    if node.args.get("qualify") is not None:
+        raise source.error(
+            node.args["qualify"],
+            "QUALIFY is not supported in a subquery, which then does not flatten into a join; write it in the outer"
+            " SELECT, or push the results of this query into a stream of another one",
+        )
     part, scope = relations.read(node, own, None)
     block = QueryBlock(part, scope)
     block.outputs = outputs(node, scope, source)
     block.groups = read_groups(node, block, source, inside)
     _read_others(node, own, source, relations.tables)
     return block
+
+
+def _numbered_block(numbered: Numbered, relations: Relations) -> QueryBlock:
+    """Return a SELECT over row numbers as the block of the rows, with the clause. Raises SqlError."""
+    source, rows = relations.source, numbered.rows
+    start = rows.args.get("from_")
+    inner, ctes = (None, numbered.ctes) if start is None else subquery_of(start.this, numbered.ctes)
+    alone = not any(rows.args.get(name) for name in ("joins", "where", "group", "having", "with_"))
+    if start is not None and inner is not None and alone and (inner.args.get("group") or inner.args.get("distinct")):
+        mark_read(start.this, numbered.ctes)
+        node = start.this if isinstance(start.this, exp.Subquery) else inner
+        block = read_block(node, relations, ctes, inside=False)
+        columns = relations.renamed(block.outputs, start.this) if node is inner else block.outputs
+        scope = Scope.of(Relation(start.this.alias_or_name, columns, block.part.own[0]), None)
+        shown = outputs(rows, scope, source)
+    else:
+        block = read_block(rows, relations, numbered.ctes, inside=False)
+        scope, shown = block.scope, block.outputs
+    by = [scope.resolve(one, source) for one in numbered.call.args.get("partition_by") or []]
+    given = numbered.call.args.get("order")
+    order = [
+        OrderTerm(scope.resolve(one.this, source), bool(one.args.get("desc")), bool(one.args.get("nulls_first")))
+        for one in ([] if given is None else given.expressions)
+    ]
+    rank, chosen = numbered.name, dict(shown)
+    if numbered.outer is not None and numbered.name is not None:
+        columns = {**shown, numbered.name: number_column(numbered.name)}
+        alias = "" if numbered.alias is None else numbered.alias.name
+        if numbered.alias is not None:
+            columns = relations.renamed(columns, exp.Subquery(alias=numbered.alias.copy()))
+        found = outputs(numbered.outer, Scope.of(Relation(alias, columns, block.part.own[0]), None), source)
+        rank, chosen = _parted(found, numbered, source)
+    read = {id(tree) for tree in chosen.values()}
+    unread = [tree for tree in shown.values() if id(tree) not in read]
+    if block.groups is None:
+        relations.unread += unread
+    block.outputs, block.scope = chosen, scope
+    block.top = TopClause(by, order, numbered.n, rank, numbered.call, unread)
+    return block
+
+
+def _parted(
+    found: Mapping[str, exp.Expression], numbered: Numbered, source: StatementText
+) -> tuple[str | None, dict[str, exp.Expression]]:
+    """Return the name of the row number in a SELECT list, and the other columns. Raises SqlError."""
+    ranks = [name for name, tree in found.items() if tree.meta.get(RANK)]
+    chosen = {name: tree for name, tree in found.items() if name not in ranks}
+    for tree in chosen.values():
+        for one in tree.find_all(exp.Column):
+            if one.meta.get(RANK):
+                raise source.error(one, "an expression of the row number is not supported; select the number itself")
+    if len(ranks) > 1 or (ranks and list(found)[-1] != ranks[0]):
+        raise source.error(found[ranks[-1]], "the row number is the last output column; write it there, once")
+    if not chosen:
+        raise source.error(numbered.call, "the SELECT list has the row number only; add a column")
+    return (ranks[0] if ranks else None), chosen
 
 
 def outputs(select: exp.Select, scope: Any, source: StatementText) -> dict[str, exp.Expression]:
@@ -293,11 +373,13 @@ def _query(
             query = grouped_query(block, found, joins, chosen)
         else:
             select_list = {name: joins.output(tree) for name, tree in block.outputs.items()}
-            if len(found.streams) == 1 and not found.branches and not found.as_of:
+            if block.top is not None:
+                chosen["top"] = _top(block.top, joins)
+            elif len(found.streams) == 1 and not found.branches and not found.as_of:
                 raise source.error(
                     start,
                     f"a SELECT over {found.streams[0].name} alone is no join; write GROUP BY for aggregates over one"
-                    " stream, or Stream(…, filter=…) for a filter",
+                    " stream, ROW_NUMBER() for the first rows of groups, or Stream(…, filter=…) for a filter",
                 )
             query = Query(found.streams, found.on, select=select_list, **chosen)
     except SqlError:
@@ -306,3 +388,13 @@ def _query(
         raise source.error(start, str(error)) from error
     query.tables = {stream.name: one.table for stream, one in zip(joins.streams, relations.occurrences, strict=True)}
     return query
+
+
+def _top(clause: TopClause, joins: JoinTranslator) -> Top:
+    """Return the first rows of groups of joined rows."""
+
+    def text(tree: exp.Expression) -> str:
+        one = joins.output(tree)
+        return one.title if isinstance(one, ComputedExpression) else one
+
+    return clause.made(text)

@@ -18,7 +18,8 @@ PARTS: dict[type[exp.Expression], frozenset[str]] = {
     kind: frozenset(parts.split())
     for kind, parts in {
         # Statements
-        exp.Select: "expressions from_ joins where group having with_ distinct",
+        exp.Select: "expressions from_ joins where group having with_ distinct qualify",
+        exp.Qualify: "this",
         exp.Union: "this expression distinct with_",
         exp.Except: "this expression distinct with_",
         exp.Intersect: "this expression distinct with_",
@@ -69,9 +70,10 @@ PARTS: dict[type[exp.Expression], frozenset[str]] = {
         exp.Var: "this",
         exp.Anonymous: "this expressions",
         exp.Filter: "this expression",
+        exp.Window: "this partition_by order spec alias over",
         exp.Distinct: "expressions",
         exp.Order: "this expressions",
-        exp.Ordered: "this desc",
+        exp.Ordered: "this desc nulls_first",
     }.items()
 }
 """Kind of node -> its parts that have an effect, or are refused where they are read."""
@@ -97,7 +99,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "connect": ("CONNECT BY", "write a join"),
     "pivots": ("PIVOT", "write CASE expressions"),
     "prewhere": ("PREWHERE", "write WHERE"),
-    "qualify": ("QUALIFY", "write GROUP BY with MIN, MAX, FIRST_VALUE or LAST_VALUE"),
     "windows": ("WINDOW", "write GROUP BY with TUMBLE, HOP or SESSION"),
     "distribute": ("DISTRIBUTE BY", "the engine distributes rows"),
     "sort": ("SORT BY", "sort the table of a push"),
@@ -170,8 +171,8 @@ def check(tree: exp.Expression, source: StatementText) -> None:
         admitted = next((PARTS[kind] for kind in type(node).__mro__ if kind in PARTS), None)
         if isinstance(node, exp.Join):
             _check_join(node, source)
-        if isinstance(node, exp.Ordered) and node.meta.get("nulls"):
-            word = node.meta["nulls"]
+        word = _nulls_of(node) if isinstance(node, exp.Ordered) and not _in_window(node) else None
+        if word is not None:
             raise source.error(source.keyword(node, None, "NULLS"), f"{word} is not supported; {_NULLS}")
         for name, value in node.args.items():
             if admitted is None or name in admitted or not _is_set(name, value):
@@ -194,6 +195,16 @@ def is_arrival(node: exp.Expression) -> bool:
 
 def _is_of_row(node: exp.Expression) -> bool:
     return isinstance(node, exp.Column) or is_arrival(node)
+
+
+def _nulls_of(node: exp.Ordered) -> str | None:
+    """Return where a term of an order puts nulls, if its text says so."""
+    return node.meta.get("nulls") or ("NULLS FIRST" if node.args.get("nulls_first") else None)
+
+
+def _in_window(node: exp.Ordered) -> bool:
+    """Return whether a term orders the rows of OVER (…)."""
+    return node.parent is not None and isinstance(node.parent.parent, exp.Window)
 
 
 def _is_set(name: str, value: object) -> bool:

@@ -334,7 +334,8 @@ class Scalars:
         raise self.error(
             node,
             "OVER (…) is not supported: a row of a stream has no last follower; write GROUP BY with TUMBLE, HOP or"
-            " SESSION, or a join of the stream with itself",
+            " SESSION, a join of the stream with itself, or for the first rows of groups ROW_NUMBER() OVER (…) AS rn in"
+            " a subquery, and WHERE rn <= n around it",
         )
 
     def _exists(self, node: exp.Expression) -> Value:

@@ -43,14 +43,14 @@ def checked_bound(max_bytes: object, least: int) -> int | None:
 class Bound:
     """A bound of `max_bytes` bytes, None = no bound.
 
-    beside  another state that shares the bound: the groups of the query
+    beside  other states that share the bound: the groups of the query, the first rows of groups
     fixed   bytes that always count, and that no push changes
 
     `max_bytes` has been checked.
     """
 
     def __init__(
-        self, max_bytes: int | None, modules: Modules, payload: Payload, beside: Sized | None = None, fixed: int = 0
+        self, max_bytes: int | None, modules: Modules, payload: Payload, beside: Sequence[Sized] = (), fixed: int = 0
     ) -> None:
         self.max_bytes, self._fixed = max_bytes, fixed
         self.modules, self.payload, self._beside = modules, payload, beside
@@ -58,7 +58,7 @@ class Bound:
 
     def base(self) -> int:
         """Return the bytes of all parts except stored states and late rows."""
-        beside = 0 if self._beside is None else self._beside.nbytes
+        beside = sum(one.nbytes for one in self._beside)
         return self._fixed + self.modules.state_bytes + self.payload.nbytes + beside
 
     @property

@@ -7,7 +7,7 @@ last, so after an exception within one of them, the next call runs the method ag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -123,7 +123,7 @@ class Join:
             changelog=changelog,
             count_only=options.count_only,
             ids_only=options.ids_only,
-            upsert=options.output == "upsert" and query.aggregation is None,
+            upsert=options.output == "upsert" and query.aggregation is None and query.ranking is None,
         )
         plain = self.output.plain
         blocks = None if plain is None else ResultBlocks(self.payload, plain, self.output.schema)
@@ -172,8 +172,8 @@ class Join:
         """Whether the plan has changed since `begin`."""
         return self.undo is not None and self.strategy.history.count > self.undo.savepoint.history.length
 
-    def set_bound(self, max_bytes: int | None, beside: Sized | None = None) -> None:
-        """Bound the bytes of the join and of another state that shares the bound. None = no bound."""
+    def set_bound(self, max_bytes: int | None, beside: Sequence[Sized] = ()) -> None:
+        """Bound the bytes of the join and of other states that share the bound. None = no bound."""
         self.bound = Bound(max_bytes, self.modules, self.payload, beside, self._fixed_bytes)
 
     def turn_rings(self, on: bool, lost: bool = False) -> None:

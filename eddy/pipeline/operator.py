@@ -1,9 +1,9 @@
 """The contract of the operators of a pipeline: the methods that the transaction calls, and their laws.
 
-    gate -> joins -> partners -> groups -> output
-            Join     Partners    Groups
-            n-way    left, semi, aggregates
-            adaptive anti, full
+    gate -> joins -> partners -> groups -> tops -> output
+            Join     Partners    Groups    Tops
+            n-way    left, semi, aggre-    first
+            adaptive anti, full  gates     rows
 
 Changes flow from one operator to the next: rows by the positions of their components, with a sign if the output is a
 changelog. A push calls the methods in this order; `take` stands for the method that computes the operator's part, whose

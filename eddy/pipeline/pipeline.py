@@ -1,14 +1,14 @@
 """A running query: its operators, and the one transaction over all of them.
 
-    rows -> gate -> joins -> partners -> groups -> output -> table
-            admit   n-way    left, semi,
-            order   adaptive anti, full
+    rows -> gate -> joins -> partners -> groups -> tops -> output -> table
+            admit   n-way    left, semi,           first
+            order   adaptive anti, full            rows
             late
 
-A query without branches has one join and no partners; a query without aggregates has no groups. Joins, partners and
-groups are operators with one contract (`eddy.pipeline.operator`). A push happens in all operators, or in none
-(`eddy.pipeline.push` computes the push), whatever exception comes between two statements. The pipeline has two records,
-as in a database log:
+A query without branches has one join and no partners; a query without aggregates has no groups, one without `top` no
+tops. Joins, partners, groups and tops are operators with one contract (`eddy.pipeline.operator`). A push happens in all
+operators, or in none (`eddy.pipeline.push` computes the push), whatever exception comes between two statements. The
+pipeline has two records, as in a database log:
 
     undo     set first. While it is the only record, the push has not happened: `roll_back` undoes the push
     commit   set in one statement when all results are computed. From then on the push has happened: `_complete` settles
@@ -45,6 +45,7 @@ from eddy.results.failed_output import FailedOutput
 from eddy.results.late_output import LateOutput
 from eddy.results.modes import check_upsert, takes_back
 from eddy.results.results import Results
+from eddy.tops.tops import Tops
 from stairs.errors import CapacityError, InputError
 from stairs.memory.allowance import Allowance
 
@@ -61,7 +62,8 @@ class Pipeline:
     gate, clock   admission; the clock of a query with a RANGE window, None without such a window
     output    the object that makes results from the rows of the joins, or of the partners
     groups    the groups of a query with aggregates, else None
-    operators the joins, the partners and the groups, in the order in which changes flow
+    tops      the first rows of groups of a query with `top`, else None
+    operators the joins, the partners, the groups and the tops, in the order in which changes flow
     late, failed   late rows, failed rows
     max_bytes      the bound on bytes, None = no bound
     position, n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
@@ -120,11 +122,12 @@ class Pipeline:
         self._list = list(self.joins.values())
         self.join = self.at_work = self._list[0]
         self.groups = _groups_of(query, options, allowance)
+        self.tops = _tops_of(query, options, self.output if self.groups is None else self.groups, allowance)
         if self.groups is not None and self.partners is None:
             self.join.rings = rings_of(self.groups, self.join.modules, self.join.payload, self.join.columns)
             self.groups.rings = self.join.rings
         self.operators: list[Operator] = [*self._list]
-        self.operators += [one for one in (self.partners, self.groups) if one is not None]
+        self.operators += [one for one in (self.partners, self.groups, self.tops) if one is not None]
         self.gate, self.clock = Gate(query), clock_of(query)
         self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
@@ -152,6 +155,8 @@ class Pipeline:
     @property
     def output_schema(self) -> pa.Schema:
         """The schema of the tables that a push returns."""
+        if self.tops is not None:
+            return self.tops.schema
         return self.output.schema if self.groups is None else self.groups.schema
 
     @property
@@ -184,7 +189,7 @@ class Pipeline:
         """Bound the bytes of the pipeline. Raises InputError for a value that `checked_bound` refuses."""
         self.max_bytes = checked_bound(max_bytes, least)
         if self.partners is None:
-            self.join.set_bound(self.max_bytes, self.groups)
+            self.join.set_bound(self.max_bytes, [one for one in (self.groups, self.tops) if one is not None])
 
     def share_bound(self, join: Join) -> None:
         """Give one of several joins the rest of `max_bytes`. Raises CapacityError if no bytes are left."""
@@ -336,6 +341,20 @@ def _groups_of(query: Query, options: RuntimeOptions, allowance: Allowance) -> G
             "ordered is for the results of a join, and this query has aggregates, whose rows come in the order of their"
             " windows: leave it out, and sort the groups of a window by a column"
         )
-    groups = Groups(query, options.output, options.bounded, allowance)
+    # The first rows of groups follow from all changes of groups, whatever is put out.
+    output = "changelog" if query.ranking is not None and takes_back(options.output) else options.output
+    groups = Groups(query, output, options.bounded, allowance)
     allowance.parts.append(lambda: groups.nbytes)
     return groups
+
+
+def _tops_of(query: Query, options: RuntimeOptions, before: Results | Groups, allowance: Allowance) -> Tops | None:
+    """Return the first rows of the groups of a query, None for a query without `top`. Raises InputError."""
+    if query.ranking is None:
+        return None
+    for name in ("count_only", "ids_only", "ordered"):
+        if getattr(options, name):
+            raise InputError(f"{name} is for all results of a join, and this query has top: leave it out")
+    tops = Tops(query, options.output, options.bounded, before.schema, before.changelog, allowance)
+    allowance.parts.append(lambda: tops.nbytes)
+    return tops

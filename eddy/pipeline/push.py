@@ -2,8 +2,8 @@
 
 A push has these steps: *admit* (validate, filter, order, split off late rows); in each join *open* (sweep dead keys,
 enlarge rings), *load* (keys as words, payload into rings) and *walk* (one kernel call); *follow* (partners);
-*materialise* (gather columns, `where`, projection); *aggregate* (groups). Then the push happens in one statement
-(`eddy.pipeline.pipeline`).
+*materialise* (gather columns, `where`, projection); *aggregate* (groups); *rank* (the first rows of groups). Then the
+push happens in one statement (`eddy.pipeline.pipeline`).
 """
 
 from __future__ import annotations
@@ -154,6 +154,9 @@ def _attempt(pipeline: Pipeline, arrivals: Arrivals, only_kept: bool, loading: b
     failed = made.failed
     if groups is not None:
         failed, records = (*failed, *groups.failed), (*records, groups)
+    if pipeline.tops is not None:
+        table, first = pipeline.tops.follow(made.table, arrivals.ends)
+        made, records = made._replace(table=table), (*records, first)
     new_failed = pipeline.failed.added(() if loading else failed)
     position = pipeline.position + len(arrivals.order)
     return Commit(
@@ -262,6 +265,11 @@ def load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
         raise InputError(
             "load: aggregates need the results of earlier rows, which load does not find; use snapshot and restore, or"
             " push the rows"
+        )
+    if pipeline.tops is not None:
+        raise InputError(
+            "load: top needs the results of earlier rows, which load does not find; use snapshot and restore, or push"
+            " the rows"
         )
     watermark = as_ticks(watermark)
     check_timed(watermark, pipeline.clock is not None)

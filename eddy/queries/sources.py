@@ -14,7 +14,7 @@ from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.clock import Clock
 from eddy.ingest.gate import Gate
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
-from eddy.query.host_limits import check_changeless, check_counts_late
+from eddy.query.host_limits import check_all_rows, check_counts_late
 from eddy.query.query import Query
 from eddy.streams.event_time import ticks, unified_time
 from eddy.streams.keyed import KeyedInput
@@ -111,7 +111,7 @@ class Sources:
         """Raise QueryError for a query that does not fit the streams."""
         if not isinstance(query, Query):
             raise QueryError(f"the {self._noun} runs eddy.Query objects, not {query!r}")
-        check_changeless(query, f"the {self._noun}")
+        check_all_rows(query, f"the {self._noun}")
         self._check_groups(query)
         given = {"lateness": query.lateness or any(stream.lateness for stream in query.streams)}
         given |= {"watermark": query.watermark != "slowest", "idle_after": query.idle_after is not None}

@@ -18,11 +18,18 @@ def check_changeless(query: Query, host: str) -> None:
         )
 
 
+def check_all_rows(query: Query, host: str) -> None:
+    """Raise QueryError for a query with tables, or with `top`: its answer changes."""
+    check_changeless(query, host)
+    if query.top is not None:
+        raise QueryError(f"{host} gives all rows of a query, and this query has top; use a Runtime")
+
+
 def check_joined_rows(query: object, host: str) -> None:
     """Raise QueryError unless this is a query whose results are the rows of one inner join."""
     if not isinstance(query, Query):
         raise QueryError(f"{host} runs an eddy.Query, not {type(query).__name__}")
-    check_changeless(query, host)
+    check_all_rows(query, host)
     if query.branches:
         raise QueryError(f"{host} runs inner joins, and this query has branches; use a Runtime")
     if query.aggregation is not None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from eddy.expressions.computed import ComputedExpression, compute, computed_type
 from eddy.expressions.parser import column_place
-from eddy.expressions.select import computed
+from eddy.expressions.select import computed, computed_of_groups
 from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Filter, Predicate, conditions
 from eddy.filters.faults import Faults, others
@@ -38,6 +38,7 @@ from eddy.query.join_graph import (
     windows_in_numbers,
 )
 from eddy.query.predicates import AttributeClass, attribute_classes, primary_keys
+from eddy.query.top import Ranking, Top, ranking
 from eddy.show.html import drawn
 from eddy.show.planned import planned
 from eddy.streams.event_time import ticks, unified_time
@@ -100,6 +101,8 @@ class Query:
     group_window  windows of event time to aggregate over: `Tumbling`, `Hopping`, `Session`; the groups of a window come
                 once, when the watermark has passed the window. None = aggregates over the results in the live windows,
                 as a changelog, or over all results of input that ends
+    top         the first rows of each group in an order (`Top`), of the results or of the rows of groups; there may be
+                one stream
 
     Raises QueryError, naming the stream and the column, if the arguments do not fit together.
 
@@ -117,6 +120,8 @@ class Query:
     """Stream -> the table whose alias it is in a statement of SQL; a stream without an entry is itself a table."""
     group_texts: tuple[str, str] | None = None
     """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
+    top_texts: Top | None = None
+    """`top` of such a query, over the columns of the statement."""
     on_conditions: tuple[Condition, ...] = ()
     """The conditions in `on` that are no predicates: they filter results, as `where` does."""
     where_place = "where"
@@ -142,7 +147,9 @@ class Query:
         aggregates: Mapping[str, Aggregate] | None = None,
         having: Filter | None = None,
         group_window: GroupWindow | None = None,
+        top: Top | None = None,
     ) -> None:
+        self.top = top
         self._grouped = has_groups(group_by, aggregates, having, group_window)
         self._watermarked = group_window is not None
         self.branches = checked_branches(() if branches is None else branches)
@@ -168,7 +175,7 @@ class Query:
         if self.branches or self.as_of:
             self._join_branches()
         else:
-            check_streams(self.streams, 1 if self._grouped else self._least)
+            check_streams(self.streams, 1 if self._grouped or top is not None else self._least)
             self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
         """The treatment of late rows of each stream."""
@@ -183,6 +190,12 @@ class Query:
             self.outputs = {readable_name(*place): place for place in places}
         else:
             self.outputs = self._outputs(select)
+        self.hidden_outputs: dict[str, tuple[str, str] | ComputedExpression] = {}
+        """Columns of joined rows that only `top` reads."""
+        self.ranking: Ranking | None = None
+        """`top` with the columns of the rows that it reads, None without."""
+        if top is not None and not self._grouped:
+            self.ranking = ranking(top, (), self._row_column)
         self.row_schema, self.select = self._read_outputs()
         """The schema of joined rows, and the columns that they are made of: name -> (stream, column)."""
         self.output_schema = self.row_schema
@@ -194,6 +207,15 @@ class Query:
             if select is not None:
                 self.group_outputs = GroupOutputs(select, self.aggregation.schema)
                 self.output_schema = self.group_outputs.schema
+        self.group_rows = self.group_outputs
+        """The columns that rows of groups have for `top`, and for the output."""
+        if top is not None and self.aggregation is not None:
+            self._rank_groups(top, self.aggregation)
+        if self.ranking is not None:
+            rows = self.row_schema if self.group_rows is None else self.group_rows.schema
+            self.ranking.check_types(rows)
+            shown = self.output_schema if self._grouped else pa.schema([rows.field(name) for name in self.outputs])
+            self.output_schema = self.ranking.with_rank(shown)
         self.conditions, self.where_columns = self._where()
         """The named conditions of `where`, and the (stream, column) pairs that they read."""
 
@@ -349,7 +371,8 @@ class Query:
         return self._described("; ".join(filter(None, [streams, " AND ".join(texts)])))
 
     def _described(self, text: str) -> str:
-        return f"Query({text}{'' if self.aggregation is None else f'; {self.aggregation}'})"
+        parts = [text, *(str(one) for one in (self.aggregation, self.top) if one is not None)]
+        return f"Query({'; '.join(parts)})"
 
     def _repr_html_(self) -> str:
         return drawn(
@@ -564,10 +587,11 @@ class Query:
 
     def _read_outputs(self) -> tuple[pa.Schema, dict[str, tuple[str, str]]]:
         """Return the schema of results, and the columns to read: the selected columns, then those of expressions."""
-        plain = {name: one for name, one in self.outputs.items() if not isinstance(one, ComputedExpression)}
+        outputs = self._row_outputs
+        plain = {name: one for name, one in outputs.items() if not isinstance(one, ComputedExpression)}
         fields, read = [], dict(plain)
         schema, places = self.readable()
-        for name, one in self.outputs.items():
+        for name, one in outputs.items():
             if not isinstance(one, ComputedExpression):
                 fields.append(self._output_field(name, one))
                 continue
@@ -580,9 +604,49 @@ class Query:
         return pa.schema(fields), read
 
     @property
+    def _row_outputs(self) -> dict[str, tuple[str, str] | ComputedExpression]:
+        """The columns of joined rows: the selected ones, then those that only `top` reads."""
+        return {**self.outputs, **self.hidden_outputs}
+
+    def _row_column(self, text: str, what: str) -> str:
+        """Return the name of a column of joined rows that `top` reads, "stream.column" or an expression of SQL."""
+        one = self._output(text, True, what)
+        for name, known in self._row_outputs.items():
+            if known == one or (isinstance(known, ComputedExpression) and known.sql == text):
+                return name
+        self.hidden_outputs[f"\0{text}"] = one
+        return f"\0{text}"
+
+    def _rank_groups(self, top: Top, groups: Aggregation) -> None:
+        """Set the ranking of the rows of groups, and the columns that these rows have for it."""
+        shown: dict[str, Any] = {name: name for name in groups.schema.names}
+        if self.group_outputs is not None:
+            shown = dict(self.group_outputs.outputs)
+        hidden: dict[str, Any] = {}
+
+        def column(text: str, what: str) -> str:
+            if text not in groups.schema.names:
+                if text in shown:
+                    return text
+                if column_place(text) is not None or text.isidentifier():
+                    known = [*groups.schema.names, *shown]
+                    raise QueryError(
+                        f"{what}: there is no column {text!r}{nearest(text, known)}; the columns of the groups are"
+                        f" {', '.join(dict.fromkeys(known))}"
+                    )
+            for name, one in {**shown, **hidden}.items():
+                if one == text:
+                    return name
+            hidden[f"\0{text}"] = text if text in groups.schema.names else computed_of_groups(text, groups.schema)
+            return f"\0{text}"
+
+        self.ranking = ranking(top, (name for name, _ in groups.keys), column)
+        self.group_rows = GroupOutputs({**shown, **hidden}, groups.schema)
+
+    @property
     def computes(self) -> bool:
         """Whether a column of results is the value of an expression."""
-        return any(isinstance(one, ComputedExpression) for one in self.outputs.values())
+        return any(isinstance(one, ComputedExpression) for one in self._row_outputs.values())
 
     def output(self, columns: Sequence[Column], count: int) -> tuple[list[Column], Faults]:
         """Return the columns of results, given those of `select`, of `count` rows each; and the rows that fail.
@@ -591,7 +655,8 @@ class Query:
 
         Cost: O(columns); with expressions, their evaluation.
         """
-        computed = {name: one for name, one in self.outputs.items() if isinstance(one, ComputedExpression)}
+        outputs = self._row_outputs
+        computed = {name: one for name, one in outputs.items() if isinstance(one, ComputedExpression)}
         if not computed:
             return list(columns), {}
         by_place = dict(zip(self.select.values(), columns, strict=True))
@@ -601,7 +666,7 @@ class Query:
         if faults:
             kept = others(faults, count)
             by_name = {name: taken(column, kept) for name, column in by_name.items()}
-        return [found[name] if name in computed else by_name[name] for name in self.outputs], faults
+        return [found[name] if name in computed else by_name[name] for name in outputs], faults
 
     def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | ComputedExpression]:
         if select is None:
@@ -609,7 +674,7 @@ class Query:
         named = isinstance(select, Mapping)
         return {name: self._output(text, named) for name, text in selected(select)}
 
-    def _output(self, text: Any, named: bool) -> tuple[str, str] | ComputedExpression:
+    def _output(self, text: Any, named: bool, what: str = "select") -> tuple[str, str] | ComputedExpression:
         """Return an output column; an expression must have a name."""
         if isinstance(text, ComputedExpression):
             return text
@@ -618,7 +683,7 @@ class Query:
                 raise QueryError(f'select: the expression {text} has no name; write {{"name": expression}}')
             return ComputedExpression(text)
         try:
-            return self.place_of(text, "select")
+            return self.place_of(text, what)
         except QueryError:
             if not named or not isinstance(text, str) or column_place(text) is not None:
                 raise

@@ -51,7 +51,7 @@ QUERY_FORM = fields(
         "branches": text,
         "conditions": list_of(FILTER_FORM),
     },
-    others=("groups", "shown"),
+    others=("groups", "shown", "top"),
 )
 """The form of the result of `query_text`."""
 
@@ -78,6 +78,7 @@ def query_text(query: Query) -> Text:
     return {
         **({"groups": groups} if groups else {}),
         **({"shown": shown} if shown else {}),
+        **({"top": _top(query)} if query.top is not None else {}),
         "streams": streams,
         "classes": [
             [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
@@ -118,6 +119,23 @@ def _groups(query: Query) -> str:
         span = f"sessions of gap {w.gap}" if w.gap else f"windows of {w.size} every {w.hop}"
         found.append(f"{span} ticks, event time: {of}, columns {own.group_window.start!r}, {own.group_window.end!r}")
     return "; ".join(found)
+
+
+def _top(query: Query) -> str:
+    """Return `top` as text."""
+    ranking = query.ranking
+    assert ranking is not None
+
+    def shown(name: str) -> str:
+        if query.group_rows is not None:
+            one: Any = query.group_rows.outputs[name]
+        else:
+            one = {**query.outputs, **query.hidden_outputs}[name]
+        return _expression_text(one.expression) if isinstance(one, ComputedExpression) else repr(one)
+
+    order = [shown(one.name) + " desc" * one.descending + " nulls first" * one.nulls_first for one in ranking.order]
+    by, rank = ", ".join(map(shown, ranking.by)), ranking.top.rank
+    return f"{ranking.n} rows by {by or 'nothing'}, order {', '.join(order) or 'of arrival'}, rank {rank!r}"
 
 
 def _shown(query: Query) -> str:
@@ -284,15 +302,18 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         return differ("predicates", saved["predicates"], own["predicates"])
     if saved["comparisons"] != own["comparisons"]:
         return differ("comparisons", *(" AND ".join(text["comparisons"]) or "none" for text in (saved, own)))
-    grouped = query.aggregation is not None
-    if (results or grouped) and not same_filter(saved["where"], query.conditions):
+    if saved.get("top") != own.get("top"):
+        return differ("top", saved.get("top", "none"), own.get("top", "none"))
+    grouped, ranked = query.aggregation is not None, query.top is not None
+    if (results or grouped or ranked) and not same_filter(saved["where"], query.conditions):
         why = "; the groups count the rows that it accepted" if grouped else ""
+        why = "; top keeps the rows that it accepted" if ranked and not grouped else why
         return differ("where", filter_shown(saved["where"]), filter_shown(own["where"])) + why
     if saved.get("groups") != own.get("groups"):
         return differ("groups", *(text.get("groups", "none") for text in (saved, own)))
-    if results and saved.get("shown") != own.get("shown"):
+    if (results or ranked) and saved.get("shown") != own.get("shown"):
         return differ("rows of groups", *(text.get("shown", "all") for text in (saved, own)))
-    if results and not grouped and saved["select"] != own["select"]:
+    if (results or ranked) and not grouped and saved["select"] != own["select"]:
         shown = [", ".join(f"{name} = {s}{'.' * bool(s)}{c}" for name, s, c in text["select"]) for text in (saved, own)]
         return differ("select", *shown)
     if saved["watermark"] != own["watermark"]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from eddy.expressions.computed import ComputedExpression
 from eddy.query.query import Query
+from eddy.query.top import Ranking
 from eddy.streams.table import Table
 from stairs.errors import InputError
 
@@ -32,6 +33,9 @@ def takes_back(output: str) -> bool:
 
 def check_upsert(query: Query) -> None:
     """Raise InputError unless the output columns of a query contain a key of its results."""
+    if query.ranking is not None:
+        _check_top_key(query.ranking)
+        return
     if query.branches:
         raise InputError("output='upsert' is for inner joins of tables and for groups; use output='changelog'")
     if query.aggregation is not None:
@@ -52,3 +56,15 @@ def check_upsert(query: Query) -> None:
         for key in one.keys if isinstance(one, Table) else ():
             if (one.name, key) not in chosen:
                 raise InputError(f"output='upsert' needs the key of each table in select: add '{one.name}.{key}'")
+
+
+def _check_top_key(ranking: Ranking) -> None:
+    """Raise InputError unless the output columns of a query with `top` contain a key of its rows."""
+    if not ranking.keyed:
+        raise InputError(
+            f"output='upsert': rows of top {ranking.n} have no key; give Top a rank column (rank='name'), or use"
+            " output='changelog'"
+        )
+    hidden = next((name for name in ranking.by if name.startswith("\0")), None)
+    if hidden is not None:
+        raise InputError(f"output='upsert' needs each column of top, by= in select: add {hidden[1:]!r}")

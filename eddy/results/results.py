@@ -26,6 +26,9 @@ OP = "op"
 SIGNS = pa.StringArray.from_buffers(4, pa.py_buffer(np.array([0, 2, 4, 6, 8], np.int32)), pa.py_buffer(b"+I-D+U-U"))
 """The operation of each sign of the kernel."""
 
+NUMBER = "\0number "
+"""The beginning of the name of a column with the arrival numbers of a stream; no output column begins so."""
+
 Place = tuple[int, int]
 """A column of the payload: (stream, number)."""
 PRESENT = -1
@@ -100,8 +103,11 @@ class Results:
         upsert: bool = False,
     ) -> None:
         self.changelog, self.count_only, self.ids_only, self.upsert = changelog, count_only, ids_only, upsert
-        self.changing = changelog and bool(query.tables_changing) and query.aggregation is None
-        """Whether results are replaced by others, in pairs; groups need none."""
+        alone = query.aggregation is None and query.ranking is None
+        self.changing = changelog and bool(query.tables_changing) and alone
+        """Whether results are replaced by others, in pairs; groups and the first rows of groups need none."""
+        self._numbered = query.ranking is not None and query.aggregation is None
+        """Whether results have their arrival numbers, which decide between rows of equal order."""
         self._tables = frozenset(query.graph.tables) if self.changing else frozenset[int]()
         self.accepts = None
         if query.conditions:
@@ -125,6 +131,9 @@ class Results:
             schema = pa.schema([pa.field(one.name, pa.int64(), query.may_lack(one.name)) for one in query.shown])
         else:
             schema = query.row_schema
+        if self._numbered:
+            for one in query.shown:
+                schema = schema.append(pa.field(NUMBER + one.name, pa.int64(), False))
         if changelog and not count_only and OP in schema.names:
             what, remedy = ("stream", "rename it") if ids_only else ("selected column", "select it under another name")
             raise InputError(
@@ -137,6 +146,7 @@ class Results:
     def plain(self) -> list[Place] | None:
         """The payload columns of a table, in order; None if the table also has other columns."""
         made = self.accepts is not None or self.changelog or self.count_only or self.ids_only or self._computed
+        made = made or self._numbered
         return None if made else self._chosen
 
     @property
@@ -191,6 +201,9 @@ class Results:
             arrays = [
                 pa.array(row, mask=row < 0 if field.nullable else None) for row, field in zip(rows, fields, strict=True)
             ]
+        if self._numbered:
+            numbers = found.numbers()
+            arrays += [pa.array(row) for row in (numbers if keep is None else numbers[:, keep])]
         if self.upsert:
             shown = np.flatnonzero(signs != UPDATED_FROM)
             arrays, signs = [taken(column, shown) for column in arrays], signs[shown]

@@ -15,6 +15,7 @@ from eddy.query.text import QUERY_FORM, difference
 from eddy.results.modes import OUTPUTS, check_upsert, takes_back
 from eddy.routing.strategies import check_background, check_purge, check_store
 from eddy.storage.file_kind import SNAPSHOT
+from eddy.tops.modes import mode_of
 from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import PURGES
@@ -125,6 +126,7 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
         except InputError as problem:
             raise SNAPSHOT.wrong(str(problem)) from problem
     _check_groups(header, query)
+    _check_top(header, query)
 
 
 def _check_plans(one: dict[str, Any], query: Query) -> None:
@@ -152,6 +154,18 @@ def _check_groups(header: dict[str, Any], query: Query) -> None:
     _require(not options["ordered"], "groups exclude ordered")
     try:
         Groups(query, options["output"], options["bounded"], Allowance())
+    except InputError as problem:
+        raise SNAPSHOT.wrong(str(problem)) from problem
+
+
+def _check_top(header: dict[str, Any], query: Query) -> None:
+    """Check that a runtime of this query can have these first rows of groups."""
+    if query.ranking is None:
+        return
+    options = header["options"]
+    _require(not any(options[name] for name in ("count_only", "ids_only", "ordered")), "top excludes these options")
+    try:
+        mode_of(query, options["output"], options["bounded"])
     except InputError as problem:
         raise SNAPSHOT.wrong(str(problem)) from problem
 

@@ -58,6 +58,7 @@ def snapshot_parts(pipeline: Pipeline) -> Plain:
     }
     try:
         late, failed = pipeline.late.rows.to_parts(), pipeline.failed.rows.to_parts()
+        tops = {} if pipeline.tops is None else {"tops": pipeline.tops.to_parts()}
     except StateError as problem:
         raise SnapshotError(str(problem)) from problem
     return {
@@ -65,6 +66,7 @@ def snapshot_parts(pipeline: Pipeline) -> Plain:
         "joins": [arrays for _, arrays in joins],
         **({} if partners is None else {"partners": partners[1]}),
         **({} if groups is None else {"groups": groups.to_parts()}),
+        **tops,
         "late": late,
         "failed": failed,
     }
@@ -165,6 +167,8 @@ def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -
         pipeline.groups.load_parts(parts.part("groups"), pipeline.watermark)
         ended = pipeline.groups.progress.finished == pipeline.finished
         parts.require(ended, "only groups have seen the end, or not")
+    if pipeline.tops is not None:
+        pipeline.tops.load_parts(parts.part("tops"), pipeline.watermark)
     parts.check_read()
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eddy.query.host_limits import check_changeless
+from eddy.query.host_limits import check_all_rows
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.types import why_unfit
@@ -22,7 +22,7 @@ def check_frames(query: object, frames: object) -> None:
         raise SparkJoinError("the query is text: pass an eddy.Query, or the text to eddy.spark.sql(spark, …)")
     if not isinstance(query, Query):
         raise SparkJoinError(f"the query is {_article(query)}: pass an eddy.Query")
-    check_changeless(query, "a join on Spark")
+    check_all_rows(query, "a join on Spark")
     if not isinstance(frames, Mapping):
         names = ", ".join(f"{stream.name!r}: …" for stream in query.streams)
         raise SparkJoinError(

@@ -106,6 +106,19 @@ WORLDS: dict[str, tuple[Callable[[], Query], dict[str, Any], bool]] = {
     "panes": (query((Range(12),) * 2, ["R.k = S.k"], group_window=Hopping(20, 8), **GROUPS), {}, False),
     "sessions": (query((Range(12),), [], lateness=3, group_window=Session(4), **GROUPS), {}, False),
     "end": (query((Rows(9), Rows(9)), ["R.k = S.k"], **GROUPS), {"bounded": True}, False),
+    "first rows": (
+        query(
+            (Rows(9), Range(20)), ["R.k = S.k"], ["R.l", "S.w"], top=eddy.Top(2, ["R.s", "S.b"], ["R.e desc", "S.d"])
+        ),
+        {"output": "changelog"},
+        False,
+    ),
+    "kept": (query((Unbounded(),) * 2, ["R.k = S.k"], top=eddy.Top(2, "R.s", "R.d")), {"output": "changelog"}, False),
+    "first groups": (
+        query((Rows(9), Range(20)), ["R.k = S.k"], top=eddy.Top(2, "R.b", "total desc", "place"), **GROUPS),
+        {"output": "upsert"},
+        False,
+    ),
     "bounded": (query((Range(12),) * 3, STAR), {"max_bytes": 1 << 24, "decide_every": 7}, False),
 }
 

@@ -18,13 +18,15 @@ from eddy.join.join import Join
 from eddy.partners.partners import Partners
 from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.push import prepare
+from eddy.storage.arrow_bytes import read_batch
+from eddy.tops.tops import Tops
 from stairs.storage.parts import Memory, Parts
 from tests.cases import text_rows
 
 SCHEMA = pa.schema([("a", pa.int64()), ("t", pa.int64()), ("p", pa.string())])
 
 
-def query(branches: str, groups: str) -> eddy.Query:
+def query(branches: str, groups: str, top: bool) -> eddy.Query:
     """Return a query over R, S and T.
 
     branches  how S and T hang on R: "" = in one inner join
@@ -39,6 +41,9 @@ def query(branches: str, groups: str) -> eddy.Query:
         aggregates = {"group_by": ["R.p"], "aggregates": {"n": agg.count(), "sum": agg.sum("S.t")}}
     if groups == "windows":
         aggregates |= {"group_window": eddy.Tumbling(4)}
+    if top:
+        order = ["R.t desc", "R.p"] if not groups else ["n desc"]
+        aggregates["top"] = eddy.Top(2, "R.p" if not groups else "most", order)
     if not branches:
         return eddy.Query([r, s, t], ["R.a = S.a", "S.a = T.a"], lateness=2, **aggregates)
     hung = [eddy.Branch([s], ["S.a = R.a"], branches), eddy.Branch([t], ["T.a = R.a"], "semi")]
@@ -46,6 +51,9 @@ def query(branches: str, groups: str) -> eddy.Query:
 
 
 PIPELINES: dict[str, tuple[str, str, str, set[type]]] = {
+    "first rows": ("", "", "changelog", {Join, Tops}),
+    "first groups": ("", "all", "changelog", {Join, Groups, Tops}),
+    "first rows of partners": ("left", "", "changelog", {Join, Partners, Tops}),
     "a join": ("", "", "append", {Join}),
     "a changelog": ("", "", "changelog", {Join}),
     "groups in windows": ("", "windows", "append", {Join, Groups}),
@@ -63,7 +71,8 @@ class Drive:
 
     def __init__(self, kind: str, seed: int = 3) -> None:
         branches, groups, output, self.operators = PIPELINES[kind]
-        self.query, self.options = query(branches, groups), {"output": output, "strategy": "jisc"}
+        self.query = query(branches, groups, Tops in self.operators)
+        self.options = {"output": output, "strategy": "jisc"}
         self.runtime = self.made()
         self._draw, self._clock = random.Random(seed), 0
 
@@ -107,6 +116,10 @@ class Here(Memory):
         """Return the array."""
         assert place.type == kind
         return place
+
+    def batch(self, place: Any, schema: pa.Schema) -> pa.RecordBatch:
+        """Return the batch of its bytes."""
+        return read_batch(pa.py_buffer(place), schema)
 
 
 @pytest.fixture(params=PIPELINES)

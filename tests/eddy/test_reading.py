@@ -65,6 +65,15 @@ QUERIES: dict[str, Callable[[], eddy.Query]] = {
     ),
     "tables": lambda: eddy.Query([R, table("S"), table("T")], ["R.a = S.a", "S.b = T.b"]),
     "groups of tables": lambda: eddy.Query([table("R"), table("S")], ["R.a = S.a"], group_by=["R.b"], aggregates=COUNT),
+    "first rows": lambda: eddy.Query([R, S], ["R.a = S.a"], top=eddy.Top(2, "R.b", ["S.t desc"])),
+    "first rows of one stream": lambda: eddy.Query([eddy.Stream("R", SCHEMA)], top=eddy.Top(1, "R.b", rank="place")),
+    "first groups": lambda: eddy.Query(
+        [R, S], ["R.a = S.a"], group_by=["R.b"], aggregates=COUNT, top=eddy.Top(1, (), ["n"])
+    ),
+    "first rows of tables": lambda: eddy.Query([table("R"), table("S")], ["R.a = S.a"], top=eddy.Top(1, "R.b")),
+    "first rows of a branch": lambda: eddy.Query(
+        [R], branches=[eddy.Branch([S], ["R.a = S.a"], "left")], top=eddy.Top(1, "R.b", "S.t")
+    ),
     "groups of one table": lambda: eddy.Query([table("R")], group_by=["R.b"], aggregates=COUNT),
 }
 
@@ -102,7 +111,8 @@ def test_all_that_can_be_read_can_be_read(kind: str, output: str) -> None:
     query = QUERIES[kind]()
     if (output == "append" and query.tables_changing) or (output == "changelog" and "windows" in kind):
         pytest.skip("refused")
-    bounded = output == "append" and query.aggregation is not None and "windows" not in kind
+    ends = query.aggregation is not None or query.top is not None
+    bounded = output == "append" and ends and "windows" not in kind
     strategies = STRATEGIES if kind in ("inner", "tables") else ["jisc"]
     for strategy in strategies:
         runtime = eddy.Runtime(query, strategy=strategy, output=output, bounded=bounded)

@@ -41,6 +41,13 @@ STATEMENTS = [
     f"SELECT a.k, MAX_BY(b.v, b.at) AS m, LAST_VALUE(b.s ORDER BY b.at DESC) AS n {JOINED} GROUP BY a.k HAVING n < 'x'",
     f"SELECT DISTINCT a.k, b.v + 1 AS w {JOINED}",
     f"SELECT COUNT(DISTINCT a.v) AS n, MAX(b.d) AS m, AVG(a.x) AS o {JOINED}",
+    "SELECT k, v, rn FROM (SELECT a.k, b.v, ROW_NUMBER() OVER (PARTITION BY a.s, b.f ORDER BY b.v DESC NULLS FIRST,"
+    f" a.x) AS rn {JOINED} WHERE a.v > 1) WHERE rn <= 3",
+    "SELECT x.s, x.n AS m FROM (SELECT a.s, COUNT(*) AS n, ROW_NUMBER() OVER (ORDER BY COUNT(*) DESC) AS rn"
+    f" {JOINED} GROUP BY a.s) AS x WHERE x.rn < 3",
+    "WITH t AS (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY at) AS rn FROM a) SELECT k, v FROM t WHERE rn = 1",
+    f"SELECT a.k, ROW_NUMBER() OVER (PARTITION BY a.s ORDER BY b.v) AS rn {JOINED} QUALIFY rn <= 2",
+    f"SELECT a.k {JOINED} QUALIFY ROW_NUMBER() OVER (PARTITION BY a.s ORDER BY b.v + a.v DESC) = 1",
     f"SELECT a.k {JOINED} UNION ALL (SELECT c.k FROM c JOIN d ON c.k = d.k WHERE c.v = 1)",
     "WITH t AS (SELECT k FROM b) SELECT a.k FROM a JOIN t ON a.k = t.k UNION ALL SELECT c.k FROM c JOIN t ON c.k = t.k",
 ]
@@ -200,12 +207,19 @@ CLAUSES = {
     "OFFSET 3": 2,
     "FETCH FIRST 5 ROWS ONLY": 2,
     "FETCH FIRST 5 ROWS WITH TIES": 2,
-    "QUALIFY ROW_NUMBER() OVER (ORDER BY a.k) = 1": 2,
     "WINDOW w AS (PARTITION BY a.k)": 2,
     "FOR UPDATE": 2,
     "FOR SHARE NOWAIT": 2,
     "CONNECT BY PRIOR a.k = a.v": 2,
 }
+
+
+@pytest.mark.parametrize("place", sorted(set(PLACES) - {"statement", "union"}))
+def test_qualify_is_refused_in_a_subquery(place: str) -> None:
+    text = PLACES[place].format("", "", "QUALIFY ROW_NUMBER() OVER (ORDER BY a.k) = 1")
+    with pytest.raises(SqlError, match="QUALIFY is not supported") as found:
+        sql(text, STREAMS)
+    assert text[found.value.column - 1 :].startswith("QUALIFY")
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.queries.sources import Sources, window_of
-from eddy.query.host_limits import check_changeless, check_failed_plainly
+from eddy.query.host_limits import check_all_rows, check_failed_plainly
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.streams.stream import Stream
@@ -83,7 +83,7 @@ class HubStreams:
         """Raise QueryError for a query that cannot run on these streams."""
         if not isinstance(query, Query):
             raise QueryError(f"query {name!r}: a hub runs an eddy.Query, not {type(query).__name__}")
-        check_changeless(query, f"query {name!r}: a hub")
+        check_all_rows(query, f"query {name!r}: a hub")
         if query.aggregation is not None:
             raise QueryError(
                 f"query {name!r}: a hub runs queries without aggregates; aggregate its results with Spark, or use"
