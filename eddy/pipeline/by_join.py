@@ -48,9 +48,12 @@ def stores_in(query: Query, store: Any) -> dict[Path, list[str] | None]:
     return found
 
 
-def own_policy(query: Query, policy: Any) -> Any:
-    """Return a policy for one inner join: each of several has its own. Raises InputError for one that has no copy."""
-    if query.tree is None:
+def own_policy(query: Query, policy: Any, copied: bool = False) -> Any:
+    """Return a policy for one inner join: each of several has its own. Raises InputError for one that has no copy.
+
+    copied   whether another query has this policy
+    """
+    if query.tree is None and not copied:
         return policy
     try:
         return deepcopy(policy)

@@ -41,10 +41,12 @@ from eddy.pipeline.operator import Operator
 from eddy.pipeline.records import Commit, LastPush, Prepared
 from eddy.query.branch_nodes import Path
 from eddy.query.query import Query
+from eddy.query.result_key import result_key
 from eddy.results.failed_output import FailedOutput
 from eddy.results.late_output import LateOutput
-from eddy.results.modes import check_upsert, takes_back
+from eddy.results.modes import takes_back
 from eddy.results.results import Results
+from eddy.streams.table import Table
 from eddy.tops.tops import Tops
 from stairs.errors import CapacityError, InputError
 from stairs.memory.allowance import Allowance
@@ -68,6 +70,7 @@ class Pipeline:
     max_bytes      the bound on bytes, None = no bound
     position, n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
     finished       whether the input has ended
+    derived   by table, the pipeline of the query whose answer it has
     undo, commit   whether a push is running; the record of a push that has happened and is not complete
     last           the last push
     """
@@ -89,7 +92,7 @@ class Pipeline:
             )
         query = query.for_changelog() if changelog else query
         if options.output == "upsert":
-            check_upsert(query)
+            result_key(query)
             for name in ("count_only", "ids_only"):
                 if getattr(options, name):
                     raise InputError(f"{name} shows no key, by which output='upsert' gives rows; leave one of them out")
@@ -136,6 +139,35 @@ class Pipeline:
         self.undo = False
         self.commit: Commit | None = None
         self.last: LastPush | None = None
+        self.derived = {one.name: Pipeline(source, self._options_of(source)) for one, source in derived_tables(query)}
+        if self.derived and self.max_bytes is not None:
+            raise InputError(
+                f"max_bytes does not bound the query of table {next(iter(self.derived))} yet; leave it out"
+            )
+
+    def _options_of(self, source: Query) -> RuntimeOptions:
+        """Return the options of the query of a table: those of the runtime, with plans of its own."""
+        own = {"plan": None, "store": None, "bounded": False, "count_only": False, "ids_only": False}
+        policy = own_policy(source, self.options.policy, copied=True)
+        return replace(self.options, **own, policy=policy, output="upsert")
+
+    @property
+    def names(self) -> dict[str, list[tuple[str, str]]]:
+        """The names under which rows are pushed, and whose rows they are: ("", R), or ("x", R) in the query of table x.
+
+        Rows that are pushed as R are those of all streams R; rows that are pushed as "x.R" those of the query of x.
+        """
+        found = {stream.name: [("", stream.name)] for stream in self.query.streams if stream.name not in self.derived}
+        for name, one in self.derived.items():
+            for given in one.names:
+                for each in (given, f"{name}.{given}"):
+                    found.setdefault(each, []).append((name, given))
+        return found
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the query, or that of one of its tables, has a watermark."""
+        return self.clock is not None or any(one.has_clock for one in self.derived.values())
 
     @property
     def watermark(self) -> int | None:
@@ -150,7 +182,9 @@ class Pipeline:
     @property
     def nbytes(self) -> int:
         """Bytes of all state; see `Runtime.nbytes`."""
-        return sum(one.nbytes for one in self.operators) + self.late.rows.nbytes + self.failed.rows.nbytes
+        derived = sum(one.nbytes for one in self.derived.values())
+        own = sum(one.nbytes for one in self.operators)
+        return own + derived + self.late.rows.nbytes + self.failed.rows.nbytes
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -236,6 +270,8 @@ class Pipeline:
         # A change of plan between two pushes affects only its join.
         if self.undo or self.commit is not None or self.join.undo is not None:
             return True
+        if self.derived and any(one.unsettled for one in self.derived.values()):
+            return True
         return self.partners is not None and any(join.undo is not None for join in self._list)
 
     def begin(self, loading: bool = False) -> None:
@@ -274,6 +310,8 @@ class Pipeline:
         """
         for operator, record in zip(self.operators, commit.operators, strict=True):
             operator.settle(record, again)
+        for name, prepared in commit.derived.items():
+            self.derived[name].settle(prepared)
         self.position, self.n_results, self.n_deleted = commit.position, commit.results, commit.deleted
         self.late.rows, self.failed.rows = commit.late, commit.failed
         self.last, self.pushes, self.finished = commit.last, commit.pushes, commit.finished
@@ -286,6 +324,12 @@ class Pipeline:
         self.commit = None
 
     def roll_back(self) -> None:
+        """Restore the state of all operators at `begin`, and that of the queries of tables. Idempotent."""
+        for one in self.derived.values():
+            one.roll_back()
+        self.roll_back_operators()
+
+    def roll_back_operators(self) -> None:
         """Restore the state of all operators at `begin`. Idempotent."""
         # This also runs without a push, because a change of plan may be running.
         for one in reversed(self.operators):
@@ -305,14 +349,23 @@ class Pipeline:
 
     def check(self) -> None:
         """Raise StateError unless all invariants of all operators hold. O(state), for tests."""
-        for one in self.operators:
+        for one in (*self.operators, *self.derived.values()):
             one.check()
 
     def dismantle(self) -> None:
         """Release all memory now. The pipeline cannot be used then."""
-        for one in self.operators:
+        for one in (*self.operators, *self.derived.values()):
             one.dismantle()
         vars(self).clear()
+
+
+def derived_tables(query: Query) -> list[tuple[Table, Query]]:
+    """Return the tables whose contents are the answers of queries, each with its query."""
+    found = []
+    for one in query.streams:
+        if isinstance(one, Table) and isinstance(one.source, Query):
+            found.append((one, one.source))
+    return found
 
 
 def _inner_joins(

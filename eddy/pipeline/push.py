@@ -26,17 +26,19 @@ from eddy.join.walk import open_push, take
 from eddy.partners.partners import Partners
 from eddy.partners.rows import PartnerRows, rows_of
 from eddy.pipeline.grouped import by_rings, choose_way
-from eddy.pipeline.pipeline import Pipeline
+from eddy.pipeline.pipeline import Pipeline, derived_tables
 from eddy.pipeline.records import Commit, LastPush, Prepared
 from eddy.query.branch_nodes import Path
 from eddy.results.results import PushResults
 from eddy.routing.plan_change import follow_router
 from eddy.routing.schedule import schedule_of
+from eddy.streams.key_columns import with_key_columns
 from stairs.clock_reading import ClockReading
 from stairs.descriptors import LOADING, M_MODE, S_BASE
 from stairs.errors import CapacityError, InputError
 from stairs.graph import WindowKind
 from stairs.memory.arena import Int64s
+from stairs.nearest import no_stream
 
 Batches = Mapping[str, object]
 
@@ -85,7 +87,13 @@ def prepare(
     began = perf_counter()
     pipeline.last = None
     watermark = as_ticks(watermark)
-    check_timed(watermark, pipeline.clock is not None)
+    check_timed(watermark, pipeline.has_clock)
+    derived: dict[str, Prepared] = {}
+    if pipeline.derived:
+        # From here on, the queries of tables have to be undone.
+        pipeline.undo = True
+        batches, derived = _derived(pipeline, batches, order, watermark, ends)
+        watermark, atomic = None if pipeline.clock is None else watermark, True
     arrivals = pipeline.gate.admit(
         batches, order, pipeline.clock if reading is None else reading, watermark, atomic=atomic
     )
@@ -97,7 +105,38 @@ def prepare(
             _share_bound(pipeline, join)
             follow_router(join)
             join.begin()
-    return Prepared(arrivals, _computed(pipeline, arrivals), perf_counter() - began)
+    commit = _computed(pipeline, arrivals)
+    return Prepared(arrivals, commit._replace(derived=derived) if derived else commit, perf_counter() - began)
+
+
+def _derived(
+    pipeline: Pipeline, batches: Batches, order: Any, watermark: int | None, ends: bool
+) -> tuple[Batches, dict[str, Prepared]]:
+    """Prepare a push in the queries of tables; return the rows for the query itself, and those pushes by table."""
+    if order is not None:
+        raise InputError(
+            f"order is for queries without tables of queries ({', '.join(pipeline.derived)}): their changes arrive"
+            " before all rows; name time columns, or push one stream at a time"
+        )
+    if not isinstance(batches, Mapping):
+        raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(batches).__name__}")
+    names, mine = pipeline.names, dict[str, object]()
+    below: dict[str, dict[str, object]] = {name: {} for name in pipeline.derived}
+    for given, rows in batches.items():
+        if given in below:
+            raise InputError(f"table {given} has the answer of its query; push the rows of the streams that it reads")
+        if given not in names:
+            raise InputError(no_stream(given, names))
+        for owner, stream in names[given]:
+            (below[owner] if owner else mine)[stream] = rows
+    found: dict[str, Prepared] = {}
+    for table, key in ((one, one.keys) for one, _ in derived_tables(pipeline.query)):
+        source = pipeline.derived[table.name]
+        own = watermark if source.has_clock else None
+        found[table.name] = prepared = prepare(source, below[table.name], None, own, ends)
+        if len(prepared.results):
+            mine[table.name] = with_key_columns(prepared.results, key)
+    return mine, found
 
 
 def _share_bound(pipeline: Pipeline, join: Join) -> None:
@@ -123,7 +162,7 @@ def _computed(pipeline: Pipeline, arrivals: Arrivals, loading: bool = False) -> 
         except (CapacityError, BeyondLimit) as problem:
             join = pipeline.at_work
             changed = join.has_changed
-            pipeline.roll_back()
+            pipeline.roll_back_operators()
             if join.asleep:
                 join.turn_rings(on=False, lost=True)
             elif changed and not only_kept:
@@ -270,6 +309,11 @@ def load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
         raise InputError(
             "load: top needs the results of earlier rows, which load does not find; use snapshot and restore, or push"
             " the rows"
+        )
+    if pipeline.derived:
+        raise InputError(
+            f"load: table {next(iter(pipeline.derived))} has the answer of a query, which load does not find; use"
+            " snapshot and restore, or push the rows"
         )
     watermark = as_ticks(watermark)
     check_timed(watermark, pipeline.clock is not None)

@@ -30,6 +30,7 @@ class Commit(NamedTuple):
     new_failed    the failed rows of this push, which are in `failed` already
     clock         the state of the clock; None in a query without a clock
     finished      whether the input has ended
+    derived       by table, the push in the query whose answer it has
     """
 
     operators: tuple[Any, ...]
@@ -43,6 +44,7 @@ class Commit(NamedTuple):
     new_failed: Mapping[int, FailedBatch] = MappingProxyType({})
     clock: Int64s | None = None
     finished: bool = False
+    derived: Mapping[str, Prepared] = MappingProxyType({})
 
 
 class Prepared(NamedTuple):

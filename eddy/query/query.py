@@ -38,10 +38,12 @@ from eddy.query.join_graph import (
     windows_in_numbers,
 )
 from eddy.query.predicates import AttributeClass, attribute_classes, primary_keys
+from eddy.query.result_key import result_key
 from eddy.query.top import Ranking, Top, ranking
 from eddy.show.html import drawn
 from eddy.show.planned import planned
 from eddy.streams.event_time import ticks, unified_time
+from eddy.streams.key_columns import hidden
 from eddy.streams.keyed import KeyedInput
 from eddy.streams.late_options import (
     LATE_ROWS,
@@ -56,7 +58,7 @@ from eddy.streams.stream import PRESENCE, Stream, present, readable_name
 from eddy.streams.table import Table
 from eddy.streams.versioned_table import VersionedTable
 from eddy.streams.windows import Range, Rows, Unbounded
-from stairs.errors import QueryError
+from stairs.errors import InputError, QueryError
 from stairs.graph import ComparedValue, JoinGraph, Window, WindowKind
 from stairs.nearest import nearest, no_stream
 from stairs.plain_types import Column, taken
@@ -402,6 +404,18 @@ class Query:
         longer.clock_rule = self.clock_rule
         return longer
 
+    def table_key(self) -> tuple[str, ...]:
+        """Return the output columns that identify a row of the answer, for a `Table` that has it. Raises QueryError."""
+        if self._watermarked:
+            raise QueryError(
+                "a table of a query takes no group_window: its windows are final, and a table would keep each of them;"
+                " leave it out"
+            )
+        try:
+            return result_key(self, "a table of a query")
+        except InputError as problem:
+            raise QueryError(str(problem)) from problem
+
     def with_clock(self, rule: ClockRule) -> Query:
         """Return the query with another rule for the watermark."""
         other = copy(self)
@@ -532,7 +546,7 @@ class Query:
             if place is not None and any(stream.name == place[0] for stream in self.shown):
                 self.stream(place[0]).type_of(place[1])
                 return place
-        known = [f"{stream.name}.{column}" for stream in self.shown for column in stream.schema.names]
+        known = [f"{one.name}.{column}" for one in self.shown for column in one.schema.names if not hidden(column)]
         near = nearest(text, known)
         raise QueryError(f"{what}: there is no column {text!r}{near}; the columns are {', '.join(known)}")
 
@@ -670,7 +684,8 @@ class Query:
 
     def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | ComputedExpression]:
         if select is None:
-            return {f"{s.name}.{column}": (s.name, column) for s in self.shown for column in s.schema.names}
+            places = [(s.name, column) for s in self.shown for column in s.schema.names if not hidden(column)]
+            return {f"{name}.{column}": (name, column) for name, column in places}
         named = isinstance(select, Mapping)
         return {name: self._output(text, named) for name, text in selected(select)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from itertools import repeat
 from typing import Any, get_args
@@ -17,6 +18,8 @@ from eddy.query.branch_nodes import BranchNode
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
 from eddy.streams.keyed import KeyedInput
+from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from stairs.graph import WindowKind
 from stairs.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 
@@ -37,7 +40,7 @@ QUERY_FORM = fields(
                     "time": optional(text),
                     "filter": FILTER_FORM,
                 },
-                others=("key",),
+                others=("key", "source"),
             )
         ),
         "classes": list_of(list_of(row_of(text, rest=list_of(text)))),
@@ -72,6 +75,7 @@ def query_text(query: Query) -> Text:
                 "time": stream.time,
                 "filter": filter_text(stream.conditions),
                 **({"key": ", ".join(map(repr, stream.keys))} if isinstance(stream, KeyedInput) else {}),
+                **_source(stream),
             }
         )
     groups, shown = _groups(query), _shown(query)
@@ -93,6 +97,12 @@ def query_text(query: Query) -> Text:
         "branches": _branches(query),
         "conditions": [filter_text(one) for one in _conditions(query)],
     }
+
+
+def _source(stream: Stream) -> Text:
+    """Return the query whose answer a table has, as text."""
+    source = stream.source if isinstance(stream, Table) else None
+    return {"source": json.dumps(query_text(source), sort_keys=True)} if isinstance(source, Query) else {}
 
 
 def _output_text(name: str, one: tuple[str, str] | ComputedExpression) -> list[str]:
@@ -294,6 +304,10 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         if theirs.get("key") != mine.get("key"):
             shown = [one.get("key", "none, a stream") for one in (theirs, mine)]
             return differ(f"{place}, key of a table", *shown)
+        if theirs.get("source") != mine.get("source"):
+            return differ(
+                f"{place}, its query", *("another one" if one.get("source") else "none" for one in (theirs, mine))
+            )
         if theirs["window"] != mine["window"]:
             return differ(f"{place}, window", _window(theirs["window"]), _window(mine["window"]))
         if not same_filter(theirs["filter"], stream.conditions):

@@ -11,8 +11,9 @@ from typing import Any
 from eddy.aggregates.groups import Groups
 from eddy.ingest.clock import CLOCK_FORM
 from eddy.query.query import Query
+from eddy.query.result_key import result_key
 from eddy.query.text import QUERY_FORM, difference
-from eddy.results.modes import OUTPUTS, check_upsert, takes_back
+from eddy.results.modes import OUTPUTS, takes_back
 from eddy.routing.strategies import check_background, check_purge, check_store
 from eddy.storage.file_kind import SNAPSHOT
 from eddy.tops.modes import mode_of
@@ -122,7 +123,7 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
     if options["output"] == "upsert":
         _require(not (options["count_only"] or options["ids_only"]), "upsert excludes count_only and ids_only")
         try:
-            check_upsert(query)
+            result_key(query)
         except InputError as problem:
             raise SNAPSHOT.wrong(str(problem)) from problem
     _check_groups(header, query)

@@ -6,7 +6,7 @@ from typing import Any
 
 from eddy.join.options import RuntimeOptions
 from eddy.pipeline.by_join import own_policy
-from eddy.pipeline.pipeline import Pipeline
+from eddy.pipeline.pipeline import Pipeline, derived_tables
 from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.results.side_rows import LateRows
@@ -27,6 +27,7 @@ def to_parts(pipeline: Pipeline) -> Plain:
         "finished": pipeline.finished,
         "filters": {place: one.to_parts() for place, one in pipeline.filters.items()},
         "clock": None if clock is None else clock.to_parts(),
+        **({"derived": [to_parts(one) for one in pipeline.derived.values()]} if pipeline.derived else {}),
     }
 
 
@@ -48,6 +49,9 @@ def from_parts(parts: Parts, query: Query, policy: str | Policy | None) -> Pipel
     by_join = {path: _join_options(one, own_policy(query, policy)) for path, one in zip(inner, operators, strict=False)}
     pipeline = Pipeline(query, options, by_join)
     parts.require(len(operators) == len(pipeline.operators), "there are other operators than in the query")
+    sources = derived_tables(query)
+    for own, (table, source) in zip(parts.items("derived", len(sources)) if sources else [], sources, strict=True):
+        pipeline.derived[table.name] = from_parts(own, source, policy if isinstance(policy, str) else None)
     if pipeline.clock is not None:
         pipeline.clock.load_parts(parts)
     for operator, own in zip(pipeline.operators, operators, strict=True):

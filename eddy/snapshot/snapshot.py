@@ -69,6 +69,7 @@ def snapshot_parts(pipeline: Pipeline) -> Plain:
         **tops,
         "late": late,
         "failed": failed,
+        **({"derived": [snapshot_parts(one) for one in pipeline.derived.values()]} if pipeline.derived else {}),
     }
 
 

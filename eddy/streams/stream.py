@@ -8,6 +8,7 @@ from datetime import timedelta
 import pyarrow as pa
 
 from eddy.filters.conditions import Filter, Predicate, conditions
+from eddy.streams.key_columns import hidden
 from eddy.streams.late_options import Late, check_late, checked_span
 from eddy.streams.schemas import schema_of
 from eddy.streams.windows import Range, Rows, Unbounded, Window
@@ -105,5 +106,6 @@ class Stream:
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column. Raises QueryError for an unknown name."""
         if column not in self.schema.names:
-            raise QueryError(no_column(self.name, column, self.schema.names))
+            shown = [name for name in self.schema.names if not hidden(name)]
+            raise QueryError(no_column(self.name, column, shown))
         return self.schema.field(column).type

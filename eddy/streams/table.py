@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
+
+from eddy.streams.key_columns import with_key
 from eddy.streams.keyed import KeyedInput
 from eddy.streams.windows import Unbounded
 from stairs.errors import QueryError
+
+
+@runtime_checkable
+class TableSource(Protocol):
+    """A query whose answer is the contents of a table.
+
+    output_schema   its columns
+    """
+
+    output_schema: pa.Schema
+
+    def table_key(self) -> Sequence[str]:
+        """Return the columns that identify a row; none if there is one row at most. Raises QueryError."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,6 +34,8 @@ class Table(KeyedInput):
     Results follow the rows: those with the row before end, and those with the row after begin. So they are a changelog
     (`Runtime(output="changelog")`). docs/guide/semantics.md defines them.
 
+    schema  the columns; or a query whose answer the table has: of tables, of groups or of `top`. Its rows come with the
+          pushes of the streams that this query reads, and its key follows from the query
     key   the column, or the columns, that identify a row; their values are never null
     ops   None = each row that is pushed replaces the row with its key. "column" = rows that are pushed have one more
           column, "op": "+I", "+U", "c", "r" and "u" replace the row; "-D" and "d" delete it, by its key alone; "-U" is
@@ -23,16 +43,20 @@ class Table(KeyedInput):
           Debezium: "op", "after" and, as far as there are some, "before" and the "key" of the message
     filter  a change whose row the filter rejects deletes the row with its key
 
-    The other parameters are those of a stream; a table has no window, no time and no late rows.
+    The other parameters are those of a stream; a table has no window, no time and no late rows. `source` is that query.
 
     >>> import pyarrow as pa
     >>> Table("customer", pa.schema([("id", pa.int64()), ("city", pa.string())]), key="id").keys
     ('id',)
     """
 
+    source: TableSource | None = None
+
     def __post_init__(self) -> None:
-        super().__post_init__()
         what = f"table {self.name}"
+        if isinstance(self.schema, TableSource):
+            self._derive(self.schema, what)
+        super().__post_init__()
         for name, remedy in (
             ("time", "changes count in the order in which they arrive"),
             ("late", "no change is late"),
@@ -45,7 +69,18 @@ class Table(KeyedInput):
         # A frozen class can set a field in this way only.
         object.__setattr__(self, "window", Unbounded())
 
+    def _derive(self, source: TableSource, what: str) -> None:
+        """Take the columns and the key from a query."""
+        for name in ("key", "ops"):
+            if getattr(self, name):
+                raise QueryError(f"{what}: leave {name} out: it follows from the query")
+        schema, key = with_key(source.output_schema, source.table_key())
+        for name, value in {"source": source, "schema": schema, "key": key, "ops": "column"}.items():
+            object.__setattr__(self, name, value)
+
     @property
     def extent(self) -> str:
         """Which of its rows take part in a join, as text."""
+        if self.source is not None:
+            return f"ANSWER BY {', '.join(self.source.table_key()) or 'NOTHING'}"
         return f"TABLE BY {', '.join(self.keys)}"

@@ -1,0 +1,76 @@
+"""The key of the results of a query: the output columns that identify a row of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from eddy.expressions.computed import ComputedExpression
+from eddy.query.top import Ranking
+from eddy.streams.stream import Stream
+from eddy.streams.table import Table
+from stairs.errors import InputError
+
+
+class Answered(Protocol):
+    """What a query says about its results."""
+
+    streams: tuple[Stream, ...]
+    branches: Sequence[Any]
+    as_of: Sequence[Any]
+    outputs: dict[str, tuple[str, str] | ComputedExpression]
+    aggregation: Any
+    group_outputs: Any
+    ranking: Ranking | None
+
+
+def result_key(query: Answered, what: str = "output='upsert'") -> tuple[str, ...]:
+    """Return the output columns that identify a row; none if there is one row at most.
+
+    what   what needs the key, for errors
+
+    Raises InputError for a query whose output columns contain no key.
+    """
+    if query.ranking is not None:
+        return _key_of_top(query.ranking, what)
+    if query.aggregation is not None:
+        return _key_of_groups(query, what)
+    if query.branches or query.as_of:
+        raise InputError(f"{what} is for inner joins of tables, for groups and for top; use output='changelog'")
+    stream = next((one.name for one in query.streams if not isinstance(one, Table)), None)
+    if stream is not None:
+        raise InputError(
+            f"{what}: results have no key, because stream {stream} is no table; use output='changelog', or make it a"
+            " Table"
+        )
+    places = {one: name for name, one in query.outputs.items() if not isinstance(one, ComputedExpression)}
+    found = []
+    for one in query.streams:
+        for key in one.keys if isinstance(one, Table) else ():
+            if (one.name, key) not in places:
+                raise InputError(f"{what} needs the key of each table in select: add '{one.name}.{key}'")
+            found.append(places[one.name, key])
+    return tuple(found)
+
+
+def _key_of_groups(query: Answered, what: str) -> tuple[str, ...]:
+    keys = [name for name, _ in query.aggregation.keys]
+    if query.group_outputs is None:
+        return tuple(keys)
+    shown: Mapping[str, str] = {one: name for name, one in query.group_outputs.outputs.items() if isinstance(one, str)}
+    missing = [name for name in keys if name not in shown]
+    if missing:
+        raise InputError(f"{what} needs each group column in select: add {missing[0]!r}")
+    return tuple(shown[name] for name in keys)
+
+
+def _key_of_top(ranking: Ranking, what: str) -> tuple[str, ...]:
+    if not ranking.keyed:
+        raise InputError(
+            f"{what}: rows of top {ranking.n} have no key; give Top a rank column (rank='name'), or use"
+            " output='changelog'"
+        )
+    hidden = next((name for name in ranking.by if name.startswith("\0")), None)
+    if hidden is not None:
+        raise InputError(f"{what} needs each column of top, by= in select: add {hidden[1:]!r}")
+    return ranking.by if ranking.n == 1 or ranking.top.rank is None else (*ranking.by, ranking.top.rank)
