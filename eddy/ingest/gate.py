@@ -14,6 +14,7 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals, Deletes, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
 from eddy.ingest.changes import ChangeReader, TableChanges, newest, spread
 from eddy.ingest.clock import Clock, Ticked
+from eddy.ingest.envelopes import EnvelopeReader
 from eddy.ingest.kernels import merge_by_time
 from eddy.ingest.soundness import loose_columns
 from eddy.ingest.tables import checked_rows
@@ -49,7 +50,7 @@ class Gate:
         self._index = {name: i for i, name in enumerate(self.names)}
         self._schemas = [stream.schema for stream in query.streams]
         self._loose = [loose_columns(schema) for schema in self._schemas]
-        self.changes = {i: ChangeReader(one) for i, one in enumerate(query.streams) if isinstance(one, Table)}
+        self.changes = {i: change_reader(one) for i, one in enumerate(query.streams) if isinstance(one, Table)}
         """What reads the changes of each table, by its position."""
         self._seen: Rows = np.zeros(256, np.int64)
         """Room to count the arrivals of each stream."""
@@ -351,6 +352,11 @@ class Gate:
                 behind = int(ticked.because[i]) - int(ticks[rows[0]])
                 late[i] = LateBatch(taken(batch, rows) if wanted else None, len(rows), behind)
         return keep, late
+
+
+def change_reader(table: Table) -> ChangeReader:
+    """Return what reads the changes of a table, in the form in which they are pushed."""
+    return EnvelopeReader(table) if table.ops == "debezium" else ChangeReader(table)
 
 
 def _check_mapping(pushed: object) -> None:
