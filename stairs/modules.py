@@ -171,9 +171,10 @@ class Modules(Stems):
                 i = int(self.meta[M_NEED])
                 least = self.rows(i) + rows[i]
                 if least > RENUMBER_AT:
+                    remedy = "divide its keys among runtimes" if i in self.graph.tables else "use a smaller window"
                     raise CapacityError(
-                        f"stream {self.graph.names[i]}: its window would contain {least} tuples, the limit is"
-                        f" {RENUMBER_AT}; use a smaller window"
+                        f"{self.graph.place(i)}: its part of the state would contain {least} tuples, the limit is"
+                        f" {RENUMBER_AT}; {remedy}"
                     )
                 self._grow_ring(i, least)
         for i in self.graph.tables:

@@ -73,7 +73,7 @@ class ChangeReader:
         self.table = table
         schema = table.schema
         self._schema = schema if table.ops is None else schema.append(pa.field(OP_COLUMN, pa.string()))
-        self._loose: Loose = loose_columns(schema)
+        self._loose: Loose = loose_columns(self._schema)
 
     def read(self, rows: object) -> TableChanges:
         """Return the changes.
@@ -86,7 +86,7 @@ class ChangeReader:
             if absent.true_count:
                 row = int(np.flatnonzero(is_true(absent))[0])
                 raise InputError(
-                    f"table {self.table.name}: row {row if changed.sources is None else changed.sources[row]} of the"
+                    f"{self.table.place}: row {row if changed.sources is None else changed.sources[row]} of the"
                     f" push has no key: {column}={changed.batch.column(column)[row].as_py()!r}; a change needs a value"
                     " in each column of the key"
                 )
@@ -100,7 +100,7 @@ class ChangeReader:
             rows = [
                 {**blank, **row} if isinstance(row, Mapping) and row.get(OP_COLUMN) in DELETES else row for row in rows
             ]
-        batch = checked_rows(rows, self._schema, self.table.name, self._loose)
+        batch = checked_rows(rows, self._schema, self.table.place, self._loose)
         if self.table.ops is None:
             return TableChanges(batch, None, batch.num_rows, None)
         ops = batch.column(len(batch.schema) - 1)
@@ -126,7 +126,7 @@ class ChangeReader:
     def refuse(self, rows: Mask, problem: str) -> None:
         """Raise InputError for the operation of the first of the rows of the push that are marked."""
         row = int(np.flatnonzero(rows)[0])
-        raise InputError(f"table {self.table.name}: column {OP_COLUMN!r} of row {row} of the push {problem}")
+        raise InputError(f"{self.table.place}: column {OP_COLUMN!r} of row {row} of the push {problem}")
 
 
 def comparable(column: pa.Array) -> pa.Array:

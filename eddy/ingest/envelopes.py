@@ -82,19 +82,19 @@ class EnvelopeReader(ChangeReader):
 
     def _envelopes(self, rows: object) -> tuple[pa.Array, dict[str, _Part]]:
         """Return the operations of envelopes and their rows; what is missing is null, and the rest is left out."""
-        name, found = self.table.name, arrow_table(rows, self.table.name)
+        place, found = self.table.place, arrow_table(rows, self.table.place)
         wanted = (*self._parts, OP_COLUMN)
         columns: dict[str, Any]
         if found is not None:
             doubled = [one for one in wanted if found.schema.names.count(one) > 1]
             if doubled:
-                raise InputError(f"table {name}: column {doubled[0]!r} occurs twice in {found.schema.names}")
+                raise InputError(f"{place}: column {doubled[0]!r} occurs twice in {found.schema.names}")
             columns, n = {one: found.column(one) for one in wanted if one in found.schema.names}, found.num_rows
         elif isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
             for k, row in enumerate(rows):
                 if not isinstance(row, Mapping):
                     raise InputError(
-                        f"table {name}: row {k} of the push is {row!r}, no envelope of Debezium; for a message without"
+                        f"{place}: row {k} of the push is {row!r}, no envelope of Debezium; for a message without"
                         " a value push {'key': …} with the key of the message"
                     )
             given = set().union(*rows)
@@ -105,63 +105,61 @@ class EnvelopeReader(ChangeReader):
             for one, values in columns.items():
                 if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
                     raise InputError(
-                        f"table {name}: column {one!r} is {values!r}; give a sequence with a value for each row"
+                        f"{place}: column {one!r} is {values!r}; give a sequence with a value for each row"
                     )
             n = max(map(len, columns.values()), default=0)
         else:
             raise InputError(
-                f"table {name}: cannot read envelopes of Debezium from {type(rows).__name__}; push dicts, "
+                f"{place}: cannot read envelopes of Debezium from {type(rows).__name__}; push dicts, "
                 "a DataFrame or an Arrow table"
             )
         if n and columns.keys() <= {BEFORE}:
             raise InputError(
-                f"table {name}: the rows have no column {OP_COLUMN!r}, {AFTER!r} or {KEY!r}; push envelopes of"
+                f"{place}: the rows have no column {OP_COLUMN!r}, {AFTER!r} or {KEY!r}; push envelopes of"
                 " Debezium, the payload of its messages; rows without an envelope need ops='column' or no ops"
             )
         nulls = pa.nulls(n)
         ops = columns.get(OP_COLUMN, nulls)
         if not isinstance(ops, pa.Array | pa.ChunkedArray):
             ops = [None if _is_missing(one) else one for one in ops]
-        ops = checked_rows({OP_COLUMN: ops}, self._schema, name).column(0)
+        ops = checked_rows({OP_COLUMN: ops}, self._schema, place).column(0)
         parts = {column: self._part(columns.get(column, nulls), column) for column in self._parts}
         lengths = {OP_COLUMN: len(ops)} | {column: len(part.known) for column, part in parts.items()}
         if len(set(lengths.values())) > 1:
-            raise InputError(f"table {name}: the columns have different lengths: {lengths}")
+            raise InputError(f"{place}: the columns have different lengths: {lengths}")
         return ops, parts
 
     def _part(self, values: Any, column: str) -> _Part:
         """Return the rows that a column of envelopes has."""
-        name, schema = self.table.name, self._parts[column]
+        place, schema = self.table.place, self._parts[column]
         if isinstance(values, pa.Array | pa.ChunkedArray):
-            found = checked_rows({column: values}, pa.schema([(column, values.type)]), name).column(0)
+            found = checked_rows({column: values}, pa.schema([(column, values.type)]), place).column(0)
             known = is_true(found.is_valid())
             if not known.any():
-                return _Part(known, checked_rows([], schema, name))
+                return _Part(known, checked_rows([], schema, place))
             if not pt.is_struct(found.type):
                 raise InputError(
-                    f"table {name}: column {column!r} is {found.type}; in an envelope of Debezium it is a struct of the"
+                    f"{place}: column {column!r} is {found.type}; in an envelope of Debezium it is a struct of the"
                     " columns of the table"
                 )
             names = found.type.names
             if column == BEFORE and not set(schema.names) <= set(names):
-                return _Part(np.zeros(len(found), bool), checked_rows([], schema, name))
+                return _Part(np.zeros(len(found), bool), checked_rows([], schema, place))
             fields = taken(found, np.flatnonzero(known)).flatten()
-            return _Part(known, checked_rows(dict(zip(names, fields, strict=True)), schema, name))
+            return _Part(known, checked_rows(dict(zip(names, fields, strict=True)), schema, place))
         rows = [None if _is_missing(value) else value for value in values]
         for k, row in enumerate(rows):
             if row is not None and not isinstance(row, Mapping):
                 hint = ", which json.loads makes of a text" if isinstance(row, str | bytes) else ""
-                raise InputError(
-                    f"table {name}: {column!r} of row {k} of the push is {row!r}; give a dict or None{hint}"
-                )
+                raise InputError(f"{place}: {column!r} of row {k} of the push is {row!r}; give a dict or None{hint}")
             missing = [] if row is None else [one for one in schema.names if one not in row]
             if missing and column == BEFORE:
                 # Some connectors write the row before without its key; the key of the message has it.
                 rows[k] = None
             elif missing:
-                raise InputError(f"table {name}: column {missing[0]!r} is missing in {column!r} of row {k}, {row}")
+                raise InputError(f"{place}: column {missing[0]!r} is missing in {column!r} of row {k}, {row}")
         known = np.array([row is not None for row in rows], bool)
-        return _Part(known, checked_rows([row for row in rows if row is not None], schema, name))
+        return _Part(known, checked_rows([row for row in rows if row is not None], schema, place))
 
     def _differs(self, before: pa.RecordBatch, after: pa.RecordBatch) -> Mask:
         """Return for which rows the key before has a value in each column, and is another than that after."""

@@ -20,11 +20,11 @@ from eddy.ingest.soundness import loose_columns
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_order, checked_times
 from eddy.query.query import Query
+from eddy.streams.stream import no_input
 from eddy.streams.table import Table
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError
 from stairs.graph import FOREVER, WindowKind
-from stairs.nearest import no_stream
 from stairs.plain_types import taken
 
 MERGED_ONE_BY_ONE = 12
@@ -39,9 +39,10 @@ class Gate:
     def __init__(self, query: Query) -> None:
         self.query = query
         self.names = query.graph.names
+        self._places = [stream.place for stream in query.streams]
         self.ranged = query.graph.timed
         self.filters = {
-            i: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+            i: AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter")
             for i, stream in enumerate(query.streams)
             if stream.conditions
         }
@@ -78,7 +79,7 @@ class Gate:
         if atomic:
             raise InputError("atomic is for changes of tables, and this query has none; leave it out")
         batches, rows = self._batches(pushed)
-        sequence = None if order is None else checked_order(order, rows, self.names, self._seen)
+        sequence = None if order is None else checked_order(order, rows, self._places, self._seen)
         if self.filters:
             # Filters come first: a rejected row never arrives, so its event time may be null.
             keep = self._accepted(batches)
@@ -128,7 +129,7 @@ class Gate:
         if atomic:
             changed = {i: newest(one, self.changes[i].table.keys) for i, one in changed.items()}
             batches = [changed[i].batch if i in changed and batch else batch for i, batch in enumerate(batches)]
-        sequence = None if order is None else spread(checked_order(order, rows, self.names, self._seen), changed)
+        sequence = None if order is None else spread(checked_order(order, rows, self._places, self._seen), changed)
         keep = self._accepted([None if i in self.changes else batch for i, batch in enumerate(batches)])
         if keep and sequence is not None:
             sequence = sequence[np.flatnonzero(kept_places(sequence, batches, keep))]
@@ -215,8 +216,8 @@ class Gate:
         for name, rows in pushed.items():
             i = self._index.get(name)
             if i is None:
-                raise InputError(no_stream(name, self.names))
-            batch = checked_rows(rows, self._schemas[i], name, self._loose[i])
+                raise InputError(no_input(name, self.query.streams))
+            batch = checked_rows(rows, self._schemas[i], self._places[i], self._loose[i])
             if n := batch.num_rows:
                 batches[i], counts[i] = batch, n
         return batches, counts
@@ -307,7 +308,7 @@ class Gate:
         for i, batch in enumerate(batches):
             if batch is not None and self.query.streams[i].time is None:
                 raise InputError(
-                    f"stream {self.names[i]} has no time column, so the order of its rows among those of other streams"
+                    f"{self._places[i]} has no time column, so the order of its rows among those of other streams"
                     " is unknown; name its time column with Stream(…, time=…), push one stream at a time or pass order="
                 )
         sorted_batches, sorted_times = self._sorted(batches)
@@ -362,4 +363,4 @@ def change_reader(table: Table) -> ChangeReader:
 def _check_mapping(pushed: object) -> None:
     """Raise InputError unless what is pushed is a mapping."""
     if not isinstance(pushed, _MAPPINGS):
-        raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")
+        raise InputError(f"push takes a mapping from names of streams or tables to rows, not {type(pushed).__name__}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from eddy.streams.key_types import unified
 from eddy.streams.stream import Stream
@@ -38,12 +38,14 @@ class Table(Stream):
     ('id',)
     """
 
+    noun: ClassVar[str] = "table"
+
     key: str | Sequence[str] = ()
     ops: Ops | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        what = f"table {self.name}"
+        what = self.place
         for name, remedy in (
             ("time", "changes count in the order in which they arrive"),
             ("late", "no change is late"),
