@@ -116,8 +116,8 @@ def _kind(by_name: dict[str, Stream], one: WrittenComparison) -> pa.DataType:
             raise QueryError(f"predicate {one.text!r}: {missing}")
     if sides[0][0] == sides[1][0]:
         raise QueryError(
-            f"predicate {one.text!r} compares columns of stream {sides[0][0]} only; write it as a filter of the stream:"
-            " Stream(…, filter=…)"
+            f"predicate {one.text!r} compares columns of {by_name[sides[0][0]].place} only; write it as its filter:"
+            f" {by_name[sides[0][0]].filter_form}"
         )
     types = [by_name[name].type_of(column) for name, column in sides]
     kind = comparable(types)

@@ -104,8 +104,8 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
         if len(component) == 1:
             name = next(iter(component))
             raise QueryError(
-                f"{' = '.join(types)} compares columns of stream {name} only; write it as a filter of the stream:"
-                " Stream(…, filter=…)"
+                f"{' = '.join(types)} compares columns of {by_name[name].place} only; write it as its filter:"
+                f" {by_name[name].filter_form}"
             )
         merged.setdefault(frozenset(component), []).append((component, kind))
     classes = []

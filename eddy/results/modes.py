@@ -41,10 +41,10 @@ def check_upsert(query: Query) -> None:
         if missing:
             raise InputError(f"output='upsert' needs each group column in select: add {missing[0]!r}")
         return
-    stream = next((one.name for one in query.streams if not isinstance(one, Table)), None)
+    stream = next((one for one in query.streams if not isinstance(one, Table)), None)
     if stream is not None:
         raise InputError(
-            f"output='upsert': results have no key, because stream {stream} is no table; use output='changelog', or"
+            f"output='upsert': results have no key, because {stream.place} is no table; use output='changelog', or"
             " make it a Table"
         )
     chosen = {one for one in query.outputs.values() if not isinstance(one, ComputedExpression)}

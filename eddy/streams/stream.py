@@ -102,6 +102,11 @@ class Stream:
         return f"{self.noun} {self.name}"
 
     @property
+    def filter_form(self) -> str:
+        """How to write its filter, for advice."""
+        return f"{type(self).__name__}(…, filter=…)"
+
+    @property
     def extent(self) -> str:
         """Which of its rows take part in a join, as text."""
         return str(self.window)
