@@ -300,12 +300,16 @@ class Payload:
     def bytes_of(self, i: int) -> int:
         """Return the bytes of the columns of stream i."""
         rings = [ring.nbytes for kept in (self._ring, self._valid) for (j, _), ring in kept.items() if j == i]
-        return sum(rings) + sum(log.nbytes for (j, _), log in self._logs.items() if j == i)
+        return sum(rings) + self.logged_bytes(i)
 
-    def growth(self, factors: Sequence[int]) -> int:
+    def logged_bytes(self, i: int) -> int:
+        """Return the bytes of the columns of stream i that are kept as Arrow arrays."""
+        return sum(log.nbytes for (j, _), log in self._logs.items() if j == i)
+
+    def growth(self, factors: Sequence[float]) -> int:
         """Return the bytes by which the rings grow when those of each stream i become factors[i] times as long."""
         rings = [(i, ring) for kept in (self._ring, self._valid) for (i, _), ring in kept.items()]
-        return sum(ring.nbytes * (factors[i] - 1) for i, ring in rings)
+        return sum(int(ring.nbytes * factors[i]) - ring.nbytes for i, ring in rings)
 
     @property
     def logged(self) -> bool:

@@ -336,7 +336,7 @@ class Stems:
         n_bytes, factors = 0, []
         for i, (n, old) in enumerate(zip(rows, self.capacity, strict=True)):
             room = max(old, power_of_two(self.rows(i) + n)) if n else old
-            n_bytes += (room - old) * (4 * self._widths[i] + 8 * self.graph.rings[i])
+            n_bytes += self.ring_bytes(i, room) - self.ring_bytes(i, old)
             factors.append(room // old)
         return Growth(n_bytes, factors)
 
@@ -376,6 +376,29 @@ class Stems:
             copy_ring(own.T, before.T, *live)
         capacity = [*self.capacity[:i], room, *self.capacity[i + 1 :]]
         self._install(recs=recs, values=values, capacity=capacity)
+
+    def least_room(self, i: int) -> int:
+        """Return the slots that `shrink_ring` leaves the ring of stream i. O(1), of a table O(rows).
+
+        They are twice those that its live tuples need, so that the next push seldom enlarges the ring again.
+        """
+        return min(self.capacity[i], max(FIRST_ROOM, 2 * power_of_two(self.live(i))))
+
+    def ring_bytes(self, i: int, room: int) -> int:
+        """Return the bytes of the records and values of stream i in rings of `room` slots."""
+        return room * (4 * self._widths[i] + 8 * self.graph.rings[i])
+
+    def shrink_ring(self, i: int, room: int) -> None:
+        """Give stream i rings of `room` slots, which hold all of its tuples. Between two pushes. O(all rings)."""
+        old, width, rings = self.capacity[i], self._widths[i], self.graph.rings[i]
+        live = int(self.streams[i, S_LO]), int(self.streams[i, S_NEXT])
+        assert self.rows(i) <= room <= old, (live, room, old)
+        recs, values = self.recs.renewed(i, room * width), self.values.renewed(i, room * rings)
+        copy_ring(recs.view(i).reshape(room, width), self.recs.view(i).reshape(old, width), *live)
+        if rings:
+            own, before = values.view(i).reshape(rings, room), self.values.view(i).reshape(rings, old)
+            copy_ring(own.T, before.T, *live)
+        self._install(recs=recs, values=values, capacity=[*self.capacity[:i], room, *self.capacity[i + 1 :]])
 
     def _most_keys(self) -> list[int]:
         """Return the number of keys up to which the directory of each class may grow in place."""
