@@ -1,4 +1,4 @@
-"""Which streams can be probed next: those that share an attribute class with what is bound already.
+"""The streams that can be probed next: those that share an attribute class with a stream that is bound already.
 
 Sets of classes are ints with a bit for each class; `JoinGraph.class_bits[i]` is the set of stream i. An order of
 streams is *connected* if each stream but the first shares a class with one before it, so that no step is a cross

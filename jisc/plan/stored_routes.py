@@ -51,7 +51,7 @@ class StoredPlan:
 
     @property
     def key(self) -> Hashable:
-        """All that its tables depend on."""
+        """Everything that the tables of the plan depend on: equal keys have equal tables."""
         return self.tree, tuple(self.rows.items()), self.streams, self.filled, tuple(self.newer.items())
 
 

@@ -23,7 +23,7 @@ PLANS = 64
 
 
 class Eddy(Jisc):
-    """States are stored one by one, as the caller chooses."""
+    """The strategy that stores the states that the caller chooses, one by one."""
 
     name = "eddy"
     can_store = True
@@ -87,7 +87,7 @@ class Eddy(Jisc):
 
 
 class Unstored(Eddy):
-    """Nothing is ever stored: the strategy of a join over shared SteMs (`stairs.shared`)."""
+    """The strategy of a join over shared SteMs (`stairs.shared`), which stores no state."""
 
     can_store = False
 

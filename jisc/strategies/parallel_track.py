@@ -73,7 +73,7 @@ class Track:
 
 
 class ParallelTrack(StoredStrategy):
-    """Two versions of a box side by side."""
+    """The strategy that runs two versions of a box side by side."""
 
     name = "parallel-track"
     overlaps = True
