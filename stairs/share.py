@@ -44,7 +44,7 @@ LOCATED = [S_RECS, S_VALUES, S_WIDTH, S_MASK]
 
 @dataclass(frozen=True)
 class SharedPlace:
-    """Where shared SteMs have the streams and classes of a join.
+    """The places of the streams and classes of a join in shared SteMs.
 
     streams      per stream of the join its number in the shared SteMs
     directories  per class of the join its directory
