@@ -20,10 +20,10 @@ def connected_order(order: Iterable[int], bits: Sequence[int], bound: int = 0) -
 
     bound   classes that are bound before the first step; 0 = the first stream of `order` begins
     """
-    waiting, found = list(order), list[int]()
+    waiting, connected = list(order), list[int]()
     while waiting:
         following = waiting[0] if not bound else next(j for j in waiting if bits[j] & bound)
         waiting.remove(following)
-        found.append(following)
+        connected.append(following)
         bound |= bits[following]
-    return found
+    return connected
