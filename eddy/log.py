@@ -50,8 +50,8 @@ def log_endless(what: str, streams: Sequence[str]) -> None:
     if streams and not _TOLD.get():
         LOG.warning(
             "%s keeps all rows of %s for as long as it runs, so its memory grows without end; give the stream"
-            " window=Rows(n) or Range(d), or bound the event times of both sides in a predicate, such as 'S.t BETWEEN"
-            " R.t AND R.t + 1 h'",
+            " window=Rows(n) or Range(d), or bound its event times by those of another stream in a predicate, such as"
+            " 'S.t BETWEEN R.t AND R.t + 1 h'",
             what,
             ", ".join(streams),
         )

@@ -503,11 +503,13 @@ class Runtime(Uncopied):
 
     @in_turn
     def trim(self) -> None:
-        """Free memory that the next pushes can rebuild: states, ring values, bands, buffers for input and results.
+        """Free memory that no row needs or that the next pushes can rebuild.
 
+        Freed are states, ring values, bands, buffers for input and results; and of the rings of rows, which grew with
+        the greatest push, all but twice the slots that the rows need. Room for keys stays.
         The results of later pushes do not change. Stored states remain chosen and become empty; each key is completed
         at its next probe. Strategies that keep all states complete ("moving-state", "stairs", "eddy-stairs",
-        "symmetric-hash") keep them. O(states).
+        "symmetric-hash") keep them. O(states), and O(state) if a ring shrinks.
         """
         for join in self._joins:
             trim(join)

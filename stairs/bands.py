@@ -48,7 +48,7 @@ EMPTIED = [B_UPTO, B_LOW, *range(B_COUNT, B_COUNT + RUNS)]
 
 
 class Sizes(NamedTuple):
-    """When bands are used, and how long their runs are.
+    """The sizes of windows from which on bands are used, and the lengths of their runs.
 
     least    tuples of a window below which scanning all of it is cheaper
     waiting  new tuples that are looked at one by one before they are sorted in

@@ -8,11 +8,11 @@ class EddyError(Exception):
 
 
 class QueryError(EddyError):
-    """The query is invalid: an unknown stream or column, types that cannot be equal, a stream without a predicate, …"""
+    """Error of an invalid query: an unknown column, types that cannot be equal, a stream without a predicate, …"""
 
 
 class SqlError(QueryError):
-    """A statement in SQL is invalid, or has a construct that the dialect lacks; the message begins with its place.
+    """Error of a statement in SQL that is invalid or that the dialect lacks; the message begins with its place.
 
     line, column   the place in the text, counted from 1
     """
@@ -23,32 +23,32 @@ class SqlError(QueryError):
 
 
 class PlanError(EddyError):
-    """The plan does not fit the query: a missing, repeated or unknown stream, or a cross product."""
+    """Error of a plan that does not fit the query: a missing, repeated or unknown stream, or a cross product."""
 
 
 class InputError(EddyError):
-    """The input does not fit the query. The state is unchanged."""
+    """Error of input that does not fit the query. The state is unchanged."""
 
 
 class CapacityError(EddyError):
-    """The call needs more room than the limits allow. The state is unchanged."""
+    """Error of a call that needs more room than the limits allow. The state is unchanged."""
 
 
 class SideOutputError(EddyError):
-    """A function that receives late or failed rows raised. The push before it has committed; do not repeat it."""
+    """Error of a function that receives late or failed rows. The push before it has committed; do not repeat it."""
 
 
 class LateRowsError(SideOutputError):
-    """A function that receives late rows raised. The push before it has committed; do not repeat it."""
+    """Error of a function that receives late rows. The push before it has committed; do not repeat it."""
 
 
 class FailedRowsError(SideOutputError):
-    """A function that receives failed rows raised. The push before it has committed; do not repeat it."""
+    """Error of a function that receives failed rows. The push before it has committed; do not repeat it."""
 
 
 class SnapshotError(EddyError):
-    """The bytes to restore are no snapshot, are damaged, or belong to another query. Nothing was restored."""
+    """Error of bytes that are no snapshot, are damaged, or belong to another query. Nothing was restored."""
 
 
 class StateError(EddyError):
-    """An invariant of a state module fails (raised by checks): a defect of this library, or a damaged file."""
+    """Error of checks: an invariant of the state fails, by a defect of this library or a damaged file."""

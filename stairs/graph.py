@@ -137,6 +137,10 @@ class JoinGraph:
         """Number of streams."""
         return len(self.names)
 
+    def place(self, stream: int) -> str:
+        """Return the noun and the name of a stream, with which errors begin: "stream R", "table T"."""
+        return f"{'table' if stream in self.tables else 'stream'} {self.names[stream]}"
+
     @property
     def tables(self) -> tuple[int, ...]:
         """The streams that are tables."""

@@ -126,10 +126,10 @@ class Ledger:
         fits = 0 <= low <= following <= low + room and 0 <= live <= following - low
         fits = fits and 0 <= counters[N_OPTIONS] * width <= len(options)
         parts.require(fits and counters[N_FREE_OPTIONS] < max(len(options), 1), f"counters {counters.tolist()}")
-        own = parts.array("seeds", np.int64, (2,))
-        parts.require(bool((own & 1).all()), "seeds of the hash that are even")
+        seeds = parts.array("seeds", np.int64, (2,))
+        parts.require(bool((seeds & 1).all()), "seeds of the hash that are even")
         self.book = self.book._replace(
-            entries=entries, options=options, buckets=buckets, seeds=own, counters=counters, mask=room - 1
+            entries=entries, options=options, buckets=buckets, seeds=seeds, counters=counters, mask=room - 1
         )
 
     # A push
@@ -356,10 +356,10 @@ class Ledger:
         fits = fits and bool(((options[:, 0] >= 0) & (options[:, 0] < n)).all())
         fits = fits and bool(np.isin(options[:, 1], np.flatnonzero(self.book.kept)).all())
         if fits:
-            found = np.zeros((n, k), np.int64)
-            np.add.at(found, (options[:, 0], options[:, 1]), 1)
+            stored = np.zeros((n, k), np.int64)
+            np.add.at(stored, (options[:, 0], options[:, 1]), 1)
             kept = self.book.kept == 1
-            fits = bool((found[:, kept] == counts[:, kept]).all()) and bool((options[:, 2:] >= -1).all())
+            fits = bool((stored[:, kept] == counts[:, kept]).all()) and bool((options[:, 2:] >= -1).all())
             fits = fits and bool((options[:, 2:][:, key] == components[options[:, 0]][:, key]).all())
         if not fits:
             raise StateError("the entries of a ledger do not fit together")

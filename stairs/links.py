@@ -21,8 +21,8 @@ def links_of(graph: JoinGraph) -> tuple[Int64s, Int64s]:
     ends = [0]
     for i, c in pairs:
         if (i, c) in forest and graph.n_classes > 1:
-            own = [j for j in graph.members[c] if j != i and (j, c) in forest]
-            links += [(j, graph.columns[c][j], rows[j, c]) for j in own]
+            linked = [j for j in graph.members[c] if j != i and (j, c) in forest]
+            links += [(j, graph.columns[c][j], rows[j, c]) for j in linked]
         ends.append(len(links))
     bounds: Int64s = np.array([ends[:-1], ends[1:]], np.int64).T
     return np.array(links, np.int64).reshape(-1, N_FIELDS), bounds

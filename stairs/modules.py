@@ -171,9 +171,10 @@ class Modules(Stems):
                 i = int(self.meta[M_NEED])
                 least = self.rows(i) + rows[i]
                 if least > RENUMBER_AT:
+                    remedy = "divide its keys among runtimes" if i in self.graph.tables else "use a smaller window"
                     raise CapacityError(
-                        f"stream {self.graph.names[i]}: its window would contain {least} tuples, the limit is"
-                        f" {RENUMBER_AT}; use a smaller window"
+                        f"{self.graph.place(i)}: its part of the state would contain {least} tuples, the limit is"
+                        f" {RENUMBER_AT}; {remedy}"
                     )
                 self._grow_ring(i, least)
         for i in self.graph.tables:
@@ -185,8 +186,8 @@ class Modules(Stems):
     def _begin_push(self, limit: int) -> int:
         arena, given, known = self.arena, self.scratch.input, self._opened
         if known is None or known[0][0] is not arena or known[0][1] is not given:
-            own = self._described.address
-            addresses = own(arena), self.scratch.described.address(given), own(self.opening)
+            address_of = self._described.address
+            addresses = address_of(arena), self.scratch.described.address(given), address_of(self.opening)
             known = self._opened = (arena, given), addresses
         status: int = begin_push(*known[1], limit)
         return status
@@ -272,9 +273,9 @@ class Modules(Stems):
 
         Integers lie within ±2^61. Ring 0 of a timed query is that of the event times, in ticks.
         """
-        own = self.value_ring(i, ring)
+        values_ring = self.value_ring(i, ring)
         for slots, rows in slices:
-            own[slots] = values[rows]
+            values_ring[slots] = values[rows]
 
     def run(
         self,
@@ -333,8 +334,8 @@ class Modules(Stems):
         arrays = self.arena, entries, routes, scratch.input, scratch.walk, scratch.chunk
         known = self._called
         if known is None or not all(map(is_, known[0], arrays)):
-            own, temporary = self._described.address, scratch.described.address
-            known = self._called = arrays, (*map(own, arrays[:3]), *map(temporary, arrays[3:]))
+            lasting, temporary = self._described.address, scratch.described.address
+            known = self._called = arrays, (*map(lasting, arrays[:3]), *map(temporary, arrays[3:]))
         return self.kernel(*known[1], order, self._rows, count_only)
 
     @property
@@ -425,9 +426,9 @@ class Modules(Stems):
         """Return the key ids of class c that the open push has assigned."""
         if not self.meta[M_STARTED]:
             return np.zeros(0, np.int64)
-        own = self.classes[c]
-        again = self.freed.view(c)[int(own[C_FREE]) : int(own[C_FREE0])].astype(np.int64)
-        return np.concatenate([again, np.arange(own[C_NEXT0], own[C_NEXT])])
+        directory = self.classes[c]
+        again = self.freed.view(c)[int(directory[C_FREE]) : int(directory[C_FREE0])].astype(np.int64)
+        return np.concatenate([again, np.arange(directory[C_NEXT0], directory[C_NEXT])])
 
     def _words_of(self, c: int, kids: npt.NDArray[np.int64], word: int) -> Int64s:
         width = self.graph.widths[c]

@@ -23,7 +23,7 @@ def no_stream(name: object, known: Iterable[str]) -> str:
     return f"there is no stream {name!r}{nearest(name, names)}; the streams are {', '.join(names)}"
 
 
-def no_column(stream: str, column: object, known: Iterable[str]) -> str:
-    """Return the error of a column that a stream lacks."""
+def no_column(place: str, column: object, known: Iterable[str]) -> str:
+    """Return the error of a column that the stream or table `place` lacks: "stream R", "table T"."""
     names = list(known)
-    return f"stream {stream} has no column {column!r}{nearest(column, names)}; its columns are {', '.join(names)}"
+    return f"{place} has no column {column!r}{nearest(column, names)}; its columns are {', '.join(names)}"

@@ -149,11 +149,11 @@ class Payload:
             if column_id in values:
                 ring[: len(values[column_id])] = values[column_id]
         for column_id, ring in laid["_valid"].items():
-            own = valid.get(column_id)
-            if own is None:
+            contents = valid.get(column_id)
+            if contents is None:
                 ring[:] = 1
             else:
-                ring[: len(own)] = own
+                ring[: len(contents)] = contents
         return laid
 
     def _size(self, held: list[int], null_rings: list[ColumnId]) -> int:
@@ -220,19 +220,19 @@ class Payload:
         parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= set(self._rings), f"nulls of columns {nulls}")
         block = parts.array("rings", np.uint8, (self._size(room, nulls),))
         chunks = []
-        for log, own in zip(self._logs.values(), parts.lists("logs", len(self._logs)), strict=True):
-            chunks.append([(one.integer("first"), one.arrow("values", log.kind)) for one in own])
-        for log, found in zip(self._logs.values(), chunks, strict=True):
-            log.chunks = found
+        for log, saved in zip(self._logs.values(), parts.lists("logs", len(self._logs)), strict=True):
+            chunks.append([(chunk.integer("first"), chunk.arrow("values", log.kind)) for chunk in saved])
+        for log, loaded in zip(self._logs.values(), chunks, strict=True):
+            log.chunks = loaded
         vars(self).update(self._laid(block, list(room), list(room), nulls))
 
     def _dense(self) -> npt.NDArray[np.uint8]:
         """Return a copy of all rings without room to grow."""
         block = np.zeros(self._size(self.room, self._null_rings), np.uint8)
         laid = self._laid(block, self.room, self.room, self._null_rings)
-        for kept, own in ((laid["_ring"], self._ring), (laid["_valid"], self._valid)):
+        for kept, before in ((laid["_ring"], self._ring), (laid["_valid"], self._valid)):
             for column_id, ring in kept.items():
-                ring[:] = own[column_id]
+                ring[:] = before[column_id]
         return block
 
     def _counted(self) -> int:
@@ -248,7 +248,7 @@ class Payload:
         if room < old:
             values, valid = dict(self._ring), dict(self._valid)
             for kept in (values, valid):
-                for column_id in [one for one in kept if one[0] == i]:
+                for column_id in [known for known in kept if known[0] == i]:
                     ring = np.zeros((room, kept[column_id].shape[1]), np.uint8)
                     copy_ring(ring, kept[column_id], low, following)
                     kept[column_id] = ring
@@ -276,15 +276,15 @@ class Payload:
         after = np.arange(move.first, move.first + len(alive))
         values, valid = dict(self._ring), dict(self._valid)
         for kept in (values, valid):
-            for column_id in [one for one in kept if one[0] == i]:
+            for column_id in [known for known in kept if known[0] == i]:
                 ring = kept[column_id].copy()
                 ring[after & mask] = kept[column_id][alive & mask]
                 kept[column_id] = ring
         logs = dict(self._logs)
-        for column_id in [one for one in logs if one[0] == i]:
+        for column_id in [known for known in logs if known[0] == i]:
             log, first = ChunkLog(logs[column_id].kind), move.first + base
-            found = logs[column_id].take(alive + base)
-            for chunk in found.chunks if isinstance(found, pa.ChunkedArray) else [found]:
+            values_left = logs[column_id].take(alive + base)
+            for chunk in values_left.chunks if isinstance(values_left, pa.ChunkedArray) else [values_left]:
                 if len(chunk):
                     log.append(first, chunk)
                     first += len(chunk)
@@ -300,12 +300,16 @@ class Payload:
     def bytes_of(self, i: int) -> int:
         """Return the bytes of the columns of stream i."""
         rings = [ring.nbytes for kept in (self._ring, self._valid) for (j, _), ring in kept.items() if j == i]
-        return sum(rings) + sum(log.nbytes for (j, _), log in self._logs.items() if j == i)
+        return sum(rings) + self.logged_bytes(i)
 
-    def growth(self, factors: Sequence[int]) -> int:
+    def logged_bytes(self, i: int) -> int:
+        """Return the bytes of the columns of stream i that are kept as Arrow arrays."""
+        return sum(log.nbytes for (j, _), log in self._logs.items() if j == i)
+
+    def growth(self, factors: Sequence[float]) -> int:
         """Return the bytes by which the rings grow when those of each stream i become factors[i] times as long."""
         rings = [(i, ring) for kept in (self._ring, self._valid) for (i, _), ring in kept.items()]
-        return sum(ring.nbytes * (factors[i] - 1) for i, ring in rings)
+        return sum(int(ring.nbytes * factors[i]) - ring.nbytes for i, ring in rings)
 
     @property
     def logged(self) -> bool:
@@ -428,11 +432,13 @@ class Payload:
         None if one of them is no plain ring: it has strings or the like, booleans, or has had a null.
         """
         plain = dict(zip(self._rings, self._whole.described, strict=False))
-        if not columns or any(one not in plain or one in self._bools or one in self._valid for one in columns):
+        if not columns or any(
+            column not in plain or column in self._bools or column in self._valid for column in columns
+        ):
             return None
-        found = np.stack([plain[one] for one in columns])
-        laid_out(found)
-        return found
+        rows = np.stack([plain[column] for column in columns])
+        laid_out(rows)
+        return rows
 
     def gather(
         self,

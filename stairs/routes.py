@@ -77,16 +77,16 @@ def add_compares(compares: list[CompareRow], found: Sequence[tuple[Comparison, i
     found   comparison, the stream whose component the hop finds, level as X_LEVEL
     """
     first = len(compares)
-    for k, (one, stream, level) in enumerate(found):
-        compares.append(_compare_row(one, stream, level, len(found) - k))
+    for k, (comparison, stream, level) in enumerate(found):
+        compares.append(_compare_row(comparison, stream, level, len(found) - k))
     return first if found else -1
 
 
 def _compare_row(comparison: Comparison, stream: int, level: int, remaining: int) -> CompareRow:
-    own, other, low, high = comparison.left, comparison.right, comparison.low, comparison.high
-    turned = own.stream != stream
+    near, far, low, high = comparison.left, comparison.right, comparison.low, comparison.high
+    turned = near.stream != stream
     if turned:
-        own, other = other, own
+        near, far = far, near
     if comparison.floats:
         kind = FLOATS_DIFFER if comparison.differs else FLOATS_WITHIN
         bits = np.array([low, high], np.float64).view(np.int64).tolist()
@@ -97,10 +97,10 @@ def _compare_row(comparison: Comparison, stream: int, level: int, remaining: int
             low, high = (-low, -high) if comparison.differs else (-high, -low)
         bits = [int(low), int(high)]
     return CompareRow(
-        own.stream,
-        own.ring,
-        other.stream,
-        other.ring,
+        near.stream,
+        near.ring,
+        far.stream,
+        far.ring,
         kind,
         low=bits[0],
         high=bits[1],

@@ -130,8 +130,8 @@ class Samples(Cache):
     def picks(self, most: int = PICKS) -> Int64s:
         """Return the last picks that are still live: int64[n, 2], stream and sequence number, in random order."""
         ever = int(self.progress[-1, 2])
-        found = self.picked[np.arange(max(ever - most, ever - PICKS, 0), ever) % PICKS]
-        alive: Int64s = found[self._lives(found[:, 0], found[:, 1])]
+        picked = self.picked[np.arange(max(ever - most, ever - PICKS, 0), ever) % PICKS]
+        alive: Int64s = picked[self._lives(picked[:, 0], picked[:, 1])]
         # A fixed shuffle: a budget that ends early has covered all streams in proportion.
         return alive[SHUFFLED[len(alive) > SHUFFLED]]
 
@@ -140,8 +140,8 @@ class Samples(Cache):
         rows, recs = self.modules.streams[streams], self.modules.arena.recs
         live: npt.NDArray[np.bool_] = tuples >= rows[:, S_LO]
         tables = np.flatnonzero(live & (rows[:, S_LIFE] > 0))
-        own = rows[tables]
-        at = own[:, S_RECS] + (tuples[tables] & own[:, S_MASK]) * own[:, S_WIDTH] + own[:, S_LIFE]
+        table = rows[tables]
+        at = table[:, S_RECS] + (tuples[tables] & table[:, S_MASK]) * table[:, S_WIDTH] + table[:, S_LIFE]
         live[tables] = recs[at] == ALIVE
         return live
 
@@ -190,8 +190,8 @@ class Samples(Cache):
 
     def moved(self, move: VersionMove) -> None:
         """Follow the compaction of a table."""
-        own = self.picked[:, 0] == move.stream
-        self.picked[own, 1] = move.moved(self.picked[own, 1])
+        of_table = self.picked[:, 0] == move.stream
+        self.picked[of_table, 1] = move.moved(self.picked[of_table, 1])
 
     def forget(self) -> None:
         """Drop the picks, because an undo may have revoked some. Profiles stay as historical counts."""

@@ -44,7 +44,7 @@ LOCATED = [S_RECS, S_VALUES, S_WIDTH, S_MASK]
 
 @dataclass(frozen=True)
 class SharedPlace:
-    """Where shared SteMs have the streams and classes of a join.
+    """The places of the streams and classes of a join in shared SteMs.
 
     streams      per stream of the join its number in the shared SteMs
     directories  per class of the join its directory
@@ -69,9 +69,9 @@ class SharedGraph(JoinGraph):
         super().__post_init__()
         columns: list[dict[int, int]] = [{} for _ in self.widths]
         offsets: list[dict[int, int]] = []
-        for i, (classes, own) in enumerate(zip(self.attributes, self.places, strict=True)):
-            offsets.append({c: offset for c, (_, offset) in zip(classes, own, strict=True)})
-            for c, (column, _) in zip(classes, own, strict=True):
+        for i, (classes, places) in enumerate(zip(self.attributes, self.places, strict=True)):
+            offsets.append({c: offset for c, (_, offset) in zip(classes, places, strict=True)})
+            for c, (column, _) in zip(classes, places, strict=True):
                 columns[c][i] = column
         object.__setattr__(self, "columns", tuple(columns))
         object.__setattr__(self, "offsets", tuple(offsets))
@@ -134,12 +134,12 @@ class Share(Modules):
 
     def follow(self) -> None:
         """Take over where the shared arrays are, and what has arrived."""
-        shared, own = self.shared, self._own
-        self.streams[:, S_NEXT] = shared.streams[own, S_NEXT]
+        shared, streams = self.shared, self._own
+        self.streams[:, S_NEXT] = shared.streams[streams, S_NEXT]
         if shared.arena is self._seen:
             return
-        self.capacity = [shared.capacity[i] for i in own]
-        self.streams[:, LOCATED] = shared.streams[np.ix_(own, LOCATED)]
+        self.capacity = [shared.capacity[i] for i in streams]
+        self.streams[:, LOCATED] = shared.streams[np.ix_(streams, LOCATED)]
         self.streams[:, S_RECS] += self._start
         directories = list(self.place.directories)
         # A share inserts no keys and sweeps none, so nobody reads the members of its classes.
@@ -194,11 +194,11 @@ class Share(Modules):
 
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow a renumbering of the shared streams."""
-        own = np.array(shifts, np.int64)[self._own]
-        self.streams[:, [S_NEXT, S_LO]] -= own[:, None]
-        self.streams[:, S_BASE] += own
+        moved = np.array(shifts, np.int64)[self._own]
+        self.streams[:, [S_NEXT, S_LO]] -= moved[:, None]
+        self.streams[:, S_BASE] += moved
         for cache in self.caches:
-            cache.renumbered(own.tolist())
+            cache.renumbered(moved.tolist())
 
     # Sizes
 

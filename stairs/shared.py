@@ -93,9 +93,9 @@ class SharedStems(Modules):
 
     def share(self, graph: JoinGraph, place: SharedPlace) -> Share:
         """Return a share for a join, which sees all tuples that are here and in its windows. O(attributes)."""
-        own = Share(self, self.columns, self.scratch_of(graph.n_streams, graph.n_classes), graph, place)
-        self.shares.append(own)
-        return own
+        made = Share(self, self.columns, self.scratch_of(graph.n_streams, graph.n_classes), graph, place)
+        self.shares.append(made)
+        return made
 
     def drop(self, share: Share) -> None:
         """Remove a share; what it alone needed leaves with the next push."""
@@ -167,7 +167,7 @@ class SharedStems(Modules):
         """Bytes of all state, of the room for input and results, and of the descriptors of the shares."""
         return (
             super().nbytes
-            + sum(own.nbytes for own in self._scratches.values())
+            + sum(scratch.nbytes for scratch in self._scratches.values())
             + sum(share.nbytes for share in self.shares)
         )
 

@@ -181,8 +181,8 @@ class Stair(EntryRing):
 
     def load_parts(self, parts: Parts) -> None:
         """Resume from the numbers of a state that kept these heads and this ring. Raises StateError."""
-        found = parts.integers("state", len(KEPT_STATE), low=-1)
-        birth, tail, following, split = found[:4]
+        numbers = parts.integers("state", len(KEPT_STATE), low=-1)
+        birth, tail, following, split = numbers[:4]
         parts.require(
             birth < tail <= following <= min(max(tail, split) + self.capacity, MOST_NUMBER) and split <= following,
             f"birth {birth}, tail {tail}, next {following}, split {split}, {self.capacity} slots",
@@ -194,7 +194,7 @@ class Stair(EntryRing):
             parts.require(split - tail <= room <= slots, f"{split - tail} entries in an old ring of {slots} slots")
             self._old = old
             self.state[[E_OLD, E_OLD_MASK]] = old.ctypes.data, room - 1
-        self.state[KEPT_STATE] = found
+        self.state[KEPT_STATE] = numbers
 
     def _ready(self) -> None:
         self.follow()

@@ -336,7 +336,7 @@ class Stems:
         n_bytes, factors = 0, []
         for i, (n, old) in enumerate(zip(rows, self.capacity, strict=True)):
             room = max(old, power_of_two(self.rows(i) + n)) if n else old
-            n_bytes += (room - old) * (4 * self._widths[i] + 8 * self.graph.rings[i])
+            n_bytes += self.ring_bytes(i, room) - self.ring_bytes(i, old)
             factors.append(room // old)
         return Growth(n_bytes, factors)
 
@@ -372,27 +372,50 @@ class Stems:
             widen_ring(values.view(i), old, *live)
         elif rings[i]:
             values = values.renewed(i, room * rings[i])
-            own, before = values.view(i).reshape(rings[i], room), self.values.view(i).reshape(rings[i], old)
-            copy_ring(own.T, before.T, *live)
+            after, before = values.view(i).reshape(rings[i], room), self.values.view(i).reshape(rings[i], old)
+            copy_ring(after.T, before.T, *live)
         capacity = [*self.capacity[:i], room, *self.capacity[i + 1 :]]
         self._install(recs=recs, values=values, capacity=capacity)
 
+    def least_room(self, i: int) -> int:
+        """Return the slots that `shrink_ring` leaves the ring of stream i. O(1), of a table O(rows).
+
+        They are twice those that its live tuples need, so that the next push seldom enlarges the ring again.
+        """
+        return min(self.capacity[i], max(FIRST_ROOM, 2 * power_of_two(self.live(i))))
+
+    def ring_bytes(self, i: int, room: int) -> int:
+        """Return the bytes of the records and values of stream i in rings of `room` slots."""
+        return room * (4 * self._widths[i] + 8 * self.graph.rings[i])
+
+    def shrink_ring(self, i: int, room: int) -> None:
+        """Give stream i rings of `room` slots, which hold all of its tuples. Between two pushes. O(all rings)."""
+        old, width, rings = self.capacity[i], self._widths[i], self.graph.rings[i]
+        live = int(self.streams[i, S_LO]), int(self.streams[i, S_NEXT])
+        assert self.rows(i) <= room <= old, (live, room, old)
+        recs, values = self.recs.renewed(i, room * width), self.values.renewed(i, room * rings)
+        copy_ring(recs.view(i).reshape(room, width), self.recs.view(i).reshape(old, width), *live)
+        if rings:
+            after, before = values.view(i).reshape(rings, room), self.values.view(i).reshape(rings, old)
+            copy_ring(after.T, before.T, *live)
+        self._install(recs=recs, values=values, capacity=[*self.capacity[:i], room, *self.capacity[i + 1 :]])
+
     def _most_keys(self) -> list[int]:
         """Return the number of keys up to which the directory of each class may grow in place."""
-        found = []
+        most = []
         for members, room in zip(self.graph.members, self.classes[:, C_CAPACITY].tolist(), strict=True):
             bounds = [self._most_rows(i, 0) for i in members]
             known = [bound for bound in bounds if bound is not None]
             bounded = len(known) == len(bounds)
-            found.append(min(KNOWN * room, 3 * slots_of(2 * sum(known)) // 4) if bounded else UNKNOWN * room)
-        return found
+            most.append(min(KNOWN * room, 3 * slots_of(2 * sum(known)) // 4) if bounded else UNKNOWN * room)
+        return most
 
     def _grow_keys(self, c: int) -> None:
         old, stride, width = int(self.classes[c, C_CAPACITY]), self._strides[c], self.graph.widths[c]
         room, slots = next_room(old), slots_of(old)
         wider = slots_of(room) > slots
-        own = (room - old) * (4 * stride + 8 * width + 4) + 16 * slots * wider
-        self.allowance.ask(own + sum(cache.wider(c, room) for cache in self.caches), f"room for {room} keys")
+        n_bytes = (room - old) * (4 * stride + 8 * width + 4) + 16 * slots * wider
+        self.allowance.ask(n_bytes + sum(cache.wider(c, room) for cache in self.caches), f"room for {room} keys")
         most = self._most_keys()
         heads = self.heads.grown(c, room * stride + self.before[c], self._head_sizes(most))
         words = self.words.grown(c, room * width, [n * w for n, w in zip(most, self.graph.widths, strict=True)])

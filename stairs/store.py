@@ -183,8 +183,8 @@ class StairStore(StairTables, Cache):
 
     def moved(self, move: VersionMove) -> None:
         """Follow the compaction of a table. O(rings)."""
-        own = self.marks[:, move.stream]
-        own[:] = [move.mark(mark) for mark in own.tolist()]
+        marks = self.marks[:, move.stream]
+        marks[:] = [move.mark(mark) for mark in marks.tolist()]
         for stair in self.stairs.values():
             stair.moved(move)
         self.sync()

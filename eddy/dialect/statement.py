@@ -379,7 +379,8 @@ def _query(
                 raise source.error(
                     start,
                     f"a SELECT over {found.streams[0].name} alone is no join; write GROUP BY for aggregates over one"
-                    " stream, ROW_NUMBER() for the first rows of groups, or Stream(…, filter=…) for a filter",
+                    f" {found.streams[0].noun}, ROW_NUMBER() for the first rows of groups, or filter rows with an"
+                    " eddy.AdaptiveFilter",
                 )
             query = Query(found.streams, found.on, select=select_list, **chosen)
     except SqlError:

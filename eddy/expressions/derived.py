@@ -41,22 +41,21 @@ class Derived(str):
     def __getnewargs__(self) -> tuple[Any, ...]:
         return str(self), self.expression, self.kind, self.columns, self.shown
 
-    def of(self, batch: pa.RecordBatch, stream: str) -> pa.Array:
-        """Return its values on rows of its stream. Raises InputError that names a value for which it has none."""
+    def of(self, batch: pa.RecordBatch, place: str) -> pa.Array:
+        """Return its values on rows of the stream `place`. Raises InputError with a value for which it has none."""
         rows = pa.Table.from_batches([batch.select(list(self.columns))])
         try:
             column = evaluated(self.expression, rows)
         except FAILURES as error:
-            raise self._refusal(rows, stream) from error
+            raise self._refusal(rows, place) from error
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
-    def _refusal(self, rows: pa.Table, stream: str) -> InputError:
+    def _refusal(self, rows: pa.Table, place: str) -> InputError:
         """Return the error for rows of which the expression fails on one at least."""
         ((row, fault),) = reasons(partial(evaluated, self.expression), rows, most=1).items()
         values = ", ".join(f"{name} = {rows.column(name)[row].as_py()!r}" for name in self.columns)
         return InputError(
-            f"stream {stream}: the key {self} has no value where {values}: {fault}; keep such rows out with a filter of"
-            " the stream"
+            f"{place}: the key {self} has no value where {values}: {fault}; keep such rows out with filter=…"
         )
 
 
@@ -69,6 +68,6 @@ def given_columns(component: Iterable[str]) -> Iterable[str]:
             yield name
 
 
-def column_of(batch: pa.RecordBatch, name: str, stream: str) -> pa.Array:
-    """Return a given or computed column of rows of a stream."""
-    return name.of(batch, stream) if isinstance(name, Derived) else batch.column(name)
+def column_of(batch: pa.RecordBatch, name: str, place: str) -> pa.Array:
+    """Return a given or computed column of rows of the stream `place`."""
+    return name.of(batch, place) if isinstance(name, Derived) else batch.column(name)

@@ -148,13 +148,13 @@ class _ConjunctReader:
     def add(self, node: exp.Expression, found: Parsed, text: str) -> None:
         """Add what a conjunct stands for."""
         columns = self.columns
-        names = sorted({columns.streams[i].name for i in reads(node)})
-        if len(names) < 2:
+        streams = [*{columns.streams[i].name: columns.streams[i] for i in sorted(reads(node))}.values()]
+        if len(streams) < 2:
             raise self.source.error(
                 node,
-                f"{columns.text(node)} compares columns of stream {names[0]} only; write it as a filter of the stream:"
-                " Stream(…, filter=…)"
-                if names
+                f"{columns.text(node)} compares columns of {streams[0].place} only; write it as its filter:"
+                f" {streams[0].filter_form}"
+                if streams
                 else f"{printed(node)} reads no column; leave it out",
             )
         columns.scalars().condition(node)  # its types

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +13,13 @@ import pyarrow.types as pt
 
 from eddy.ingest.arrivals import Deletes, Order, Rows
 from eddy.ingest.soundness import Loose, loose_columns
-from eddy.ingest.tables import arrow_table, checked_rows
+from eddy.ingest.tables import checked_rows
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from stairs.errors import InputError
-from stairs.plain_types import from_plain, merged, plain, taken, to_plain
+from stairs.plain_types import taken, to_plain
 
 UPSERTS, DELETES, IMPLIED = ("+I", "+U", "c", "r", "u"), ("-D", "d"), ("-U",)
 """Operations: those of the changelogs of Flink and of this library, and those of Debezium."""
-MESSAGE, TRUNCATION = "m", "t"
-"""Operations of Debezium that name no row: a message of the application, and the removal of all rows."""
-BEFORE, AFTER, KEY = "before", "after", "key"
-"""Columns of an envelope of Debezium: the row before, the row after, and the key of the message."""
 Mask = npt.NDArray[np.bool_]
 
 
@@ -45,7 +41,7 @@ class TableChanges(NamedTuple):
 def newest(changed: TableChanges, keys: Sequence[str]) -> TableChanges:
     """Return the last change of each key, in order."""
     n = changed.batch.num_rows
-    columns = [_comparable(changed.batch.column(key)) for key in keys]
+    columns = [comparable(changed.batch.column(key)) for key in keys]
     names = [str(k) for k in range(len(keys))]
     last = pa.table([*columns, pa.array(np.arange(n))], [*names, "n"]).group_by(names).aggregate([("n", "max")])
     if len(last) == n:
@@ -71,50 +67,48 @@ def spread(order: Order, changed: Mapping[int, TableChanges]) -> Order:
 
 
 class ChangeReader:
-    """Reads the changes that a user pushes for one table."""
+    """Reads the changes that a user pushes for one table as rows."""
 
     def __init__(self, table: KeyedInput) -> None:
         self.table = table
-        schema, op = table.schema, pa.field(OP_COLUMN, pa.string())
-        key = pa.schema([schema.field(column) for column in table.keys])
-        self._parts = {AFTER: schema, BEFORE: key, KEY: key}
-        self._schema = {None: schema, "column": schema.append(op), "debezium": pa.schema([op])}[table.ops]
-        self._loose: Loose = loose_columns(schema)
+        schema = table.schema
+        self._schema = schema if table.ops is None else schema.append(pa.field(OP_COLUMN, pa.string()))
+        self._loose: Loose = loose_columns(self._schema)
 
     def read(self, rows: object) -> TableChanges:
         """Return the changes.
 
         Raises InputError for rows that cannot be read, for an unknown operation, and for a change without a key.
         """
-        changed = self._from_envelopes(rows) if self.table.ops == "debezium" else self._from_rows(rows)
+        changed = self._changes(rows)
         for column in self.table.keys:
             absent = changed.batch.column(column).is_null(nan_is_null=True)
             if absent.true_count:
-                row = int(np.flatnonzero(_is_true(absent))[0])
+                row = int(np.flatnonzero(is_true(absent))[0])
                 raise InputError(
-                    f"table {self.table.name}: row {row if changed.sources is None else changed.sources[row]} of the"
+                    f"{self.table.place}: row {row if changed.sources is None else changed.sources[row]} of the"
                     f" push has no key: {column}={changed.batch.column(column)[row].as_py()!r}; a change needs a value"
                     " in each column of the key"
                 )
         return changed
 
-    def _from_rows(self, rows: object) -> TableChanges:
-        """Return the changes of rows, which say what they do in a column if the table has one."""
+    def _changes(self, rows: object) -> TableChanges:
+        """Return the changes of rows, which say what they do in a column if the table has one. Keys are not checked."""
         if self.table.ops == "column" and isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
             # A delete needs its key only.
             blank = dict.fromkeys(name for name in self.table.schema.names if name not in self.table.keys)
             rows = [
                 {**blank, **row} if isinstance(row, Mapping) and row.get(OP_COLUMN) in DELETES else row for row in rows
             ]
-        batch = checked_rows(rows, self._schema, self.table.name, self._loose)
+        batch = checked_rows(rows, self._schema, self.table.place, self._loose)
         if self.table.ops is None:
             return TableChanges(batch, None, batch.num_rows, None)
         ops = batch.column(len(batch.schema) - 1)
         batch = batch.select(self.table.schema.names)
-        deletes = _is_one_of(ops, DELETES)
-        known = deletes | _is_one_of(ops, UPSERTS)
-        implied = _is_one_of(ops, IMPLIED)
-        self._require_known(
+        deletes = is_one_of(ops, DELETES)
+        known = deletes | is_one_of(ops, UPSERTS)
+        implied = is_one_of(ops, IMPLIED)
+        self.require_known(
             ops, known | implied, f"an upsert is one of {', '.join(UPSERTS)}, a delete one of {', '.join(DELETES)}"
         )
         pushed, sources = batch.num_rows, None
@@ -123,174 +117,19 @@ class ChangeReader:
             batch, deletes = taken(batch, sources), deletes[sources]
         return TableChanges(batch, deletes if deletes.any() else None, pushed, sources)
 
-    def _from_envelopes(self, rows: object) -> TableChanges:
-        """Return the changes that envelopes of Debezium say.
-
-        An upsert whose envelope has another key before than after is a delete and an upsert. An envelope without an
-        operation and a row after it is that of a message without a value, which deletes its key.
-        """
-        ops, parts = self._envelopes(rows)
-        after, before = parts[AFTER], parts[BEFORE]
-        deletes = _is_one_of(ops, DELETES) | (_is_true(ops.is_null()) & ~after.known)
-        upserts, truncates = _is_one_of(ops, UPSERTS), _is_one_of(ops, (TRUNCATION,))
-        if truncates.any():
-            self._refuse(
-                truncates,
-                "is 't', the truncation of the table, whose rows the change does not name; push a delete for each row,"
-                " or let Debezium leave truncations out (skipped.operations=t)",
-            )
-        known = deletes | upserts | _is_one_of(ops, (MESSAGE,))
-        self._require_known(ops, known, "an envelope of Debezium has c, r, u, d, t or m")
-        if (upserts & ~after.known).any():
-            self._refuse(upserts & ~after.known, "is an upsert without a row 'after'; push the envelopes whole")
-        moved = upserts & before.known
-        moved[moved] = self._differs(before.of(moved), after.of(moved))
-        old, new = self._keys(parts, deletes | moved), after.of(upserts)
-        of_old, of_new = np.flatnonzero(deletes | moved), np.flatnonzero(upserts)
-        places = np.argsort(np.concatenate([2 * of_old, 2 * of_new + 1]))
-        both = [merged([left, right]) for left, right in zip(old.columns, new.columns, strict=True)]
-        batch = taken(pa.RecordBatch.from_arrays(both, schema=self.table.schema), places)
-        ends = places < len(of_old)
-        return TableChanges(batch, ends if ends.any() else None, len(ops), np.concatenate([of_old, of_new])[places])
-
-    def _envelopes(self, rows: object) -> tuple[pa.Array, dict[str, _Part]]:
-        """Return the operations of envelopes and their rows; what is missing is null, and the rest is left out."""
-        name, found = self.table.name, arrow_table(rows, self.table.name)
-        wanted = (*self._parts, OP_COLUMN)
-        columns: dict[str, Any]
-        if found is not None:
-            doubled = [one for one in wanted if found.schema.names.count(one) > 1]
-            if doubled:
-                raise InputError(f"table {name}: column {doubled[0]!r} occurs twice in {found.schema.names}")
-            columns, n = {one: found.column(one) for one in wanted if one in found.schema.names}, found.num_rows
-        elif isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
-            for k, row in enumerate(rows):
-                if not isinstance(row, Mapping):
-                    raise InputError(
-                        f"table {name}: row {k} of the push is {row!r}, no envelope of Debezium; for a message without"
-                        " a value push {'key': …} with the key of the message"
-                    )
-            given = set().union(*rows)
-            columns, n = {one: [row.get(one) for row in rows] for one in wanted if one in given}, len(rows)
-        elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
-            frame: Any = rows
-            columns = {one: frame[one] for one in wanted if one in frame}
-            for one, values in columns.items():
-                if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
-                    raise InputError(
-                        f"table {name}: column {one!r} is {values!r}; give a sequence with a value for each row"
-                    )
-            n = max(map(len, columns.values()), default=0)
-        else:
-            raise InputError(
-                f"table {name}: cannot read envelopes of Debezium from {type(rows).__name__}; push dicts, "
-                "a DataFrame or an Arrow table"
-            )
-        if n and columns.keys() <= {BEFORE}:
-            raise InputError(
-                f"table {name}: the rows have no column {OP_COLUMN!r}, {AFTER!r} or {KEY!r}; push envelopes of"
-                " Debezium, the payload of its messages; rows without an envelope need ops='column' or no ops"
-            )
-        nulls = pa.nulls(n)
-        ops = columns.get(OP_COLUMN, nulls)
-        if not isinstance(ops, pa.Array | pa.ChunkedArray):
-            ops = [None if _is_missing(one) else one for one in ops]
-        ops = checked_rows({OP_COLUMN: ops}, self._schema, name).column(0)
-        parts = {column: self._part(columns.get(column, nulls), column) for column in self._parts}
-        lengths = {OP_COLUMN: len(ops)} | {column: len(part.known) for column, part in parts.items()}
-        if len(set(lengths.values())) > 1:
-            raise InputError(f"table {name}: the columns have different lengths: {lengths}")
-        return ops, parts
-
-    def _part(self, values: Any, column: str) -> _Part:
-        """Return the rows that a column of envelopes has."""
-        name, schema = self.table.name, self._parts[column]
-        if isinstance(values, pa.Array | pa.ChunkedArray):
-            found = checked_rows({column: values}, pa.schema([(column, values.type)]), name).column(0)
-            known = _is_true(found.is_valid())
-            if not known.any():
-                return _Part(known, checked_rows([], schema, name))
-            if not pt.is_struct(found.type):
-                raise InputError(
-                    f"table {name}: column {column!r} is {found.type}; in an envelope of Debezium it is a struct of the"
-                    " columns of the table"
-                )
-            names = found.type.names
-            if column == BEFORE and not set(schema.names) <= set(names):
-                return _Part(np.zeros(len(found), bool), checked_rows([], schema, name))
-            fields = taken(found, np.flatnonzero(known)).flatten()
-            return _Part(known, checked_rows(dict(zip(names, fields, strict=True)), schema, name))
-        rows = [None if _is_missing(value) else value for value in values]
-        for k, row in enumerate(rows):
-            if row is not None and not isinstance(row, Mapping):
-                hint = ", which json.loads makes of a text" if isinstance(row, str | bytes) else ""
-                raise InputError(
-                    f"table {name}: {column!r} of row {k} of the push is {row!r}; give a dict or None{hint}"
-                )
-            missing = [] if row is None else [one for one in schema.names if one not in row]
-            if missing and column == BEFORE:
-                # Some connectors write the row before without its key; the key of the message has it.
-                rows[k] = None
-            elif missing:
-                raise InputError(f"table {name}: column {missing[0]!r} is missing in {column!r} of row {k}, {row}")
-        known = np.array([row is not None for row in rows], bool)
-        return _Part(known, checked_rows([row for row in rows if row is not None], schema, name))
-
-    def _differs(self, before: pa.RecordBatch, after: pa.RecordBatch) -> Mask:
-        """Return for which rows the key before has a value in each column, and is another than that after."""
-        known, differs = np.ones(len(after), bool), np.zeros(len(after), bool)
-        for column in self.table.keys:
-            old, new = _comparable(before.column(column)), _comparable(after.column(column))
-            known &= _is_true(old.is_valid())
-            differs |= _is_true(pc.not_equal(old, new).fill_null(True))
-        return known & differs
-
-    def _keys(self, parts: Mapping[str, _Part], wanted: Mask) -> pa.RecordBatch:
-        """Return rows with nothing but the keys before the wanted changes: those of the row before, or the message."""
-        before, key = parts[BEFORE], parts[KEY]
-        if (absent := wanted & ~before.known & ~key.known).any():
-            self._refuse(
-                absent,
-                f"is a delete, and neither {BEFORE!r} nor {KEY!r} has the key; push the key of the message as a column"
-                f" {KEY!r}",
-            )
-        first, then = wanted & before.known, wanted & ~before.known
-        places = np.argsort(np.concatenate([np.flatnonzero(first), np.flatnonzero(then)]))
-        rows = before.of(first), key.of(then)
-        columns = [
-            taken(merged([part.column(field.name) for part in rows]), places)
-            if field.name in self.table.keys
-            else from_plain(pa.nulls(len(places), plain(field.type)), field.type)
-            for field in self.table.schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.table.schema)
-
-    def _require_known(self, ops: pa.Array, known: Mask, operations: str) -> None:
+    def require_known(self, ops: pa.Array, known: Mask, operations: str) -> None:
+        """Raise InputError, with the first row of which the operation is unknown and the known `operations`."""
         if not known.all():
             row = int(np.flatnonzero(~known)[0])
-            self._refuse(~known, f"is {ops[row].as_py()!r}; {operations}")
+            self.refuse(~known, f"is {ops[row].as_py()!r}; {operations}")
 
-    def _refuse(self, rows: Mask, problem: str) -> None:
+    def refuse(self, rows: Mask, problem: str) -> None:
+        """Raise InputError for the operation of the first of the rows of the push that are marked."""
         row = int(np.flatnonzero(rows)[0])
-        raise InputError(f"table {self.table.name}: column {OP_COLUMN!r} of row {row} of the push {problem}")
+        raise InputError(f"{self.table.place}: column {OP_COLUMN!r} of row {row} of the push {problem}")
 
 
-class _Part(NamedTuple):
-    """The rows within a column of envelopes.
-
-    known   bool[envelopes], which have a row there
-    rows    these rows, in order
-    """
-
-    known: Mask
-    rows: pa.RecordBatch
-
-    def of(self, chosen: Mask) -> pa.RecordBatch:
-        """Return the rows of the chosen envelopes, which have one."""
-        return taken(self.rows, np.cumsum(self.known)[chosen] - 1)
-
-
-def _comparable(column: pa.Array) -> pa.Array:
+def comparable(column: pa.Array) -> pa.Array:
     """Return a key column in a type of which Arrow compares the values. 0.0 and -0.0 are the same bits then."""
     found = to_plain(column)
     if pt.is_floating(found.type):
@@ -298,17 +137,12 @@ def _comparable(column: pa.Array) -> pa.Array:
     return found
 
 
-def _is_missing(value: object) -> bool:
-    """Return whether a Python value stands for none; frames of pandas have several that do."""
-    return (
-        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
-    )
-
-
-def _is_true(column: pa.Array) -> Mask:
+def is_true(column: pa.Array) -> Mask:
+    """Return a column of booleans without a null as a mask."""
     found: Mask = np.asarray(column.cast(pa.uint8())).astype(bool)
     return found
 
 
-def _is_one_of(ops: pa.Array, values: tuple[str, ...]) -> Mask:
-    return _is_true(pc.is_in(ops, pa.array(values)))
+def is_one_of(ops: pa.Array, values: tuple[str, ...]) -> Mask:
+    """Return which operations are one of some values; a null is none."""
+    return is_true(pc.is_in(ops, pa.array(values)))

@@ -14,17 +14,18 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals, Deletes, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
 from eddy.ingest.changes import DELETES, UPSERTS, ChangeReader, TableChanges, newest, spread
 from eddy.ingest.clock import Clock, Ticked
+from eddy.ingest.envelopes import EnvelopeReader
 from eddy.ingest.kernels import merge_by_time
 from eddy.ingest.soundness import loose_columns
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_order, checked_times
 from eddy.query.query import Query
 from eddy.streams.keyed import KeyedInput
+from eddy.streams.stream import no_input
 from eddy.streams.table import Table
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError
 from stairs.graph import FOREVER, WindowKind
-from stairs.nearest import no_stream
 from stairs.plain_types import taken
 
 MERGED_ONE_BY_ONE = 12
@@ -41,9 +42,10 @@ class Gate:
     def __init__(self, query: Query) -> None:
         self.query = query
         self.names = query.graph.names
+        self._places = [stream.place for stream in query.streams]
         self.ranged = query.graph.timed
         self.filters = {
-            i: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+            i: AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter")
             for i, stream in enumerate(query.streams)
             if stream.conditions
         }
@@ -52,7 +54,7 @@ class Gate:
         self._index = {name: i for i, name in enumerate(self.names)}
         self._schemas = [stream.schema for stream in query.streams]
         self._loose = [loose_columns(schema) for schema in self._schemas]
-        self.changes = {i: ChangeReader(one) for i, one in enumerate(query.streams) if isinstance(one, KeyedInput)}
+        self.changes = {i: change_reader(one) for i, one in enumerate(query.streams) if isinstance(one, KeyedInput)}
         """What reads the changes of each table, by its position."""
         self._timeless = [i for i, one in enumerate(query.streams) if isinstance(one, Table)]
         """The tables whose changes have no event time."""
@@ -82,7 +84,7 @@ class Gate:
         if self.changes:
             return self._admit_changes(pushed, order, clock, given, past, atomic)
         batches, rows = self._batches(pushed)
-        sequence = None if order is None else checked_order(order, rows, self.names, self._seen)
+        sequence = None if order is None else checked_order(order, rows, self._places, self._seen)
         if self.filters:
             # Filters come first: a rejected row never arrives, so its event time may be null.
             keep = self._accepted(batches)
@@ -135,7 +137,7 @@ class Gate:
                 i: newest(one, self.changes[i].table.keys) if i in self._timeless else one for i, one in changed.items()
             }
             batches = [changed[i].batch if i in changed and batch else batch for i, batch in enumerate(batches)]
-        sequence = None if order is None else spread(checked_order(order, rows, self.names, self._seen), changed)
+        sequence = None if order is None else spread(checked_order(order, rows, self._places, self._seen), changed)
         keep = self._accepted([None if i in self.changes else batch for i, batch in enumerate(batches)])
         if keep and sequence is not None:
             sequence = sequence[np.flatnonzero(kept_places(sequence, batches, keep))]
@@ -240,8 +242,8 @@ class Gate:
         for name, rows in pushed.items():
             i = self._index.get(name)
             if i is None:
-                raise InputError(no_stream(name, self.names))
-            batch = checked_rows(rows, self._schemas[i], name, self._loose[i])
+                raise InputError(no_input(name, self.query.streams))
+            batch = checked_rows(rows, self._schemas[i], self._places[i], self._loose[i])
             if n := batch.num_rows:
                 batches[i], counts[i] = batch, n
         return batches, counts
@@ -332,7 +334,7 @@ class Gate:
         for i, batch in enumerate(batches):
             if batch is not None and self.query.streams[i].time is None:
                 raise InputError(
-                    f"stream {self.names[i]} has no time column, so the order of its rows among those of other streams"
+                    f"{self._places[i]} has no time column, so the order of its rows among those of other streams"
                     " is unknown; name its time column with Stream(…, time=…), push one stream at a time or pass order="
                 )
         sorted_batches, sorted_times = self._sorted(batches)
@@ -394,7 +396,12 @@ def _unflagged(batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch | None, Del
     return batch.select(batch.schema.names[:-1]), flags
 
 
+def change_reader(table: KeyedInput) -> ChangeReader:
+    """Return what reads the changes of a table, in the form in which they are pushed."""
+    return EnvelopeReader(table) if table.ops == "debezium" else ChangeReader(table)
+
+
 def _check_mapping(pushed: object) -> None:
     """Raise InputError unless what is pushed is a mapping."""
     if not isinstance(pushed, _MAPPINGS):
-        raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")
+        raise InputError(f"push takes a mapping from names of streams or tables to rows, not {type(pushed).__name__}")

@@ -52,13 +52,13 @@ def _fixed_words(key_type: KeyType, column: pa.Array, dead: Dead) -> Words:
     return key_type.words(column, dead)
 
 
-def compared_values(stream: str, name: str, batch: pa.RecordBatch, kind: pa.DataType, dead: Dead) -> Words:
+def compared_values(place: str, name: str, batch: pa.RecordBatch, kind: pa.DataType, dead: Dead) -> Words:
     """Return the values of a column as comparisons read them, int64[rows]; floats as their bits.
 
     Rows with a null or NaN are marked dead, as they fulfil no comparison; their value is 0. Raises InputError for a
     value beyond ±2^61.
     """
-    where = f"stream {stream}, column {name}"
+    where = f"{place}, column {name}"
     column, own = batch.column(name), np.zeros(len(batch), np.uint8)
     if pt.is_decimal(kind) and pt.is_integer(plain(column.type)):
         # Arrow casts integers only to decimals that hold all integers of the type.
@@ -94,12 +94,13 @@ def text_buffers(column: pa.Array) -> tuple[Words, npt.NDArray[np.uint8]]:
 class KeyEncoder:
     """Encodes the key of one stream in one class as words.
 
+    place       the stream as errors name it
     components  per component of the key the columns of the stream that must be equal
     types       the unified type of each component
     """
 
-    def __init__(self, stream: str, components: Sequence[Sequence[str]], types: Sequence[pa.DataType]) -> None:
-        self.stream = stream
+    def __init__(self, place: str, components: Sequence[Sequence[str]], types: Sequence[pa.DataType]) -> None:
+        self.place = place
         self.components = tuple(tuple(component) for component in components)
         self.types = tuple(types)
         self._key_types = tuple(map(key_type_of, types))
@@ -115,7 +116,7 @@ class KeyEncoder:
         """Return the columns of each component, in its unified type."""
         return [
             [
-                unified_column(column_of(batch, name, self.stream), kind, f"stream {self.stream}, column {name}")
+                unified_column(column_of(batch, name, self.place), kind, f"{self.place}, column {name}")
                 for name in component
             ]
             for component, kind in zip(self.components, self.types, strict=True)
@@ -180,4 +181,4 @@ def key_hash(
     cannot join (a null, NaN, unequal columns of one component) have hash 0 and are not joinable.
     """
     one = query.classes[class_index]
-    return KeyEncoder(stream, one.columns[stream], one.types).hashes(batch)
+    return KeyEncoder(query.stream(stream).place, one.columns[stream], one.types).hashes(batch)

@@ -41,6 +41,7 @@ class _Key:
 class StreamLayout:
     """The layout of one stream: its keys, and its payload columns.
 
+    place     the stream as errors name it
     keys      the keys of the stream
     payload   positions of the payload columns in the schema
     widths    per payload column its bytes a value, 0 = stored as Arrow arrays
@@ -52,7 +53,7 @@ class StreamLayout:
 
     def __init__(
         self,
-        name: str,
+        place: str,
         schema: pa.Schema,
         payload: Sequence[str],
         keys: Iterable[tuple[int, int, KeyEncoder]],
@@ -60,7 +61,7 @@ class StreamLayout:
         compared: Sequence[tuple[int, str, pa.DataType]] = (),
         primary: Sequence[str] = (),
     ) -> None:
-        self.name, self.scans, self.compared, self.primary = name, scans, compared, primary
+        self.place, self.scans, self.compared, self.primary = place, scans, compared, primary
         self.keys = []
         for attribute, by, encoder in keys:
             plain = -1
@@ -80,12 +81,12 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[StreamLayout]:
         for c in graph.attributes[i]:
             if c not in graph.scans:
                 keys.append(
-                    (x, c, KeyEncoder(stream.name, query.classes[c].columns[stream.name], query.classes[c].types))
+                    (x, c, KeyEncoder(stream.place, query.classes[c].columns[stream.name], query.classes[c].types))
                 )
             x += 1
         primary = query.primary[i]
         if primary is not None:
-            own = KeyEncoder(stream.name, primary.columns[stream.name], primary.types)
+            own = KeyEncoder(stream.place, primary.columns[stream.name], primary.types)
             keys.append((x, graph.indexed[i][-1], own))
             x += 1
         scans = [(c, graph.members[c].index(i)) for c in graph.attributes[i] if c in graph.scans]
@@ -96,7 +97,7 @@ def sources_of(query: Query, columns: list[list[str]]) -> list[StreamLayout]:
         ]
         found.append(
             StreamLayout(
-                stream.name,
+                stream.place,
                 stream.schema,
                 columns[i],
                 keys,
@@ -215,7 +216,7 @@ class Loader:
         """Write what scans and comparisons of stream i read, apart from event times."""
         modules, source, rows = self._modules, self._sources[i], len(batch)
         for ring, name, kind in source.compared:
-            values = compared_values(source.name, name, batch, kind, modules.dead_rows(i))
+            values = compared_values(source.place, name, batch, kind, modules.dead_rows(i))
             modules.set_values(i, ring, values, modules.ring_slices(i, rows))
         for c, side in source.scans:
             # Arrival numbers identify the tuples of one stream.
@@ -237,6 +238,6 @@ class Loader:
             payload.append_log(i, k, column, modules.first_arrival(i))
         except TOO_LONG as error:
             raise InputError(
-                f"stream {source.name}: column {batch.schema.names[source.payload[k]]!r} decodes to more than one array"
+                f"{source.place}: column {batch.schema.names[source.payload[k]]!r} decodes to more than one array"
                 f" of {payload.kinds[i][k]} can hold; push fewer rows at a time"
             ) from error

@@ -27,8 +27,8 @@ def loose_columns(schema: pa.Schema) -> Loose:
     return tuple((k, layout(field.type)) for k, field in enumerate(schema) if _is_loose(field.type))
 
 
-def require_sound(batch: pa.RecordBatch, loose: Loose, name: str) -> None:
-    """Raise InputError, with the column, unless the arrays of a batch of stream `name` are valid.
+def require_sound(batch: pa.RecordBatch, loose: Loose, place: str) -> None:
+    """Raise InputError, with the column, unless the arrays of a batch of `place` are valid.
 
     loose   those of `loose_columns`
     """
@@ -38,12 +38,12 @@ def require_sound(batch: pa.RecordBatch, loose: Loose, name: str) -> None:
             check_array(batch.column(k), kind)
     except UNSOUND:
         for column, field in zip(batch.columns, batch.schema, strict=True):
-            require_sound_arrays([column], field.name, name)
+            require_sound_arrays([column], field.name, place)
         raise
 
 
-def require_sound_arrays(arrays: Sequence[pa.Array], column: str, name: str) -> None:
-    """Raise InputError unless the arrays of one column of stream `name` are valid."""
+def require_sound_arrays(arrays: Sequence[pa.Array], column: str, place: str) -> None:
+    """Raise InputError unless the arrays of one column of `place` are valid."""
     try:
         for array in arrays:
             if _is_loose(array.type):
@@ -52,6 +52,6 @@ def require_sound_arrays(arrays: Sequence[pa.Array], column: str, name: str) -> 
                 array.validate()
     except UNSOUND as error:
         raise InputError(
-            f"stream {name}: column {column!r} is no valid Arrow array: {error}; its rows cannot be read, make them"
+            f"{place}: column {column!r} is no valid Arrow array: {error}; its rows cannot be read, make them"
             " again where they come from"
         ) from error

@@ -22,7 +22,7 @@ from stairs.plain_types import TOO_LONG, from_plain, merged, no_rows, plain, to_
 Found = TypeVar("Found")
 
 
-def checked_rows(rows: object, schema: pa.Schema, name: str, loose: Loose | None = None) -> pa.RecordBatch:
+def checked_rows(rows: object, schema: pa.Schema, place: str, loose: Loose | None = None) -> pa.RecordBatch:
     """Return the columns that a stream declares, in its order and with its types.
 
     Raises InputError for rows that cannot be read, and for a column that is missing, occurs twice, or has a type or a
@@ -31,58 +31,58 @@ def checked_rows(rows: object, schema: pa.Schema, name: str, loose: Loose | None
     loose   the `loose_columns` of the schema, which a caller with many pushes computes once
     """
     if isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema):
-        require_sound(rows, loose_columns(schema) if loose is None else loose, name)
+        require_sound(rows, loose_columns(schema) if loose is None else loose, place)
         return rows
-    table = arrow_table(rows, name)
+    table = arrow_table(rows, place)
     if table is None:
         if _is_pandas(rows):
-            return _from_pandas(rows, schema, name)
-        return _from_values(rows, schema, name)
+            return _from_pandas(rows, schema, place)
+        return _from_values(rows, schema, place)
     columns = []
     for field in schema:
-        found = _single(table.schema.get_all_field_indices(field.name), field, table.schema.names, name)
-        columns.append(_fitted(_merged_column(table.column(found), field, name), field, name))
+        found = _single(table.schema.get_all_field_indices(field.name), field, table.schema.names, place)
+        columns.append(_fitted(_merged_column(table.column(found), field, place), field, place))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def arrow_table(rows: object, name: str) -> pa.RecordBatch | pa.Table | None:
+def arrow_table(rows: object, place: str) -> pa.RecordBatch | pa.Table | None:
     """Return rows that have Arrow columns as these columns, which are not checked; None for other rows."""
     if isinstance(rows, pa.RecordBatch | pa.Table):
         return rows
     if _is_pandas(rows):
         return None
     if hasattr(rows, "__arrow_c_stream__"):
-        return _read(pa.table, rows, name)
-    return _read(pa.record_batch, rows, name) if hasattr(rows, "__arrow_c_array__") else None
+        return _read(pa.table, rows, place)
+    return _read(pa.record_batch, rows, place) if hasattr(rows, "__arrow_c_array__") else None
 
 
 def _is_pandas(rows: object) -> bool:
     return type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "columns")
 
 
-def _single(found: Sequence[int], field: pa.Field, names: Sequence[str], name: str) -> int:
+def _single(found: Sequence[int], field: pa.Field, names: Sequence[str], place: str) -> int:
     """Return the index of a column. Raises InputError unless it occurs once."""
     if len(found) != 1:
         problem = "is missing" if not found else f"occurs {len(found)} times"
-        raise InputError(f"stream {name}: column {field.name!r} {problem} in the columns {names}")
+        raise InputError(f"{place}: column {field.name!r} {problem} in the columns {names}")
     return found[0]
 
 
-def _read(read: Callable[[Any], Found], rows: object, name: str) -> Found:
+def _read(read: Callable[[Any], Found], rows: object, place: str) -> Found:
     """Return Arrow data read from an object of another library. Raises InputError from its exceptions."""
     try:
         return read(rows)
     except MemoryError:
         raise
     except Exception as error:
-        raise InputError(f"stream {name}: the rows in a {type(rows).__name__} cannot be read: {error}") from error
+        raise InputError(f"{place}: the rows in a {type(rows).__name__} cannot be read: {error}") from error
 
 
 # Arrow columns
 
 
-def _merged_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, name: str) -> pa.Array:
-    require_sound_arrays([column] if isinstance(column, pa.Array) else column.chunks, field.name, name)
+def _merged_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, place: str) -> pa.Array:
+    require_sound_arrays([column] if isinstance(column, pa.Array) else column.chunks, field.name, place)
     if isinstance(column, pa.Array):
         return column
     if column.num_chunks < 2:
@@ -91,7 +91,7 @@ def _merged_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, name: st
         return merged(column.chunks)
     except TOO_LONG as error:
         raise InputError(
-            f"stream {name}: column {field.name!r} has {column.nbytes:,} bytes in {column.num_chunks} chunks, more than"
+            f"{place}: column {field.name!r} has {column.nbytes:,} bytes in {column.num_chunks} chunks, more than"
             f" one array of {field.type} can hold; push fewer rows at a time, or declare a type with 64-bit offsets"
         ) from error
 
@@ -123,12 +123,12 @@ def _family(kind: pa.DataType) -> Hashable:
     return "map" if pt.is_map(kind) else getattr(kind, "list_size", "list"), *families
 
 
-def _fitted(column: pa.Array, field: pa.Field, name: str) -> pa.Array:
+def _fitted(column: pa.Array, field: pa.Field, place: str) -> pa.Array:
     """Return a column in the declared type. Raises InputError if the type is of another family or a value is lost."""
     wanted = field.type
     if column.type == wanted:
         return column
-    types = f"stream {name}: column {field.name!r} is {column.type}, the query declares {wanted}"
+    types = f"{place}: column {field.name!r} is {column.type}, the query declares {wanted}"
     if not pt.is_null(column.type) and _family(column.type) != _family(wanted):
         raise InputError(f"{types}; cast it first")
     try:
@@ -142,16 +142,16 @@ def _fitted(column: pa.Array, field: pa.Field, name: str) -> pa.Array:
 # Frames of pandas
 
 
-def _from_pandas(frame: Any, schema: pa.Schema, name: str) -> pa.RecordBatch:
+def _from_pandas(frame: Any, schema: pa.Schema, place: str) -> pa.RecordBatch:
     """Return a batch of a frame. Columns of objects contain Python values, which pandas' own conversion truncates."""
     if levels := [one for one in frame.index.names if one in schema.names and one not in frame.columns]:
         frame = frame.reset_index(levels)
     columns = []
     for field in schema:
         found = [k for k, column in enumerate(frame.columns) if column == field.name]
-        column = frame.iloc[:, _single(found, field, [*frame.columns], name)]
+        column = frame.iloc[:, _single(found, field, [*frame.columns], place)]
         values = _objects(column) if column.dtype == "object" else column
-        columns.append(_column(values, field, name))
+        columns.append(_column(values, field, place))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -166,48 +166,46 @@ def _objects(column: Any) -> list[Any]:
 # Python values
 
 
-def _from_values(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
+def _from_values(rows: object, schema: pa.Schema, place: str) -> pa.RecordBatch:
     """Return a batch of a dict of columns, or of a sequence of dicts."""
     if isinstance(rows, Mapping):
         missing = [field.name for field in schema if field.name not in rows]
         if missing:
-            raise InputError(f"stream {name}: column {missing[0]!r} is missing in the columns {[*rows]}")
+            raise InputError(f"{place}: column {missing[0]!r} is missing in the columns {[*rows]}")
         values = {field.name: rows[field.name] for field in schema}
     elif isinstance(rows, Sequence) and not isinstance(rows, str | bytes) and all(isinstance(r, Mapping) for r in rows):
         for k, row in enumerate(rows):
             missing = [field.name for field in schema if field.name not in row]
             if missing:
-                raise InputError(f"stream {name}: column {missing[0]!r} is missing in row {k} of the push, {row}")
+                raise InputError(f"{place}: column {missing[0]!r} is missing in row {k} of the push, {row}")
         values = {field.name: [row[field.name] for row in rows] for field in schema}
     else:
         raise InputError(
-            f"stream {name}: cannot read rows from {type(rows).__name__}; push a pyarrow RecordBatch or Table, a"
+            f"{place}: cannot read rows from {type(rows).__name__}; push a pyarrow RecordBatch or Table, a"
             " DataFrame, a sequence of dicts or a dict of columns"
         )
-    columns = [_column(values[field.name], field, name) for field in schema]
+    columns = [_column(values[field.name], field, place) for field in schema]
     lengths = {field.name: len(column) for field, column in zip(schema, columns, strict=True)}
     if len(set(lengths.values())) > 1:
-        raise InputError(f"stream {name}: the columns have different lengths: {lengths}")
+        raise InputError(f"{place}: the columns have different lengths: {lengths}")
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _column(values: Any, field: pa.Field, name: str) -> pa.Array:
+def _column(values: Any, field: pa.Field, place: str) -> pa.Array:
     """Return the values of a column in the declared type."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        return _fitted(_merged_column(values, field, name), field, name)
+        return _fitted(_merged_column(values, field, place), field, place)
     if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
-        return _fitted(_merged_column(_read(pa.chunked_array, values, name), field, name), field, name)
+        return _fitted(_merged_column(_read(pa.chunked_array, values, place), field, place), field, place)
     if isinstance(values, str | bytes):
-        raise InputError(
-            f"stream {name}: column {field.name!r} is {values!r}; give a sequence with a value for each row"
-        )
+        raise InputError(f"{place}: column {field.name!r} is {values!r}; give a sequence with a value for each row")
     if isinstance(values, np.ndarray) and values.dtype.kind in "SU":
         values = values.tolist()  # Arrow ends a text of NumPy at its first NUL
     if getattr(values, "dtype", "object") != "object":
         # The type of the elements of a NumPy array or a pandas series determines their meaning.
         read = pa.array if isinstance(values, np.ndarray) else pa.Array.from_pandas  # NaN is a null in pandas only
-        return _fitted(_merged_column(_read(read, values, name), field, name), field, name)
+        return _fitted(_merged_column(_read(read, values, place), field, place), field, place)
     try:
         return from_plain(array_of(values, plain(field.type)), field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"stream {name}: column {field.name!r} of type {field.type}: {error}") from error
+        raise InputError(f"{place}: column {field.name!r} of type {field.type}: {error}") from error

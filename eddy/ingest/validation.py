@@ -20,30 +20,29 @@ from stairs.graph import FOREVER
 _NARROW = np.dtype(np.uint8)
 
 
-def _beyond(stream: int, names: Sequence[str]) -> InputError:
-    return InputError(
-        f"order contains stream {stream}; the streams are numbered 0 to {len(names) - 1}: {', '.join(names)}"
-    )
+def _beyond(number: int, places: Sequence[str]) -> InputError:
+    return InputError(f"order contains {number}; its numbers are 0 to {len(places) - 1}: {', '.join(places)}")
 
 
-def checked_order(order: object, rows: list[int], names: Sequence[str], seen: Rows) -> Order:
+def checked_order(order: object, rows: list[int], places: Sequence[str], seen: Rows) -> Order:
     """Return an order of arrival as uint8[arrivals], writable. Raises InputError unless it has each row once.
 
-    rows   rows pushed, by stream
-    seen   int64[256], overwritten
+    rows    rows pushed, by stream
+    places  the streams as errors name them
+    seen    int64[256], overwritten
     """
     try:
         given = np.asarray(order) if type(order) is not list else _listed(order)
     except ValueError as error:
         raise InputError(f"order must be a one-dimensional array of integers, one per row: {error}") from error
     if given.dtype is not _NARROW or given.ndim != 1 or not given.flags.carray or len(given) != sum(rows):
-        given = _narrowed(given, sum(rows), names)
+        given = _narrowed(given, sum(rows), places)
     count_streams(given, seen)
     if seen[: len(rows)].tolist() != rows:
         if seen[len(rows) :].any():
-            raise _beyond(given.max(), names)
+            raise _beyond(given.max(), places)
         i = next(i for i, count in enumerate(rows) if seen[i] != count)
-        raise InputError(f"order contains stream {names[i]} {seen[i]} times, but {rows[i]} of its rows were pushed")
+        raise InputError(f"order contains {places[i]} {seen[i]} times, but {rows[i]} of its rows were pushed")
     return given
 
 
@@ -58,7 +57,7 @@ def _listed(order: list[Any]) -> npt.NDArray[Any]:
     return np.asarray(order)
 
 
-def _narrowed(given: npt.NDArray[Any], rows: int, names: Sequence[str]) -> Order:
+def _narrowed(given: npt.NDArray[Any], rows: int, places: Sequence[str]) -> Order:
     """Return an order with an entry for each row as uint8[arrivals], writable. Raises InputError if it is none."""
     if not given.size:
         given = given.astype(np.uint8)
@@ -70,7 +69,7 @@ def _narrowed(given: npt.NDArray[Any], rows: int, names: Sequence[str]) -> Order
         raise InputError(f"order has {len(given)} entries for {rows} rows; give the stream of each row")
     # As an unsigned number, a negative number is large.
     if given.dtype != np.uint8 and len(given) and given.view(given.dtype.str.replace("i", "u")).max() > 255:
-        raise _beyond(given.min() if given.min() < 0 else given.max(), names)
+        raise _beyond(given.min() if given.min() < 0 else given.max(), places)
     # Numba would compile the kernels again for read-only memory, such as that of an Arrow column.
     return np.require(given, np.uint8, ["C", "W"])
 
@@ -83,7 +82,7 @@ def checked_times(stream: Stream, batch: pa.RecordBatch, kind: pa.DataType | Non
     Raises InputError for a null and for times beyond ±2^61 ticks.
     """
     assert stream.time is not None
-    place = f"stream {stream.name}, column {stream.time}"
+    place = f"{stream.place}, column {stream.time}"
     try:
         column = unified_column(batch.column(stream.time), kind, place)
     except InputError as error:

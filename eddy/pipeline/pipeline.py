@@ -131,6 +131,11 @@ class Pipeline:
             self.groups.rings = self.join.rings
         self.operators: list[Operator] = [*self._list]
         self.operators += [one for one in (self.partners, self.groups, self.tops) if one is not None]
+        self.derived = {one.name: Pipeline(source, self._options_of(source)) for one, source in derived_tables(query)}
+        if self.derived and options.max_bytes is not None:
+            raise InputError(
+                f"max_bytes does not bound the query of table {next(iter(self.derived))} yet; leave it out"
+            )
         self.gate, self.clock = Gate(query), clock_of(query)
         self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
@@ -139,11 +144,6 @@ class Pipeline:
         self.undo = False
         self.commit: Commit | None = None
         self.last: LastPush | None = None
-        self.derived = {one.name: Pipeline(source, self._options_of(source)) for one, source in derived_tables(query)}
-        if self.derived and self.max_bytes is not None:
-            raise InputError(
-                f"max_bytes does not bound the query of table {next(iter(self.derived))} yet; leave it out"
-            )
 
     def _options_of(self, source: Query) -> RuntimeOptions:
         """Return the options of the query of a table: those of the runtime, with plans of its own."""

@@ -28,8 +28,8 @@ class KeyNumbers:
 
     def __init__(self, query: Query) -> None:
         self._encoders = {
-            (i, c): KeyEncoder(name, query.classes[c].columns[name], query.classes[c].types)
-            for i, (name, own) in enumerate(zip(query.graph.names, classes_of(query), strict=True))
+            (i, c): KeyEncoder(stream.place, query.classes[c].columns[stream.name], query.classes[c].types)
+            for i, (stream, own) in enumerate(zip(query.streams, classes_of(query), strict=True))
             for c in own
         }
         self._texts = {

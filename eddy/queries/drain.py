@@ -133,7 +133,7 @@ class DrainByArrivals(Drain):
             counts = window.kind == WindowKind.ROWS
             own = None
             if counts and stream.conditions:
-                own = AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+                own = AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter")
             before, latest = False, None
             if kept is not None:
                 before, latest = kept[i].count > 0, kept[i].newest(own) if counts else newest[i]

@@ -110,7 +110,7 @@ class Family:
         self._streams = {stream.name: stream for stream in query.streams}
         self.windows = dict(zip((one.name for one in query.streams), query.graph.windows, strict=True))
         self._counting = {
-            stream.name: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+            stream.name: AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter")
             for stream in query.streams
             if stream.conditions and isinstance(stream.window, Rows)
         }

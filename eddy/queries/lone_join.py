@@ -105,7 +105,7 @@ class LoneJoin:
         if version.warm:
             self._check_warm()
         self._counting = [
-            AdaptiveFilter(one.conditions, place=f"stream {one.name}: its filter") if one.conditions else None
+            AdaptiveFilter(one.conditions, place=f"{one.place}: its filter") if one.conditions else None
             for one in query.streams
         ]
         self.query = self._made_query()

@@ -59,7 +59,7 @@ class Owner(Generic[Of]):
             named = pa.schema(zip(owner, stream.schema.types, strict=True))
             rest = [one for one in stream.conditions if not self._read(one, stream.schema, named, owner)]
             if rest:
-                self._filters[stream.name] = AdaptiveFilter(rest, place=f"stream {stream.name}: its filter")
+                self._filters[stream.name] = AdaptiveFilter(rest, place=f"{stream.place}: its filter")
                 read = {column for one in rest for column in one.read(stream.schema)}
                 self._filtered[stream.name] = [column for column in stream.schema.names if column in read]
         owner = {f"{stream}.{column}": stream for stream, column in query.where_columns}

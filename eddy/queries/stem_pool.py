@@ -101,8 +101,9 @@ class StemPool:
         self.payload = Payload(kinds, self.stems.capacity, self.stems.allowance)
         found, x = [], 0
         for name, schema, columns, own in zip(self.names, schemas, stored, keys, strict=True):
-            encoders = [(x + k, c, KeyEncoder(name, one.components, one.types)) for k, (c, one) in enumerate(own)]
-            found.append(StreamLayout(name, schema, columns, encoders))
+            place = f"stream {name}"
+            encoders = [(x + k, c, KeyEncoder(place, one.components, one.types)) for k, (c, one) in enumerate(own)]
+            found.append(StreamLayout(place, schema, columns, encoders))
             x += len(own)
         self._loader = Loader(found, self.stems, self.payload)
         self.joins: dict[Family, SharedJoin] = {}

@@ -22,6 +22,7 @@ from eddy.filters.faults import FAILURES
 from eddy.query.aggregate_functions import FUNCTIONS, AggregateFunction, is_value
 from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
 from eddy.streams.stream import PRESENCE, Stream, readable_name
+from eddy.streams.table import Table
 from stairs.errors import QueryError
 from stairs.graph import JoinGraph
 
@@ -226,11 +227,14 @@ class Aggregation:
         """Read the event times that decide the time of a result."""
         query, window = self._query, self.window
         chosen = query.shown if window is None or window.time is None else [query.streams[window.time]]
-        untimed = [stream.name for stream in chosen if stream.time is None]
+        untimed = [stream for stream in chosen if stream.time is None]
         if untimed:
+            # A table has no event times, so those of the streams beside it would not help.
+            lacking = next((stream for stream in untimed if isinstance(stream, Table)), untimed[0])
+            remedy = "" if isinstance(lacking, Table) else "name it with time=…, or "
             raise QueryError(
-                f"aggregates need the event time of each result, and stream {untimed[0]} has no time column; name it"
-                " with time=…, or give first and last a column to go by, by=…"
+                f"aggregates need the event time of each result, and {lacking.place} has no time column;"
+                f" {remedy}give first and last a column to go by: by=…, ORDER BY in SQL"
             )
         places = [(stream.name, stream.time) for stream in chosen if stream.time is not None]
         self.times = tuple(f"{name}.{column}" for name, column in places)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from stairs.errors import QueryError
 from stairs.graph import MAX_STREAMS
 
@@ -54,7 +55,10 @@ def check_streams(streams: Sequence[Any], fewest: int) -> None:
                 " rename one of these streams"
             )
     if not fewest <= len(names) <= MAX_STREAMS:
-        few = "; a query of one stream has aggregates or branches" if len(names) == 1 else ""
+        few = ""
+        if len(names) == 1:
+            branches = "" if isinstance(streams[0], Table) else " or branches"
+            few = f"; a query of one {streams[0].noun} has aggregates{branches}"
         raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}{few}")
 
 

@@ -17,10 +17,10 @@ from eddy.expressions.parser import TURNED, Amount, Column, Term, WrittenCompari
 from eddy.query.predicates import AttributeClass
 from eddy.streams.key_types import comparable
 from eddy.streams.key_types.times import units_per
-from eddy.streams.stream import Stream
+from eddy.streams.stream import Stream, no_input
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, ComparedValue, Comparison
-from stairs.nearest import no_column, no_stream
+from stairs.nearest import no_column
 
 NUMBERS = "integers, floats, decimals, dates, times, timestamps and durations"
 
@@ -110,14 +110,14 @@ def _kind(by_name: dict[str, Stream], one: WrittenComparison) -> pa.DataType:
     sides = one.left.column, one.right.column
     for name, column in sides:
         if name not in by_name:
-            raise QueryError(f"predicate {one.text!r}: {no_stream(name, by_name)}")
+            raise QueryError(f"predicate {one.text!r}: {no_input(name, [*by_name.values()])}")
         if column not in by_name[name].schema.names:
-            missing = no_column(name, column, by_name[name].schema.names)
+            missing = no_column(by_name[name].place, column, by_name[name].schema.names)
             raise QueryError(f"predicate {one.text!r}: {missing}")
     if sides[0][0] == sides[1][0]:
         raise QueryError(
-            f"predicate {one.text!r} compares columns of stream {sides[0][0]} only; write it as a filter of the stream:"
-            " Stream(…, filter=…)"
+            f"predicate {one.text!r} compares columns of {by_name[sides[0][0]].place} only; write it as its filter:"
+            f" {by_name[sides[0][0]].filter_form}"
         )
     types = [by_name[name].type_of(column) for name, column in sides]
     kind = comparable(types)

@@ -13,10 +13,9 @@ import pyarrow as pa
 from eddy.expressions.derived import Derived
 from eddy.expressions.parser import Column
 from eddy.streams.key_types import UNCOMPARED, unified
-from eddy.streams.stream import Stream
+from eddy.streams.stream import Stream, no_input
 from eddy.streams.table import Table
 from stairs.errors import QueryError
-from stairs.nearest import no_stream
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
     for pair in pairs:
         for name, column in pair:
             if name not in by_name:
-                raise QueryError(f"predicate on {name}.{column}: {no_stream(name, by_name)}")
+                raise QueryError(f"predicate on {name}.{column}: {no_input(name, streams)}")
             _type(by_name[name], column)
     merged: dict[frozenset[str], list[tuple[dict[str, tuple[str, ...]], pa.DataType]]] = {}
     for members in _groups(pairs):
@@ -105,8 +104,8 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
         if len(component) == 1:
             name = next(iter(component))
             raise QueryError(
-                f"{' = '.join(types)} compares columns of stream {name} only; write it as a filter of the stream:"
-                " Stream(…, filter=…)"
+                f"{' = '.join(types)} compares columns of {by_name[name].place} only; write it as its filter:"
+                f" {by_name[name].filter_form}"
             )
         merged.setdefault(frozenset(component), []).append((component, kind))
     classes = []

@@ -54,13 +54,13 @@ from eddy.streams.late_options import (
     checked_bound_of_rows,
     checked_span,
 )
-from eddy.streams.stream import PRESENCE, Stream, present, readable_name
+from eddy.streams.stream import PRESENCE, Stream, no_input, present, readable_name
 from eddy.streams.table import Table
 from eddy.streams.versioned_table import VersionedTable
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import InputError, QueryError
 from stairs.graph import ComparedValue, JoinGraph, Window, WindowKind
-from stairs.nearest import nearest, no_stream
+from stairs.nearest import nearest
 from stairs.plain_types import Column, taken
 
 
@@ -439,7 +439,7 @@ class Query:
         for i, stream in enumerate(self.streams):
             if stream.name == name:
                 return i
-        raise QueryError(no_stream(name, (stream.name for stream in self.streams)))
+        raise QueryError(no_input(name, self.streams))
 
     def stream(self, name: str) -> Stream:
         """Return the stream of this name. Raises QueryError for an unknown name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from eddy.streams.key_types import unified
 from eddy.streams.stream import Stream
@@ -23,12 +23,14 @@ class KeyedInput(Stream):
     Raises QueryError for a key or `ops` that does not fit the schema.
     """
 
+    noun: ClassVar[str] = "table"
+
     key: str | Sequence[str] = ()
     ops: Ops | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        what = f"table {self.name}"
+        what = self.place
         # A set has another order in each process, and an iterator is read once.
         if not isinstance(self.key, Sequence):
             raise QueryError(f"{what}: key is a column or a list of columns, not {self.key!r}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -13,7 +15,7 @@ from eddy.streams.late_options import Late, check_late, checked_span
 from eddy.streams.schemas import schema_of
 from eddy.streams.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
-from stairs.nearest import no_column
+from stairs.nearest import nearest, no_column
 from stairs.plain_types import unfit
 
 PRESENCE = "\0present"
@@ -53,6 +55,9 @@ class Stream:
     'R'
     """
 
+    noun: ClassVar[str] = "stream"
+    """The noun for such an input in errors."""
+
     name: str
     schema: pa.Schema
     window: Window | None = None
@@ -65,33 +70,42 @@ class Stream:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise QueryError(f"the name of a stream must be a string that is not empty, not {self.name!r}")
+            raise QueryError(f"the name of a {self.noun} must be a string that is not empty, not {self.name!r}")
         # A frozen class can set a field in this way only.
-        object.__setattr__(self, "schema", schema_of(self.schema, f"stream {self.name}: "))
+        object.__setattr__(self, "schema", schema_of(self.schema, f"{self.place}: "))
         doubled = sorted({name for name in self.schema.names if self.schema.names.count(name) > 1})
         if doubled or not self.schema.names:
             fault = f"two columns {doubled[0]!r}" if doubled else "no columns"
-            raise QueryError(f"stream {self.name}: its schema has {fault}")
+            raise QueryError(f"{self.place}: its schema has {fault}")
         if PRESENCE in self.schema.names:
-            raise QueryError(f"stream {self.name}: no column can be named {PRESENCE!r}; rename it")
+            raise QueryError(f"{self.place}: no column can be named {PRESENCE!r}; rename it")
         for one in self.schema:
             why = unfit(one.type)
             if why is not None:
-                raise QueryError(f"stream {self.name}: column {one.name!r} is {one.type}: {why}")
+                raise QueryError(f"{self.place}: column {one.name!r} is {one.type}: {why}")
         if not isinstance(self.window, Rows | Range | Unbounded | None):
             raise QueryError(
-                f"stream {self.name}: its window must be eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not"
-                f" {self.window!r}"
+                f"{self.place}: its window must be eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not {self.window!r}"
             )
         if self.time is not None:
             self.type_of(self.time)
         elif isinstance(self.window, Range):
-            raise QueryError(f"stream {self.name}: a RANGE window needs event times; name its time column with time=…")
+            raise QueryError(f"{self.place}: a RANGE window needs event times; name its time column with time=…")
         if self.late is not None:
-            check_late(self.late, f"stream {self.name}: ")
+            check_late(self.late, f"{self.place}: ")
         if self.lateness is not None:
-            object.__setattr__(self, "lateness", checked_span(self.lateness, f"stream {self.name}: lateness"))
-        object.__setattr__(self, "conditions", conditions(self.filter, self.schema, f"stream {self.name}: its filter"))
+            object.__setattr__(self, "lateness", checked_span(self.lateness, f"{self.place}: lateness"))
+        object.__setattr__(self, "conditions", conditions(self.filter, self.schema, f"{self.place}: its filter"))
+
+    @property
+    def place(self) -> str:
+        """The noun and the name, with which errors begin: "stream R", "table T"."""
+        return f"{self.noun} {self.name}"
+
+    @property
+    def filter_form(self) -> str:
+        """How to write its filter, for advice."""
+        return f"{type(self).__name__}(…, filter=…)"
 
     @property
     def extent(self) -> str:
@@ -107,5 +121,15 @@ class Stream:
         """Return the type of a column. Raises QueryError for an unknown name."""
         if column not in self.schema.names:
             shown = [name for name in self.schema.names if not hidden(name)]
-            raise QueryError(no_column(self.name, column, shown))
+            raise QueryError(no_column(self.place, column, shown))
         return self.schema.field(column).type
+
+
+def no_input(name: object, streams: Sequence[Stream]) -> str:
+    """Return the error of a name that none of the inputs has."""
+    names: dict[str, list[str]] = {}
+    for stream in streams:
+        names.setdefault(stream.noun, []).append(stream.name)
+    near = nearest(name, (stream.name for stream in streams))
+    known = ", the ".join(f"{noun}s are {', '.join(own)}" for noun, own in names.items())
+    return f"there is no {' or '.join(names)} {name!r}{near}; the {known}"

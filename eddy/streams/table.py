@@ -53,7 +53,7 @@ class Table(KeyedInput):
     source: TableSource | None = None
 
     def __post_init__(self) -> None:
-        what = f"table {self.name}"
+        what = self.place
         if isinstance(self.schema, TableSource):
             self._derive(self.schema, what)
         super().__post_init__()

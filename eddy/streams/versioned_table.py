@@ -36,7 +36,7 @@ class VersionedTable(KeyedInput):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        what = f"table {self.name}"
+        what = self.place
         if self.time is None:
             raise QueryError(f"{what}: name the column with time=… from whose event time on a version is valid")
         if self.time in self.keys:

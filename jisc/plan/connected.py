@@ -1,4 +1,4 @@
-"""Which streams can be probed next: those that share an attribute class with what is bound already.
+"""The streams that can be probed next: those that share an attribute class with a stream that is bound already.
 
 Sets of classes are ints with a bit for each class; `JoinGraph.class_bits[i]` is the set of stream i. An order of
 streams is *connected* if each stream but the first shares a class with one before it, so that no step is a cross
@@ -20,10 +20,10 @@ def connected_order(order: Iterable[int], bits: Sequence[int], bound: int = 0) -
 
     bound   classes that are bound before the first step; 0 = the first stream of `order` begins
     """
-    waiting, found = list(order), list[int]()
+    waiting, connected = list(order), list[int]()
     while waiting:
         following = waiting[0] if not bound else next(j for j in waiting if bits[j] & bound)
         waiting.remove(following)
-        found.append(following)
+        connected.append(following)
         bound |= bits[following]
-    return found
+    return connected

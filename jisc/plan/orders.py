@@ -32,10 +32,10 @@ def trunk_of(masks: Masks, stream: int, bound: int, left: int) -> bool:
     bound   bits of the classes that are bound by then
     left    bits of the streams not probed yet, `stream` included
     """
-    own = masks.classes[stream]
-    if masks.graph.compared >> stream & 1 or (own & bound).bit_count() > 1:
+    classes = masks.classes[stream]
+    if masks.graph.compared >> stream & 1 or (classes & bound).bit_count() > 1:
         return True
-    more = own & ~bound
+    more = classes & ~bound
     while more:
         c = (more & -more).bit_length() - 1
         more &= more - 1

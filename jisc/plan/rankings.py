@@ -55,13 +55,13 @@ class _Keys(NamedTuple):
 
 def _keys_of(streams: int, graph: JoinGraph, ops: list[OpRow]) -> _Keys:
     """Append the keys of a module to `ops`. A class within the module alone is of no use to a tuple outside of it."""
-    own = [j for j in range(graph.n_streams) if streams >> j & 1]
-    members = {c: j for j in reversed(own) for c in graph.attributes[j]}
-    if len(own) > 1:
+    inside = [j for j in range(graph.n_streams) if streams >> j & 1]
+    members = {c: j for j in reversed(inside) for c in graph.attributes[j]}
+    if len(inside) > 1:
         members = {c: j for c, j in members.items() if any(not streams >> k & 1 for k in graph.members[c])}
     first, classes = len(ops), sorted(members)
     ops += [op_row(graph, members[c], c, False)._replace(check=2 if c in graph.scans else 0) for c in classes]
-    return _Keys(first, len(ops), classes, own)
+    return _Keys(first, len(ops), classes, inside)
 
 
 def _rank(
@@ -80,15 +80,15 @@ def _rank(
             keys = known.get(module.streams)
             if keys is None:
                 keys = known[module.streams] = _keys_of(module.streams, graph, ops)
-            found = [
-                (one, j, _rank_of(other, i, ranking))
+            compared = [
+                (comparison, j, _rank_of(other, i, ranking))
                 for j in (keys.streams if graph.compared & module.streams else ())
-                for one, other in graph.compared_with(j, ~module.streams)
+                for comparison, other in graph.compared_with(j, ~module.streams)
             ]
             # For a SteM the kernel chooses the class, the column and the offset tuple by tuple.
             by = keys.classes if module.state < 0 else [module.by]
             hop = HopRow(keys.streams[0], by[0], ops0=keys.ops0, ops1=keys.ops1, state=module.state, store=module.store)
-            hops.append(hop._replace(compare=add_compares(compares, found)))
+            hops.append(hop._replace(compare=add_compares(compares, compared)))
             word, bit = divmod(rank, WORD)
             for c in by:
                 ready[i * n + c, word] |= np.uint64(1 << bit)
@@ -124,10 +124,10 @@ def duals(plan: StoredPlan, masks: Masks) -> list[list[Module]]:
 
     A STAIR behind a comparison is indexed by the tuples of the stream that is compared, so its SteM comes before it.
     """
-    found: list[list[Module]] = [[] for _ in masks.classes]
-    own = masks.sides(plan.tree)
-    stored = {side.node.mask: plan.rows[side.state] for side in own if side.node.children}
-    for side in own:
+    rankings: list[list[Module]] = [[] for _ in masks.classes]
+    sides = masks.sides(plan.tree)
+    stored = {side.node.mask: plan.rows[side.state] for side in sides if side.node.children}
+    for side in sides:
         last = Module(side.sibling.mask, store=stored.get(side.parent.mask, -1))
         modules = [last]
         if side.sibling.children:
@@ -136,8 +136,8 @@ def duals(plan: StoredPlan, masks: Masks) -> list[list[Module]]:
                 scanned = leaf_among(side.sibling, masks.members[side.by])
                 modules.insert(0, Module(scanned.mask))
         for i in side.node.streams:
-            found[i] += modules
-    return found
+            rankings[i] += modules
+    return rankings
 
 
 def compile_stair_rankings(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, Promotions]:

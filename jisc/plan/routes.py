@@ -62,13 +62,13 @@ def probe_orders(tree: Tree, graph: JoinGraph) -> list[list[int]]:
         sides = [below[child.mask] if child.children else [child.stream] for child in node.children]
         below[node.mask] = sides[0] + sides[1]
         # Nodes come children first, so a stream meets its siblings from the leaf up to the root.
-        for own, other in (sides, sides[::-1]):
-            for i in own:
+        for side, other in (sides, sides[::-1]):
+            for i in side:
                 orders[i] += connected_order(other, graph.class_bits, bound[i]) if len(other) > 1 else other
             classes = 0
             for j in other:
                 classes |= graph.class_bits[j]
-            for i in own:
+            for i in side:
                 bound[i] |= classes
     return orders
 
@@ -91,20 +91,21 @@ def hops_of(order: list[int], stream: int, graph: JoinGraph, prefer: Preference 
     visited = 1 << stream
     leaves: list[Hop] = []
     for j in order:
-        own = graph.attributes[j]
+        classes = graph.attributes[j]
         compared = bool(graph.compared >> j & 1)
-        if len(own) == 1 and not compared:
-            leaves.append(Hop(j, own[0], (), (), bound_after[own[0]]))
+        if len(classes) == 1 and not compared:
+            leaves.append(Hop(j, classes[0], (), (), bound_after[classes[0]]))
             continue
         # A scan class is the last resort, and its keys are never equal.
-        equal = [c for c in own if c not in graph.scans]
-        known = [c for c in equal if c in bound_after] or [c for c in own if c in bound_after]
+        equal = [c for c in classes if c not in graph.scans]
+        known = [c for c in equal if c in bound_after] or [c for c in classes if c in bound_after]
         # The class that was bound first: a leaf hop of it is decided earliest.
         wished = () if prefer is None else prefer[j]
         by = min(known, key=lambda c: (wished.index(c) if wished else bound_after[c], c))
         checks = tuple(c for c in known if c != by and c in equal)
-        binds = tuple(c for c in own if c not in bound_after)
-        compares = tuple((one, levels[other]) for one, other in graph.compared_with(j, visited)) if compared else ()
+        binds = tuple(c for c in classes if c not in bound_after)
+        others = graph.compared_with(j, visited) if compared else ()
+        compares = tuple((comparison, levels[other]) for comparison, other in others)
         hop = Hop(j, by, checks, binds, bound_after[by], compares, compared, by in graph.scans)
         if hop.leaf:
             leaves.append(hop)
@@ -151,7 +152,7 @@ def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = Non
 def hop_row(hop: Hop, graph: JoinGraph, ops: list[OpRow], compares: list[CompareRow]) -> HopRow:
     """Return the row of a hop, and append its checks and bindings to `ops`, its comparisons to `compares`."""
     first = len(ops)
-    compare = add_compares(compares, [(one, hop.stream, level) for one, level in hop.compares])
+    compare = add_compares(compares, [(comparison, hop.stream, level) for comparison, level in hop.compares])
     ops += [op_row(graph, hop.stream, c, True) for c in hop.checks]
     ops += [op_row(graph, hop.stream, c, False) for c in hop.binds]
     row = stem_hop(graph, hop.stream, hop.by, first, len(ops))

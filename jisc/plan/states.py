@@ -63,8 +63,8 @@ class Masks:
     def __init__(self, graph: JoinGraph) -> None:
         self.graph = graph
         self.classes = graph.class_bits
-        self.members = [sum(1 << j for j in own) for own in graph.members]
-        self.plain = sum(1 << j for j, own in enumerate(graph.attributes) if len(own) == 1) & ~graph.compared
+        self.members = [sum(1 << j for j in members) for members in graph.members]
+        self.plain = sum(1 << j for j, classes in enumerate(graph.attributes) if len(classes) == 1) & ~graph.compared
         self._classes: dict[int, int] = {}
         """The classes of trees, by their streams."""
         self._sides: dict[int, tuple[Tree, list[Side]]] = {}
@@ -114,25 +114,25 @@ class Side(NamedTuple):
 
 
 def _sides(tree: Tree, masks: Masks) -> list[Side]:
-    found: list[Side] = []
-    classes = {1 << j: own for j, own in enumerate(masks.classes)}
+    sides: list[Side] = []
+    classes = {1 << j: bits for j, bits in enumerate(masks.classes)}
     for parent in tree.inner():
         left, right = parent.children
         near, far = classes[left.mask], classes[right.mask]
         classes[parent.mask] = near | far
         by = (near & far & -(near & far)).bit_length() - 1
-        for node, sibling, own in ((left, right, near), (right, left, far)):
+        for node, sibling, bits in ((left, right, near), (right, left, far)):
             state = NO_STATE if node.left is None else StateId(node.mask, by)
-            found.append(Side(node, sibling, by, parent, state, own))
-    return found
+            sides.append(Side(node, sibling, by, parent, state, bits))
+    return sides
 
 
 def read_states(parts: Parts, name: str, graph: JoinGraph) -> tuple[StateId, ...]:
     """Return the states that were saved as a list of (streams as bits, class). Raises StateError for others."""
-    found = tuple(StateId(mask, by) for mask, by in parts.masks(name))
-    fits = all(0 < mask < 1 << graph.n_streams and 0 <= by < graph.n_classes for mask, by in found)
+    states = tuple(StateId(mask, by) for mask, by in parts.masks(name))
+    fits = all(0 < mask < 1 << graph.n_streams and 0 <= by < graph.n_classes for mask, by in states)
     parts.require(fits, f"{name} of other streams or classes")
-    return found
+    return states
 
 
 def states_of(tree: Tree, masks: Masks) -> list[StateId]:

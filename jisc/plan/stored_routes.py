@@ -51,7 +51,7 @@ class StoredPlan:
 
     @property
     def key(self) -> Hashable:
-        """All that its tables depend on."""
+        """Everything that the tables of the plan depend on: equal keys have equal tables."""
         return self.tree, tuple(self.rows.items()), self.streams, self.filled, tuple(self.newer.items())
 
 
@@ -139,17 +139,17 @@ class HopTable:
                 wanted &= wanted - 1
                 # A class is bound only if a stream that is still to be probed has it.
                 if check or c == by or masks.members[c] & self.everything & ~visited:
-                    own = masks.members[c] & tree.mask
-                    self.ops.append(op_row(graph, (own & -own).bit_length() - 1, c, check))
-        found, wanted = list[tuple[Comparison, int, int]](), graph.compared & tree.mask
+                    members = masks.members[c] & tree.mask
+                    self.ops.append(op_row(graph, (members & -members).bit_length() - 1, c, check))
+        compared, wanted = list[tuple[Comparison, int, int]](), graph.compared & tree.mask
         while wanted:
-            own = (wanted & -wanted).bit_length() - 1
+            inner = (wanted & -wanted).bit_length() - 1
             wanted &= wanted - 1
-            found += [(one, own, 0) for one, _ in graph.compared_with(own, before)]
+            compared += [(comparison, inner, 0) for comparison, _ in graph.compared_with(inner, before)]
         column = offset = 0
         if state < 0:
             column, offset = graph.columns[by][stream], SCANS if scan else graph.offsets[stream][by]
-        compare = add_compares(self.compares, found)
+        compare = add_compares(self.compares, compared)
         self.hops.append(HopRow(stream, by, column, offset, first, len(self.ops), compare, state=state))
         return [len(self.hops) - 1], visited, bound | classes
 
@@ -183,10 +183,10 @@ class HopTable:
             first = left if self.masks.classes_of(left) & bound else right
             if first is left and bound >> by & 1 and StateId(right.mask, by) in rows:
                 first = left if StateId(left.mask, by) in rows else right
-            one, visited, bound = self.expand(first, by, visited, bound, plan)
+            near, visited, bound = self.expand(first, by, visited, bound, plan)
             other = right if first is left else left
-            two, visited, bound = self.expand(other, by, visited, bound, plan)
-            step = one + two, visited, bound
+            far, visited, bound = self.expand(other, by, visited, bound, plan)
+            step = near + far, visited, bound
         self._steps[key] = step
         return step
 

@@ -44,10 +44,10 @@ class Tree:
     def __init__(self, stream: int = -1, left: Tree | None = None, right: Tree | None = None) -> None:
         # A plan with 20 joins has 41 trees: in one statement, in a third of the time that a frozen dataclass takes.
         if left is None or right is None:
-            mask, own = 1 << max(stream, 0), hash(stream)
+            mask, hashed = 1 << max(stream, 0), hash(stream)
         else:
-            mask, own = left.mask | right.mask, hash((left._hash, right._hash))
-        vars(self).update(stream=stream, left=left, right=right, mask=mask, _hash=own)
+            mask, hashed = left.mask | right.mask, hash((left._hash, right._hash))
+        vars(self).update(stream=stream, left=left, right=right, mask=mask, _hash=hashed)
 
     def __hash__(self) -> int:
         # Trees are keys of many dictionaries: the hash is computed once, not down to the leaves each time.
@@ -72,21 +72,21 @@ class Tree:
 
     def inner(self) -> list[Tree]:
         """Return the joins of the tree, children before parents. O(nodes)."""
-        found, waiting = list[Tree](), [self]
+        joins, waiting = list[Tree](), [self]
         while waiting:
             node = waiting.pop()
             if node.left is not None and node.right is not None:
-                found.append(node)
+                joins.append(node)
                 waiting += (node.left, node.right)
-        return found[::-1]
+        return joins[::-1]
 
     def path(self, stream: int) -> Iterator[tuple[Tree, Tree]]:
         """Yield (side with the stream, sibling) for each join from the leaf of `stream` up to the root."""
         if not self.children:
             return
-        own = next(child for child in self.children if child.mask >> stream & 1)
-        yield from own.path(stream)
-        yield own, next(child for child in self.children if child is not own)
+        side = next(child for child in self.children if child.mask >> stream & 1)
+        yield from side.path(stream)
+        yield side, next(child for child in self.children if child is not side)
 
     def text(self, names: Sequence[str]) -> str:
         """Return the plan as text that `parse` reads back to an equal tree.
@@ -121,14 +121,14 @@ def names_in(text: str) -> list[str]:
     >>> names_in('R "T U"')
     ['R', 'T U']
     """
-    found = []
+    names = []
     for token in _TOKEN.finditer(text):
         _, inside, plain, unclosed = token.groups()
         if unclosed:
             raise PlanError(f"{text!r}: cannot be read from {text[token.start() :]!r} on (an unclosed quote?)")
         if plain is not None or inside is not None:
-            found.append(plain if inside is None else inside.replace('""', '"'))
-    return found
+            names.append(plain if inside is None else inside.replace('""', '"'))
+    return names
 
 
 @lru_cache(maxsize=256)
@@ -147,13 +147,13 @@ def parse(text: str, names: tuple[str, ...]) -> Tree:
         bracket, inside, plain, unclosed = token.groups()
         if plain is not None or inside is not None:
             name = plain if inside is None else inside.replace('""', '"')
-            found = leaves.get(name)
-            if found is None:
+            leaf = leaves.get(name)
+            if leaf is None:
                 raise PlanError(f"plan {text!r}: {no_stream(name, names)}")
-            if seen & found.mask:
+            if seen & leaf.mask:
                 raise PlanError(f"plan {text!r} names stream {name} twice")
-            seen |= found.mask
-            trees.append(found)
+            seen |= leaf.mask
+            trees.append(leaf)
         elif bracket == "(":
             stack.append(trees)
             trees = []
@@ -197,7 +197,7 @@ def check_connected(tree: Tree, graph: JoinGraph) -> None:
         classes[node.mask] = near | far
         if not near & far:
             sides = f"the plan joins {left.text(graph.names)!r} with {right.text(graph.names)!r}"
-            ends = ({1 << one.left.stream, 1 << one.right.stream} for one in graph.comparisons)
+            ends = ({1 << comparison.left.stream, 1 << comparison.right.stream} for comparison in graph.comparisons)
             if any(any(end & left.mask for end in pair) and any(end & right.mask for end in pair) for pair in ends):
                 raise PlanError(
                     f"{sides}, which only comparisons connect; where equalities connect all streams, nothing is"

@@ -52,7 +52,7 @@ class Savepoint(NamedTuple):
 
 
 class Strategy(ABC):
-    """Runs plans over the SteMs of `modules`: makes the tables that the kernel reads, and changes them.
+    """A strategy over the SteMs of `modules`: it makes the tables of plans that the kernel reads, and changes them.
 
     A strategy decides which states are stored and when they are computed. Results are the same under every strategy.
 

@@ -15,7 +15,7 @@ from stairs.memory.arena import Int64s
 
 
 class Cacq(Strategy):
-    """SteMs only, routed hop by hop."""
+    """The strategy with SteMs alone, whose tuples an eddy routes hop by hop."""
 
     name = "cacq"
     mode = ROUTED

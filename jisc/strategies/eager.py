@@ -12,7 +12,7 @@ from stairs.stair import Stair
 
 
 class EagerStrategy(StoredStrategy):
-    """States are computed in whole, one after the other, children before parents."""
+    """A strategy that computes each state in whole, one state after the other, children before parents."""
 
     eager = True
 

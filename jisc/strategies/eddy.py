@@ -23,7 +23,7 @@ PLANS = 64
 
 
 class Eddy(Jisc):
-    """States are stored one by one, as the caller chooses."""
+    """The strategy that stores the states that the caller chooses, one by one."""
 
     name = "eddy"
     can_store = True
@@ -36,16 +36,21 @@ class Eddy(Jisc):
 
     def to_parts(self) -> Plain:
         """Return all that another process needs to resume."""
-        return {**super().to_parts(), "prefer": None if self.prefer is None else [list(own) for own in self.prefer]}
+        return {
+            **super().to_parts(),
+            "prefer": None if self.prefer is None else [list(classes) for classes in self.prefer],
+        }
 
     def load_parts(self, parts: Parts) -> None:
         """Resume from what `to_parts` returned."""
         prefer = parts.value("prefer")
         if prefer is not None:
-            own = self.modules.graph.attributes
-            fits = type(prefer) is list and len(prefer) == len(own) and all(type(row) is list for row in prefer)
+            attributes = self.modules.graph.attributes
+            fits = type(prefer) is list and len(prefer) == len(attributes) and all(type(row) is list for row in prefer)
             # A stream without a preference has an empty row.
-            fits = fits and all(sorted(row) in ([], [*classes]) for row, classes in zip(prefer, own, strict=True))
+            fits = fits and all(
+                sorted(row) in ([], [*classes]) for row, classes in zip(prefer, attributes, strict=True)
+            )
             parts.require(fits, f"prefer {prefer}")
             prefer = tuple(map(tuple, prefer))
         self.prefer = prefer
@@ -87,7 +92,7 @@ class Eddy(Jisc):
 
 
 class Unstored(Eddy):
-    """Nothing is ever stored: the strategy of a join over shared SteMs (`stairs.shared`)."""
+    """The strategy of a join over shared SteMs (`stairs.shared`), which stores no state."""
 
     can_store = False
 

@@ -32,7 +32,7 @@ from stairs.descriptors import ROUTED
 
 
 class RoutedStrategy(StoredStrategy):
-    """Every inner state is stored, and tuples are routed hop by hop."""
+    """A strategy that stores every inner state, and whose tuples an eddy routes hop by hop."""
 
     mode = ROUTED
     compile = staticmethod(compile_stair_rankings)
@@ -43,12 +43,12 @@ class RoutedStrategy(StoredStrategy):
 
 
 class EddyStairs(RoutedStrategy, Stairs):
-    """Eager, key by key."""
+    """The eager form of STAIRs under an eddy: a transition promotes all keys, one by one."""
 
     name = "eddy-stairs"
 
 
 class EddyJisc(RoutedStrategy, Jisc):
-    """Lazy: keys are promoted on their first probe, and in the background."""
+    """The lazy form of STAIRs under an eddy: keys are promoted on their first probe, and in the background."""
 
     name = "eddy-jisc"

@@ -71,7 +71,7 @@ class History:
     def transitions(self) -> list[Transition]:
         """All transitions. Parses the archive; `count` and `newest` do not."""
         if self._archive:
-            parsed = [one for chapter in self._archive for one in self._parsed(chapter)]
+            parsed = [done for chapter in self._archive for done in self._parsed(chapter)]
             # In one statement: an exception between two statements would duplicate transitions.
             vars(self).update(_newer=[*parsed, *self._newer], _archive=[], _archived=0)
         return self._newer
@@ -178,14 +178,15 @@ class History:
 
     def load_parts(self, parts: Parts, names: Iterable[str]) -> None:
         """Resume the history that `to_parts` returned; `names` are those of the counters."""
-        transitions = [Transition.from_parts(own, self.graph) for own in parts.items("transitions")]
+        transitions = [Transition.from_parts(saved, self.graph) for saved in parts.items("transitions")]
         last, totals = len(transitions) - 1, tuple(names)
         self._open = [
-            (transitions[own.integer("place", high=last)], _totals(own.part("before"), totals))
-            for own in parts.items("open")
+            (transitions[saved.integer("place", high=last)], _totals(saved.part("before"), totals))
+            for saved in parts.items("open")
         ]
         self._watched = [
-            (transitions[own.integer("place", high=last)], _pushes(own, "pushes")) for own in parts.items("watched")
+            (transitions[saved.integer("place", high=last)], _pushes(saved, "pushes"))
+            for saved in parts.items("watched")
         ]
         self._recent = deque(_pushes(parts, "recent"), maxlen=AROUND)
         self._archive = parts.arrays("archive", np.uint8)
@@ -196,17 +197,17 @@ class History:
         """Archive the transitions that do not change any more, if they fill a chapter."""
         busy = {id(done) for done, _ in (*self._open, *self._watched)}
         # Not the newest: `newest` returns it without parsing.
-        own = self._newer[:-1]
-        over = next((n for n, done in enumerate(own) if id(done) in busy), len(own))
+        older = self._newer[:-1]
+        over = next((n for n, done in enumerate(older) if id(done) in busy), len(older))
         if over >= CHAPTER:
-            text = json.dumps([done.to_parts() for done in own[:over]])
+            text = json.dumps([done.to_parts() for done in older[:over]])
             self._archive = [*self._archive, np.frombuffer(text.encode(), np.uint8)]
             self._archived += over
             self._newer = self._newer[over:]
 
     def _parsed(self, chapter: Bytes) -> list[Transition]:
         written = Parts({"transitions": json.loads(chapter.tobytes())}, NO_MEMORY, "the archive of transitions")
-        return [Transition.from_parts(own, self.graph) for own in written.items("transitions")]
+        return [Transition.from_parts(saved, self.graph) for saved in written.items("transitions")]
 
 
 def _totals(parts: Parts, names: Iterable[str]) -> Counters:
@@ -215,11 +216,11 @@ def _totals(parts: Parts, names: Iterable[str]) -> Counters:
 
 def _pushes(parts: Parts, name: str) -> list[PushFigures]:
     """Return the figures of pushes that were saved."""
-    found = []
+    pushes = []
     for push in parts.sequence(name):
         parts.require(type(push) is list and [type(value) for value in push] == [int, int, float], f"{name} {push}")
-        found.append((push[0], push[1], push[2]))
-    return found
+        pushes.append((push[0], push[1], push[2]))
+    return pushes
 
 
 def _rates(pushes: Iterable[PushFigures]) -> tuple[float, float]:

@@ -25,7 +25,7 @@ LOOK_EVERY = 4
 
 
 class Jisc(StoredStrategy):
-    """Lazy promotion; `background` keys of each incomplete state are promoted after each push in addition."""
+    """The strategy that promotes keys on their first probe, and after each push `background` keys of each state."""
 
     name = "jisc"
     can_promote = True

@@ -16,7 +16,7 @@ from stairs.memory.arena import Int64s
 
 
 class MJoin(Strategy):
-    """SteMs only, compiled routes."""
+    """The strategy with SteMs alone, whose routes are compiled from the plan."""
 
     name = "mjoin"
     mode = VIRTUAL

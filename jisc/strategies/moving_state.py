@@ -19,7 +19,7 @@ from stairs.storage.parts import Parts, Plain
 
 
 class MovingState(EagerStrategy):
-    """Eager, state by state, bottom up."""
+    """The strategy whose transitions compute missing states one after another, bottom up."""
 
     name = "moving-state"
     joins_many = True

@@ -73,7 +73,7 @@ class Track:
 
 
 class ParallelTrack(StoredStrategy):
-    """Two versions of a box side by side."""
+    """The strategy that runs two versions of a box side by side."""
 
     name = "parallel-track"
     overlaps = True
@@ -94,7 +94,7 @@ class ParallelTrack(StoredStrategy):
 
         twice   the track shares no state within its box
         """
-        number, own = len(self.tracks), list[StateId]()
+        number, unshared = len(self.tracks), list[StateId]()
         box = self._box_of(number)
         lows, following = self.store.entries.lows.reshape(-1, len(self.masks.classes))[number], self.modules.streams
         before = self.tracks[-1].every if self.tracks else {}
@@ -104,13 +104,13 @@ class ParallelTrack(StoredStrategy):
             if known is not None and not (twice and _within(state, box)):
                 shared[state] = known
                 continue
-            own.append(state)
+            unshared.append(state)
         empty = (following[:, S_NEXT] <= lows).tolist()
         new = [
             NewState(streams, state.by, any(empty[j] for j in streams), number)
-            for state, streams in zip(own, streams_of(own), strict=True)
+            for state, streams in zip(unshared, streams_of(unshared), strict=True)
         ]
-        states = dict(zip(own, self.store.add(new), strict=True))
+        states = dict(zip(unshared, self.store.add(new), strict=True))
         self.tracks.append(Track(tree, states, shared, box, twice, self._not_passed()))
 
     def _not_passed(self) -> Int64s:
@@ -136,23 +136,23 @@ class ParallelTrack(StoredStrategy):
     def to_parts(self) -> Plain:
         """Return all that another process needs to resume."""
         names = self.modules.graph.names
-        plans = [{"plan": one.tree.text(names), "passed": one.passed.tolist()} for one in self.tracks]
+        plans = [{"plan": track.tree.text(names), "passed": track.passed.tolist()} for track in self.tracks]
         return {**super().to_parts(), "tracks": plans}
 
     def _adopt(self, stairs: list[Stair], parts: Parts) -> None:
         graph, marks = self.modules.graph, self.store.marks
         kept = parts.items("tracks", len(marks))
         self.tracks = []
-        for number, own in enumerate(kept):
-            tree = parse(own.text("plan"), graph.names)
+        for number, saved in enumerate(kept):
+            tree = parse(saved.text("plan"), graph.names)
             check_connected(tree, graph)
-            box, last = self._box_of(number), own.integers("passed", graph.n_streams, low=NO_MARK)
+            box, last = self._box_of(number), saved.integers("passed", graph.n_streams, low=NO_MARK)
             before = self.tracks[-1] if number else None
-            own.require(before is None or _fits(box, before.tree, tree, number, self._whole), f"box {box:b}")
+            saved.require(before is None or _fits(box, before.tree, tree, number, self._whole), f"box {box:b}")
             states = {StateId.of(stair.streams, stair.by): stair for stair in stairs if stair.track == number}
             every, known = states_of(tree, self.masks), {} if before is None else before.every
             fits = states.keys() <= set(every) and all(state in states or state in known for state in every)
-            own.require(fits, f"states of another plan in track {number}")
+            saved.require(fits, f"states of another plan in track {number}")
             shared = {state: known[state] for state in every if state not in states}
             twice = any(state in known and _within(state, box) for state in states)
             self.tracks.append(Track(tree, states, shared, box, twice, np.array(last, np.int64)))
@@ -161,8 +161,8 @@ class ParallelTrack(StoredStrategy):
         self._compile(self.tree)
 
     def _move(self, tree: Tree, done: Transition) -> None:
-        trees, marks, own = self.trees, self._marks(), self.tracks[-1].tree
-        box = smallest_box(own, tree)
+        trees, marks, newest = self.trees, self._marks(), self.tracks[-1].tree
+        box = smallest_box(newest, tree)
         if not box:
             # Only sides of joins have changed places.
             self.tracks[-1].tree = tree
@@ -228,7 +228,7 @@ class ParallelTrack(StoredStrategy):
 
     def _finished(self) -> list[Transition]:
         # Each open transition has its old track; the oldest tracks are purged first.
-        open_ones = [one for one in self.history.open_ones if one.ended is None]
+        open_ones = [done for done in self.history.open_ones if done.ended is None]
         return open_ones[: len(open_ones) + 1 - len(self.tracks)]
 
     @property
@@ -278,4 +278,4 @@ def _fits(box: int, old: Tree, new: Tree, number: int, whole: int) -> bool:
     if box == whole:
         return True
     nodes = [{node.mask for node in tree.inner()} for tree in (old, new)]
-    return number == 1 and all(box in own for own in nodes) and not smallest_box(old, new) & ~box
+    return number == 1 and all(box in masks for masks in nodes) and not smallest_box(old, new) & ~box

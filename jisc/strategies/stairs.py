@@ -13,7 +13,7 @@ from stairs.stair import Stair
 
 
 class Stairs(EagerStrategy):
-    """Eager, key by key."""
+    """The strategy whose transitions demote every entry of dropped states, and promote every key of new ones."""
 
     name = "stairs"
 

@@ -74,7 +74,8 @@ class StoredStrategy(Strategy):
         streams = self.modules.streams
         empty = sum(1 << j for j in np.flatnonzero(streams[:, S_NEXT] == streams[:, S_LO]).tolist())
         new = [
-            NewState(own, by, bool(mask & empty)) for (mask, by), own in zip(missing, streams_of(missing), strict=True)
+            NewState(inside, by, bool(mask & empty))
+            for (mask, by), inside in zip(missing, streams_of(missing), strict=True)
         ]
         self.states.update(zip(missing, self.store.add(new), strict=True))
         self._compile(tree)
@@ -89,8 +90,8 @@ class StoredStrategy(Strategy):
         if known is None:
             if len(self._tables) >= PLANS:
                 self._tables.clear()
-            routes, found = self.compile(plans, self.masks)
-            rows = np.array([(row, *both) for row, both in found.items()], np.int64).reshape(-1, 3)
+            routes, by_row = self.compile(plans, self.masks)
+            rows = np.array([(row, *both) for row, both in by_row.items()], np.int64).reshape(-1, 3)
             known = self._tables[key] = routes, rows
         tables, promotions = known
         self.routes = self.store.routes = tables._replace(hops=tables.hops.copy())

@@ -11,7 +11,7 @@ from jisc.strategies.eager import EagerStrategy
 
 
 class SymmetricHash(EagerStrategy):
-    """All states stored, one plan."""
+    """The strategy that stores all states of one plan, which cannot change."""
 
     name = "symmetric-hash"
     changes = False

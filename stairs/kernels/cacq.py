@@ -1,4 +1,4 @@
-"""An eddy routes one tuple at a time through state modules, and chooses the next module at every hop.
+"""The walk of an eddy, which routes one tuple at a time and chooses the next state module at every hop.
 
 Each tuple in flight has *done* bits, for the modules that it visited, and *ready* bits, for the modules for which it
 has a key. The eddy takes the newest tuple in flight, chooses the module of lowest rank that is ready and not done, and

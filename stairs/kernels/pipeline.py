@@ -82,13 +82,13 @@ class StepLibrary(JITCodeLibrary):
 
     @property
     def codegen(self) -> Any:
-        """Environments only; the methods of this class use `_codegen`."""
+        """The environments alone; the methods of this class use `_codegen`."""
         return _Environments()
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class MakePart(LoweringPass):
-    """Gives a step a library of its own kind; numba gives the usual one to functions without."""
+    """Pass that gives a step a library of its own kind; numba gives the usual one to functions without."""
 
     _name = "eddy_make_part"
 
@@ -165,7 +165,7 @@ class Passes(PassManager):
 
 
 class KernelCompiler(CompilerBase):
-    """Compiles kernels and their steps."""
+    """The compiler of kernels and their steps."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -47,13 +47,13 @@ def roomy(sizes: Sequence[int], rooms: Sequence[int], k: int, most: Sequence[int
     most   the elements that each segment may need; it gets room for them if it is large. The others that are nearly as
            large get theirs at the same time, because a new array for each of them would be a copy of all.
     """
-    own = list(map(max, sizes, rooms))
-    own[k] = sizes[k]
+    widened = list(map(max, sizes, rooms))
+    widened[k] = sizes[k]
     if sizes[k] * itemsize >= LEAST_RESERVED:
-        for j, (size, room) in enumerate(zip(sizes, own, strict=True)):
+        for j, (size, room) in enumerate(zip(sizes, widened, strict=True)):
             if size == room and 4 * size * itemsize >= LEAST_RESERVED:
-                own[j] = max(size, most[j])
-    return own
+                widened[j] = max(size, most[j])
+    return widened
 
 
 def empty(n: int, most: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

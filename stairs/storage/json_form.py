@@ -21,7 +21,7 @@ SHOWN = 60
 
 
 class FormError(ValueError):
-    """A value does not have its declared form, or the text is not JSON."""
+    """Error of a value without its declared form, or of a text that is not JSON."""
 
 
 def shown(value: object) -> str:

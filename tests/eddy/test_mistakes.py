@@ -85,7 +85,7 @@ VALUES: dict[str, tuple[Callable[[], Any], str]] = {
     "a stream for a query": (lambda: eddy.Runtime(clicks()), "a Runtime runs an eddy.Query, not Stream"),  # type: ignore[arg-type]
     "rows without a stream": (
         lambda: eddy.Runtime(query()).push([{"user": 1}]),  # type: ignore[arg-type]
-        "push takes a mapping from stream names to Arrow batches, not list",
+        "push takes a mapping from names of streams or tables to rows, not list",
     ),
     "a text for a time": (
         lambda: pushed([{"user": 1, "page": "x", "at": "2026-01-01"}]),

@@ -246,6 +246,10 @@ class PlansInMotion(RuleBasedStateMachine):
     def push_many(self, picks: bytes) -> None:
         self._take(self._rows(picks))
 
+    @rule()
+    def trim(self) -> None:
+        self.runtime.trim()
+
     @rule(picks=st.binary(min_size=12, max_size=60))
     def push_one_by_one(self, picks: bytes) -> None:
         for row in self._rows(picks):

@@ -79,7 +79,7 @@ class Partitioned:
         self.inner = Query(streams, query.on, select=select, where=query.where, failed=query.failed)
         """The query that an engine runs."""
         self._filters = [
-            AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter") if stream.conditions else None
+            AdaptiveFilter(stream.conditions, place=f"{stream.place}: its filter") if stream.conditions else None
             for stream in query.streams
         ]
 
@@ -89,7 +89,7 @@ class Partitioned:
         Raises InputError for rows that do not fit.
         """
         own = self.query.streams[stream]
-        batch = checked_rows(rows, own.schema, own.name)
+        batch = checked_rows(rows, own.schema, own.place)
         own_filter = self._filters[stream]
         if own_filter is not None:
             batch = own_filter.filter(batch)

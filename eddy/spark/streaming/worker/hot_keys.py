@@ -54,7 +54,7 @@ def hot_keys(job: Job, arrivals: Iterable[tuple[int, pa.RecordBatch]]) -> list[H
             # The names come from the same stream in each batch.
             shown = next(iter(one.columns))
             text = ", ".join(
-                f"{shown}.{mine[0]} = {column_of(rows, own[0], name)[at].as_py()!r}"
+                f"{shown}.{mine[0]} = {column_of(rows, own[0], job.query.stream(name).place)[at].as_py()!r}"
                 for mine, own in zip(one.columns[shown], one.columns[name], strict=True)
             )
             found.append(HotKey(along, float(counts[most] / hashes.size), text[:_LONGEST]))

@@ -1,0 +1,198 @@
+"""Envelopes of Debezium: the changes of a table in them.
+
+An envelope is a row with an operation, and with rows in its other columns: the row before, the row after, the key of
+the message. docs/guide/semantics.md (Tables) says which changes follow from which envelope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from eddy.ingest.changes import DELETES, UPSERTS, ChangeReader, Mask, TableChanges, comparable, is_one_of, is_true
+from eddy.ingest.tables import arrow_table, checked_rows
+from eddy.streams.keyed import OP_COLUMN, KeyedInput
+from stairs.errors import InputError
+from stairs.plain_types import from_plain, merged, plain, taken
+
+MESSAGE, TRUNCATION = "m", "t"
+"""Operations that name no row: a message of the application, and the removal of all rows."""
+BEFORE, AFTER, KEY = "before", "after", "key"
+"""Columns of an envelope: the row before, the row after, and the key of the message."""
+
+
+class _Part(NamedTuple):
+    """The rows within a column of envelopes.
+
+    known   bool[envelopes], which have a row there
+    rows    these rows, in order
+    """
+
+    known: Mask
+    rows: pa.RecordBatch
+
+    def of(self, chosen: Mask) -> pa.RecordBatch:
+        """Return the rows of the chosen envelopes, which have one."""
+        return taken(self.rows, np.cumsum(self.known)[chosen] - 1)
+
+
+class EnvelopeReader(ChangeReader):
+    """Reads the changes that a user pushes for one table as envelopes."""
+
+    def __init__(self, table: KeyedInput) -> None:
+        super().__init__(table)
+        key = pa.schema([table.schema.field(column) for column in table.keys])
+        self._parts = {AFTER: table.schema, BEFORE: key, KEY: key}
+        self._schema = pa.schema([(OP_COLUMN, pa.string())])
+
+    def _changes(self, rows: object) -> TableChanges:
+        """Return the changes that envelopes say. Keys are not checked.
+
+        An upsert whose envelope has another key before than after is a delete and an upsert. An envelope without an
+        operation and a row after it is that of a message without a value, which deletes its key.
+        """
+        ops, parts = self._envelopes(rows)
+        after, before = parts[AFTER], parts[BEFORE]
+        deletes = is_one_of(ops, DELETES) | (is_true(ops.is_null()) & ~after.known)
+        upserts, truncates = is_one_of(ops, UPSERTS), is_one_of(ops, (TRUNCATION,))
+        if truncates.any():
+            self.refuse(
+                truncates,
+                "is 't', the truncation of the table, whose rows the change does not name; push a delete for each row,"
+                " or let Debezium leave truncations out (skipped.operations=t)",
+            )
+        known = deletes | upserts | is_one_of(ops, (MESSAGE,))
+        self.require_known(ops, known, "an envelope of Debezium has c, r, u, d, t or m")
+        if (upserts & ~after.known).any():
+            self.refuse(upserts & ~after.known, "is an upsert without a row 'after'; push the envelopes whole")
+        moved = upserts & before.known
+        moved[moved] = self._differs(before.of(moved), after.of(moved))
+        old, new = self._keys(parts, deletes | moved), after.of(upserts)
+        of_old, of_new = np.flatnonzero(deletes | moved), np.flatnonzero(upserts)
+        places = np.argsort(np.concatenate([2 * of_old, 2 * of_new + 1]))
+        both = [merged([left, right]) for left, right in zip(old.columns, new.columns, strict=True)]
+        batch = taken(pa.RecordBatch.from_arrays(both, schema=self.table.schema), places)
+        ends = places < len(of_old)
+        return TableChanges(batch, ends if ends.any() else None, len(ops), np.concatenate([of_old, of_new])[places])
+
+    def _envelopes(self, rows: object) -> tuple[pa.Array, dict[str, _Part]]:
+        """Return the operations of envelopes and their rows; what is missing is null, and the rest is left out."""
+        place, found = self.table.place, arrow_table(rows, self.table.place)
+        wanted = (*self._parts, OP_COLUMN)
+        columns: dict[str, Any]
+        if found is not None:
+            doubled = [one for one in wanted if found.schema.names.count(one) > 1]
+            if doubled:
+                raise InputError(f"{place}: column {doubled[0]!r} occurs twice in {found.schema.names}")
+            columns, n = {one: found.column(one) for one in wanted if one in found.schema.names}, found.num_rows
+        elif isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+            for k, row in enumerate(rows):
+                if not isinstance(row, Mapping):
+                    raise InputError(
+                        f"{place}: row {k} of the push is {row!r}, no envelope of Debezium; for a message without"
+                        " a value push {'key': …} with the key of the message"
+                    )
+            given = set().union(*rows)
+            columns, n = {one: [row.get(one) for row in rows] for one in wanted if one in given}, len(rows)
+        elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
+            frame: Any = rows
+            columns = {one: frame[one] for one in wanted if one in frame}
+            for one, values in columns.items():
+                if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
+                    raise InputError(
+                        f"{place}: column {one!r} is {values!r}; give a sequence with a value for each row"
+                    )
+            n = max(map(len, columns.values()), default=0)
+        else:
+            raise InputError(
+                f"{place}: cannot read envelopes of Debezium from {type(rows).__name__}; push dicts, "
+                "a DataFrame or an Arrow table"
+            )
+        if n and columns.keys() <= {BEFORE}:
+            raise InputError(
+                f"{place}: the rows have no column {OP_COLUMN!r}, {AFTER!r} or {KEY!r}; push envelopes of"
+                " Debezium, the payload of its messages; rows without an envelope need ops='column' or no ops"
+            )
+        nulls = pa.nulls(n)
+        ops = columns.get(OP_COLUMN, nulls)
+        if not isinstance(ops, pa.Array | pa.ChunkedArray):
+            ops = [None if _is_missing(one) else one for one in ops]
+        ops = checked_rows({OP_COLUMN: ops}, self._schema, place).column(0)
+        parts = {column: self._part(columns.get(column, nulls), column) for column in self._parts}
+        lengths = {OP_COLUMN: len(ops)} | {column: len(part.known) for column, part in parts.items()}
+        if len(set(lengths.values())) > 1:
+            raise InputError(f"{place}: the columns have different lengths: {lengths}")
+        return ops, parts
+
+    def _part(self, values: Any, column: str) -> _Part:
+        """Return the rows that a column of envelopes has."""
+        place, schema = self.table.place, self._parts[column]
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            found = checked_rows({column: values}, pa.schema([(column, values.type)]), place).column(0)
+            known = is_true(found.is_valid())
+            if not known.any():
+                return _Part(known, checked_rows([], schema, place))
+            if not pt.is_struct(found.type):
+                raise InputError(
+                    f"{place}: column {column!r} is {found.type}; in an envelope of Debezium it is a struct of the"
+                    " columns of the table"
+                )
+            names = found.type.names
+            if column == BEFORE and not set(schema.names) <= set(names):
+                return _Part(np.zeros(len(found), bool), checked_rows([], schema, place))
+            fields = taken(found, np.flatnonzero(known)).flatten()
+            return _Part(known, checked_rows(dict(zip(names, fields, strict=True)), schema, place))
+        rows = [None if _is_missing(value) else value for value in values]
+        for k, row in enumerate(rows):
+            if row is not None and not isinstance(row, Mapping):
+                hint = ", which json.loads makes of a text" if isinstance(row, str | bytes) else ""
+                raise InputError(f"{place}: {column!r} of row {k} of the push is {row!r}; give a dict or None{hint}")
+            missing = [] if row is None else [one for one in schema.names if one not in row]
+            if missing and column == BEFORE:
+                # Some connectors write the row before without its key; the key of the message has it.
+                rows[k] = None
+            elif missing:
+                raise InputError(f"{place}: column {missing[0]!r} is missing in {column!r} of row {k}, {row}")
+        known = np.array([row is not None for row in rows], bool)
+        return _Part(known, checked_rows([row for row in rows if row is not None], schema, place))
+
+    def _differs(self, before: pa.RecordBatch, after: pa.RecordBatch) -> Mask:
+        """Return for which rows the key before has a value in each column, and is another than that after."""
+        known, differs = np.ones(len(after), bool), np.zeros(len(after), bool)
+        for column in self.table.keys:
+            old, new = comparable(before.column(column)), comparable(after.column(column))
+            known &= is_true(old.is_valid())
+            differs |= is_true(pc.not_equal(old, new).fill_null(True))
+        return known & differs
+
+    def _keys(self, parts: Mapping[str, _Part], wanted: Mask) -> pa.RecordBatch:
+        """Return rows with nothing but the keys before the wanted changes: those of the row before, or the message."""
+        before, key = parts[BEFORE], parts[KEY]
+        if (absent := wanted & ~before.known & ~key.known).any():
+            self.refuse(
+                absent,
+                f"is a delete, and neither {BEFORE!r} nor {KEY!r} has the key; push the key of the message as a column"
+                f" {KEY!r}",
+            )
+        first, then = wanted & before.known, wanted & ~before.known
+        places = np.argsort(np.concatenate([np.flatnonzero(first), np.flatnonzero(then)]))
+        rows = before.of(first), key.of(then)
+        columns = [
+            taken(merged([part.column(field.name) for part in rows]), places)
+            if field.name in self.table.keys
+            else from_plain(pa.nulls(len(places), plain(field.type)), field.type)
+            for field in self.table.schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.table.schema)
+
+
+def _is_missing(value: object) -> bool:
+    """Return whether a Python value stands for none; frames of pandas have several that do."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
