@@ -99,6 +99,38 @@ _MARK_DEFECTS = {
     ),
 }
 
+_TREES, _FOREST, _RANKED = "eddy/tops/kernels.py", "eddy/tops/forest.py", "eddy/tops/ranked.py"
+_TOP_DEFECTS = {
+    "nulls are last also where they come first": Edit(_RANKED, "        words[:, -1] ^= self._turned\n", ""),
+    "a descending column is ascending": Edit(_TREES, "return -found if kind & DESCENDING else found", "return found"),
+    "texts are ordered by when they came": Edit(_TREES, "if kind & TEXT:", "if False:"),
+    "arrival numbers do not decide": Edit(
+        _TREES, "for k in range(columns + 1, words.shape[1]):", "for k in range(columns + 1, columns + 1):"
+    ),
+    "a row that comes after the edge is dropped where rows may leave": Edit(
+        _FOREST, "        if self.most:\n", "        if True:\n"
+    ),
+    "a row that leaves behind the edge changes the answer": Edit(
+        _TREES, "found = edge < 0 or compare(trees, texts, words, row, edge) <= 0", "found = edge < 0"
+    ),
+    "a tree keeps more rows than it needs": Edit(
+        _TREES, "        if last >= 0:\n            remove(trees, texts, roots, group, last)\n", ""
+    ),
+    "a group without rows stays": Edit(_FOREST, "        self._remove(commit.emptied)\n", ""),
+    "the sizes of subtrees keep those that have left": Edit(
+        _TREES, "nodes[u64(at), SIZE] -= 1", "nodes[u64(at), SIZE] -= 0"
+    ),
+    "a row has the columns of another one": Edit(
+        _FOREST, "        trees.nodes[nodes, ROW] = np.arange(first, first + len(nodes))\n", ""
+    ),
+    "a pair of equal rows is put out": Edit(
+        "eddy/tops/tops.py", "        kept[before[same]] = kept[before[same] + 1] = False\n", ""
+    ),
+    "the first groups miss that a group has ended": Edit(
+        "eddy/pipeline/pipeline.py", "if query.ranking is not None and takes_back(options.output)", "if False"
+    ),
+}
+
 _VERSIONS, _CHUNK, _COMPACT = "stairs/kernels/versions.py", "stairs/kernels/chunk.py", "stairs/versions.py"
 _TABLE_FILES = "tests/eddy/test_tables.py", "tests/eddy/live_engines.py", "tests/eddy/drawn_aggregates.py"
 _CHANGES, _ENVELOPES = "eddy/ingest/changes.py", "eddy/ingest/envelopes.py"
@@ -255,6 +287,12 @@ MODELS = {
         "test_envelopes_do_what_the_deletes_and_upserts_do_that_they_stand_for",
         60,
         _DEBEZIUM_DEFECTS,
+    ),
+    "first rows": ModelTest(
+        ("tests/eddy/test_tops.py", "tests/eddy/live_engines.py"),
+        "test_changes_are_those_of_the_oracle",
+        400,
+        _TOP_DEFECTS,
     ),
     "no-good marks of tables": ModelTest(
         _TABLE_FILES,

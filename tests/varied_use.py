@@ -190,6 +190,19 @@ def use_groups() -> None:
             runtime.finish()
 
 
+def use_tops() -> None:
+    """Rank rows by every kind of column, of streams whose rows leave and of those whose rows stay; restore."""
+    columns = [f"R.{k} desc" for k in ("k", "n", "s", "d", "b", "t", "f", "v")]
+    for window, n in ((eddy.Range(300 * MS), 2), (None, 3)):
+        stream = eddy.Stream("R", SCHEMA, window=window, time="t")
+        one = eddy.Query([stream], top=eddy.Top(n, ["R.s", "R.b"], columns))
+        runtime = eddy.Runtime(one, output="changelog")
+        for step in range(4):
+            runtime.push({"R": batch(step * ROWS, ROWS, step % 2 == 1)})
+            runtime = eddy.Runtime.restore(runtime.snapshot(), one)
+            runtime.check()
+
+
 def use_branches() -> None:
     """Join with branches, and restore."""
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300 * MS), time="t") for name in "RST"]
@@ -207,6 +220,7 @@ def use_branches() -> None:
 def use_all() -> None:
     use_branches()
     use_groups()
+    use_tops()
     for strategy in STRATEGIES:
         for output in ("append", "changelog"):
             use_strategy(strategy, output)

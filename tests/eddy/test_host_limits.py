@@ -127,6 +127,7 @@ OPTIONS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
             "aggregates",
         )
     ],
+    "top": [({"top": eddy.Top(1, "R.k", "S.t")}, "engine hub placement cluster", "this query has top; use a Runtime")],
 }
 OF_STREAMS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
     "name": [],
