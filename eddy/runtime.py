@@ -88,6 +88,8 @@ class Runtime(Uncopied):
     [{'R.a': 2, 'S.a': 2}]
     """
 
+    _around: Runtime | None = None
+    """The runtime of the query that reads the answer of this one as a table."""
     _no_copy = "a Runtime: make another with Runtime.restore(rt.snapshot(), query)"
 
     def __init__(
@@ -149,13 +151,34 @@ class Runtime(Uncopied):
 
     def _settle(self) -> None:
         """Complete or undo an interrupted call. Idempotent."""
-        if self._pipeline.unsettled:
+        if self._around is not None:
+            # A push happens in both queries, or in none.
+            self._around._settle()
+        elif self._pipeline.unsettled:
             self._pipeline.recover()
             self._pipeline.keep_within()
 
     @property
     def _unsettled(self) -> bool:
-        return self._pipeline.unsettled
+        return self._pipeline.unsettled if self._around is None else self._around._unsettled
+
+    @property
+    def derived(self) -> dict[str, Runtime]:
+        """The runtimes of the queries whose answers are tables of this query, by table.
+
+        They have plans, figures, late and failed rows of their own. Their rows come with the pushes of this runtime.
+        """
+        found = {}
+        for name, pipeline in self._pipeline.derived.items():
+            found[name] = one = Runtime._running(pipeline.query, pipeline)
+            one._around, one._turn = self, self._turn
+        return found
+
+    def _check_outermost(self, call: str) -> None:
+        if self._around is not None:
+            raise InputError(
+                f"{call}: the answer of this query is a table of another one; call {call} on the runtime of that query"
+            )
 
     @property
     def _joins(self) -> list[Join]:
@@ -299,7 +322,8 @@ class Runtime(Uncopied):
 
         batches    rows by stream: a record batch or table; a DataFrame or anything else with the Arrow PyCapsule
                    interface; a sequence of dicts; or a dict of columns. Streams may be absent, batches empty; columns
-                   not in the schema are ignored; columns of another width or unit are cast if no value changes
+                   not in the schema are ignored; columns of another width or unit are cast if no value changes. The
+                   rows of the query of a table x have the names of its streams; "x.R" is R of this query alone
         order      int[rows of all streams], the stream of each arrival by its position in the query; None = by event
                    time, ties by position of the stream in the query, then by row
         watermark  a promise, in ticks of the common time type: no row of a later push is older. Rows of this push are
@@ -315,6 +339,7 @@ class Runtime(Uncopied):
         point, the push either is complete or had no effect: `pushes` and `last_push` report which. Cost: O(arrivals +
         chains walked + results).
         """
+        self._check_outermost("push")
         return push(self._pipeline, batches, order, watermark, atomic)
 
     @in_logged_turn
@@ -325,6 +350,7 @@ class Runtime(Uncopied):
         before. In a query without branches and aggregates no row waits, so the table is empty. A later push is refused,
         also by a runtime that is restored from a snapshot.
         """
+        self._check_outermost("finish")
         return end(self._pipeline)
 
     @in_turn

@@ -147,9 +147,8 @@ class Pipeline:
 
     def _options_of(self, source: Query) -> RuntimeOptions:
         """Return the options of the query of a table: those of the runtime, with plans of its own."""
-        own = {"plan": None, "store": None, "bounded": False, "count_only": False, "ids_only": False}
-        policy = own_policy(source, self.options.policy, copied=True)
-        return replace(self.options, **own, policy=policy, output="upsert")
+        options = replace(self.options, plan=None, store=None, bounded=False, count_only=False, ids_only=False)
+        return replace(options, policy=own_policy(source, options.policy, copied=True), output="upsert")
 
     @property
     def names(self) -> dict[str, list[tuple[str, str]]]:
@@ -349,13 +348,17 @@ class Pipeline:
 
     def check(self) -> None:
         """Raise StateError unless all invariants of all operators hold. O(state), for tests."""
-        for one in (*self.operators, *self.derived.values()):
+        for one in self.operators:
             one.check()
+        for source in self.derived.values():
+            source.check()
 
     def dismantle(self) -> None:
         """Release all memory now. The pipeline cannot be used then."""
-        for one in (*self.operators, *self.derived.values()):
+        for one in self.operators:
             one.dismantle()
+        for source in self.derived.values():
+            source.dismantle()
         vars(self).clear()
 
 

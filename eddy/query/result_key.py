@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from eddy.expressions.computed import ComputedExpression
@@ -16,8 +16,8 @@ class Answered(Protocol):
     """What a query says about its results."""
 
     streams: tuple[Stream, ...]
-    branches: Sequence[Any]
-    as_of: Sequence[Any]
+    branches: tuple[Any, ...]
+    as_of: tuple[Any, ...]
     outputs: dict[str, tuple[str, str] | ComputedExpression]
     aggregation: Any
     group_outputs: Any

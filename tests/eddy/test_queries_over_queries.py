@@ -10,9 +10,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+import eddy
 from eddy import Query, Runtime, Stream, Table, Top, agg
 from jisc.strategies import STRATEGIES
 from tests.eddy.test_branches import engine_file, in_another_process
+from tests.eddy.test_interrupts import Seen, traced
 
 ROWS = pa.schema([("k", pa.int64()), ("g", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
 R, S = Stream("r", ROWS), Stream("s", ROWS)
@@ -152,6 +154,105 @@ def play(draw: Random, query: Query, text: str, strategy: str) -> int:
             if draw.random() < 0.2:
                 runtime = in_another_process(runtime, live)
     return came
+
+
+def test_an_exception_at_each_line_of_a_push() -> None:
+    """A push happens in the query and in those of its tables, or in none."""
+    query, text = CASES["two tables of queries, and a table"]
+    draw, seen, shown = Random(7), Seen(), Counter[str]()
+    feed, runtime = Feed(draw), Runtime(query, output="changelog", strategy="jisc")
+    quiet = 0
+    while quiet < 6:
+        push, tries = feed.push({"r", "t"}), 0
+        while True:
+            before, tries = runtime.pushes, tries + 1
+            traced(lambda push=push: runtime.push(push), seen)
+            runtime.check()
+            if runtime.pushes > before:
+                break
+        last = runtime.last_push()
+        assert last is not None
+        for row in last.results.to_pylist():
+            sign = -1 if row.pop("op") in ("-D", "-U") else 1
+            shown[str(list(row.values()))] += sign
+        shown = Counter({row: n for row, n in shown.items() if n})
+        assert shown == feed.answer(text)
+        quiet = quiet + 1 if tries == 1 else 0
+    assert len(seen) > 300
+
+
+def test_a_push_that_fails_leaves_all_queries_as_they_were() -> None:
+    table = Table("d", GROUPS, filter=eddy.Predicate(lambda batch: pa.array([1 // int(v) > -1 for v in batch["m"]])))
+    runtime = Runtime(Query([table], aggregates={"s": agg.sum("d.m")}), output="changelog")
+    runtime.push({"r": [{"k": 1, "g": "a", "v": 5, "x": 0.0}]})
+    before = runtime.snapshot()
+    with pytest.raises(eddy.InputError, match="division"):
+        runtime.push({"r": [{"k": 2, "g": "a", "v": 0, "x": 0.0}, {"k": 1, "g": "a", "v": 9, "x": 0.0}]})
+    assert runtime.snapshot() == before
+    found = runtime.push({"r": [{"k": 1, "g": "a", "v": 6, "x": 0.0}]})
+    assert found.to_pylist() == [{"op": "-D", "s": 5}, {"op": "+I", "s": 6}]
+
+
+def test_queries_of_tables_have_plans_and_late_rows_of_their_own() -> None:
+    timed = pa.schema([*ROWS, ("t", pa.int64())])
+    streams = [Stream(name, timed, window=eddy.Range(5), time="t") for name in "ab"]
+    inner = Query(streams, ["a.k = b.k"], group_by={"k": "a.k"}, aggregates={"n": agg.count()}, watermark="fastest")
+    runtime = Runtime(Query([Table("d", inner), T], ["d.k = t.k"], select=["d.n"]), output="changelog")
+    row = {"k": 1, "g": "a", "v": 1, "x": 0.0}
+    runtime.push({"a": [{**row, "t": 50}], "b": [{**row, "t": 50}], "t": [{**row, "op": "c"}]})
+    runtime.push({"d.a": [{**row, "t": 1}]})
+    own = runtime.derived["d"]
+    assert own.late()["a"].num_rows == 1
+    own.transition("b a")
+    assert own.plan == "b a"
+    assert runtime.derived["d"].changes == 1
+    for call in (lambda: own.push({}), own.finish):
+        with pytest.raises(eddy.InputError, match="on the runtime of that query"):
+            call()
+    assert runtime.push({"a": [{**row, "t": 51}]}).to_pylist() == [{"op": "-U", "d.n": 1}, {"op": "+U", "d.n": 2}]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Table("d", GROUPS, key="k"), "leave key out"),
+        (lambda: Table("d", Query([R, S], ["r.k = s.k"])), "a table of a query: results have no key"),
+        (lambda: Table("d", Query([R], top=Top(3, "r.k", "r.v"))), "rows of top 3 have no key"),
+        (
+            lambda: Table(
+                "d",
+                Query([Stream("r", ROWS, time="v")], aggregates={"n": agg.count()}, group_window=eddy.Tumbling(5)),
+            ),
+            "takes no group_window",
+        ),
+        (lambda: Query([R, Table("d", GROUPS)], ["r.k = d.z"]), "its columns are k, g, m, n$"),
+        (lambda: Runtime(Query([Table("d", GROUPS), R], ["d.k = r.k"])), "output='changelog'"),
+        (
+            lambda: Runtime(Query([Table("d", GROUPS), R], ["d.k = r.k"]), output="changelog", max_bytes=10**9),
+            "max_bytes",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
+    with pytest.raises((eddy.QueryError, eddy.InputError), match=message):
+        make()
+
+
+def test_pushes_that_do_not_fit_are_refused() -> None:
+    runtime = Runtime(CASES["rows with the greatest value"][0], output="changelog")
+    for batches, more, message in (
+        ({"d": []}, {}, "table d has the answer of its query"),
+        ({"q": []}, {}, "'q'"),
+        ({"r": []}, {"order": [0]}, "order is for queries without tables of queries"),
+        ({"r": []}, {"watermark": 3}, "watermark"),
+    ):
+        with pytest.raises(eddy.InputError, match=message):
+            runtime.push(batches, **more)
+    with pytest.raises(eddy.InputError, match="load does not find"):
+        runtime.load({})
+    row = {"k": 1, "g": "a", "v": 5, "x": 0.0}
+    assert runtime.push({"d.r": [row]}).num_rows == 0
+    assert runtime.push({"r": [row]}).to_pylist() == [{"op": "+I", "k": 1, "v": 5}]
 
 
 @pytest.mark.parametrize("name", CASES)
