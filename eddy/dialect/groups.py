@@ -13,7 +13,7 @@ from eddy import agg
 from eddy.dialect.aggregate_names import AGGREGATES, BY, TURNED, aggregates_in, called, is_aggregate
 from eddy.dialect.joins import JoinArguments, JoinTranslator
 from eddy.dialect.names import known
-from eddy.dialect.relations import BlockGroups, QueryBlock
+from eddy.dialect.relations import BlockGroups, NotFlatError, QueryBlock
 from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.conditions import SqlPredicate
 from eddy.expressions.grammar import identifier, printed
@@ -57,7 +57,8 @@ def read_groups(select: exp.Select, block: QueryBlock, source: StatementText, in
         return None
     if inside and (calls or having is not None or not _is_distinct(given, block, source)):
         node = given or having or calls[0]
-        raise source.error(
+        raise NotFlatError.at(
+            source,
             node,
             "a subquery with groups does not flatten into a join: a query aggregates over the join of its streams;"
             " write GROUP BY in the outer SELECT, or push the results of this query into a stream of another one",

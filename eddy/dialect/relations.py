@@ -16,7 +16,11 @@ from eddy.expressions.occurrences import Occurrence
 from eddy.expressions.source import StatementText
 from eddy.expressions.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
 from eddy.query.branch import How
+from eddy.query.query import Query
+from eddy.streams.key_columns import hidden
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
+from stairs.errors import QueryError, SqlError
 from stairs.nearest import nearest
 
 
@@ -65,6 +69,18 @@ class BlockGroups:
 
 Subquery = Callable[[exp.Expression, "Relations", Mapping[str, exp.Expression]], QueryBlock]
 """Reads a SELECT in FROM."""
+WholeQuery = Callable[[exp.Select, Mapping[str, exp.Expression]], Query]
+"""Makes a query of a SELECT."""
+
+
+class NotFlatError(SqlError):
+    """A SELECT in FROM does not flatten into the join around it; its answer can be a table."""
+
+    @classmethod
+    def at(cls, source: StatementText, node: exp.Expression, message: str) -> NotFlatError:
+        """Return the error about a node."""
+        found = source.error(node, message)
+        return cls(str(found), found.line, found.column)
 
 
 class Relations:
@@ -73,8 +89,10 @@ class Relations:
     occurrences   the mentions of tables so far
     """
 
-    def __init__(self, source: StatementText, tables: Mapping[str, Stream], subquery: Subquery) -> None:
-        self.source, self.tables, self._subquery = source, tables, subquery
+    def __init__(
+        self, source: StatementText, tables: Mapping[str, Stream], subquery: Subquery, whole: WholeQuery
+    ) -> None:
+        self.source, self.tables, self._subquery, self.whole = source, dict(tables), subquery, whole
         self.occurrences: list[Occurrence] = []
         self.distinct: list[tuple[BlockGroups, frozenset[int]]] = []
         """The groups of subqueries that have no aggregates, and the occurrences in each."""
@@ -138,7 +156,8 @@ class Relations:
         alias = node.alias or table.rpartition(".")[2]
         number = len(self.occurrences)
         self.occurrences.append(Occurrence(table, alias, node))
-        columns = {one: column((number, one), alias) for one in self.tables[table].schema.names}
+        shown = [one for one in self.tables[table].schema.names if not hidden(one)]
+        columns = {one: column((number, one), alias) for one in shown}
         return JoinPart([number]), Relation(alias, self.renamed(dict(columns), node), number)
 
     def renamed(self, columns: dict[str, exp.Expression], node: exp.Expression) -> dict[str, exp.Expression]:
@@ -160,13 +179,54 @@ class Relations:
         if self.depth > 30:
             raise self.source.error(place, "subqueries are nested more than 30 deep")
         self.depth += 1
-        block = self._subquery(node, self, ctes)
-        self.depth -= 1
+        known_so_far = len(self.occurrences), len(self.distinct), len(self.unread)
+        try:
+            block = self._subquery(node, self, ctes)
+        except NotFlatError as problem:
+            for read, n in zip((self.occurrences, self.distinct, self.unread), known_so_far, strict=True):
+                del read[n:]
+            return self._answer(node, ctes, alias, place, problem)
+        finally:
+            self.depth -= 1
         if block.groups is None:
             self.unread += block.outputs.values()
         else:
             self.distinct.append((block.groups, frozenset(block.part.all())))
         return block.part, Relation(alias, self.renamed(block.outputs, place), block.part.own[0])
+
+    def _answer(
+        self,
+        node: exp.Expression,
+        ctes: Mapping[str, exp.Expression],
+        alias: str,
+        place: exp.Expression,
+        problem: NotFlatError,
+    ) -> tuple[JoinPart, Relation]:
+        """Return a subquery that does not flatten as a table that has its answer."""
+        names: list[str] = []
+        while isinstance(node, exp.Subquery):
+            given = node.args.get("alias")
+            names = names or ([] if given is None else [one.name for one in given.args.get("columns") or []])
+            node = node.this
+        if not isinstance(node, exp.Select):
+            raise problem
+        alias = alias or "subquery"
+        query, name, k = self.whole(node, ctes), alias, 1
+        while name in self.tables:
+            name, k = f"{alias}_{k}", k + 1
+        try:
+            self.tables[name] = Table(name, query)  # type: ignore[arg-type]  # a query stands for its columns
+        except QueryError as fault:
+            raise self.source.error(place, str(fault)) from fault
+        number = len(self.occurrences)
+        self.occurrences.append(Occurrence(name, alias, place))
+        outputs = query.output_schema.names
+        if names and len(names) != len(outputs):
+            raise self.source.error(place, f"{len(names)} names are given for {len(outputs)} columns")
+        columns: dict[str, exp.Expression] = {
+            shown: column((number, one), alias) for shown, one in zip(names or outputs, outputs, strict=True)
+        }
+        return JoinPart([number]), Relation(alias, self.renamed(columns, place), number)
 
     def _named(self, scope: Scope, node: exp.Expression, part: JoinPart) -> Relation:
         columns: dict[str, exp.Expression] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
@@ -14,7 +15,7 @@ from eddy.dialect.explaining import explained
 from eddy.dialect.groups import grouped_query, read_groups, with_distinct
 from eddy.dialect.joins import JoinTranslator
 from eddy.dialect.names import Relation, Scope
-from eddy.dialect.relations import QueryBlock, Relations
+from eddy.dialect.relations import NotFlatError, QueryBlock, Relations, WholeQuery
 from eddy.dialect.row_numbers import (
     RANK,
     Numbered,
@@ -29,6 +30,7 @@ from eddy.dialect.union import UnionAll
 from eddy.expressions.admitted import check
 from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.grammar import printed
+from eddy.expressions.occurrences import Occurrence
 from eddy.expressions.source import StatementText, parse
 from eddy.expressions.trees import place_of
 from eddy.query.arguments import listed
@@ -37,6 +39,7 @@ from eddy.query.query import Query
 from eddy.query.top import Top
 from eddy.streams.late_options import LATE_ROWS, Failed, Late
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from stairs.errors import QueryError, SqlError
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN\s+(PLAN\s+FOR\s+)?", re.IGNORECASE)
@@ -139,7 +142,7 @@ def translated(
                 " their columns",
             )
     for one, ctes in unions:
-        _read_others(one, ctes, source, tables)
+        _read_others(one, ctes, source, tables, partial(_inner_query, source, tables, options))
     return queries[0] if len(queries) == 1 else UnionAll(queries)
 
 
@@ -193,16 +196,26 @@ def _own_common(tree: exp.Expression) -> list[exp.CTE]:
     return [] if given is None else given.expressions
 
 
-def _read_others(tree: exp.Expression, ctes: Common, source: StatementText, tables: Mapping[str, Stream]) -> None:
+def _read_others(
+    tree: exp.Expression, ctes: Common, source: StatementText, tables: Mapping[str, Stream], whole: WholeQuery
+) -> None:
     """Read the unused common table expressions of a statement, so that their contents are checked."""
     for one in _own_common(tree):
         if not ctes[one.alias].meta.get("read"):
             before = {name: ctes[name] for name in list(ctes)[: list(ctes).index(one.alias)]}
-            relations = Relations(source, tables, read_block)
-            block = read_block(ctes[one.alias], relations, before)
+            relations = Relations(source, tables, read_block, whole)
+            try:
+                block = read_block(ctes[one.alias], relations, before)
+            except NotFlatError:
+                tree = ctes[one.alias]
+                while isinstance(tree, exp.Subquery):
+                    tree = tree.this
+                assert isinstance(tree, exp.Select)
+                whole(tree, before)
+                continue
             if block.groups is None:
                 relations.unread += block.outputs.values()
-            _check_unread(relations, JoinTranslator(source, tables, relations.occurrences))
+            _check_unread(relations, JoinTranslator(source, relations.tables, relations.occurrences))
 
 
 def _check_unread(relations: Relations, joins: JoinTranslator) -> None:
@@ -246,10 +259,12 @@ def read_block(
     if not isinstance(node, exp.Select):
         raise source.error(node, "a subquery is a SELECT")
     own = _common(node, ctes, source)
-    numbered = None if inside else numbered_select(node, own, source)
+    numbered = numbered_select(node, own, source)
+    if numbered is not None and inside:
+        raise NotFlatError.at(source, numbered.call, "the first rows of groups do not flatten into a join")
     if numbered is not None:
         block = _numbered_block(numbered, relations)
-        _read_others(node, own, source, relations.tables)
+        _read_others(node, own, source, relations.tables, relations.whole)
         return block
     if node.args.get("qualify") is not None:
         raise source.error(
@@ -261,7 +276,7 @@ def read_block(
     block = QueryBlock(part, scope)
     block.outputs = outputs(node, scope, source)
     block.groups = read_groups(node, block, source, inside)
-    _read_others(node, own, source, relations.tables)
+    _read_others(node, own, source, relations.tables, relations.whole)
     return block
 
 
@@ -357,9 +372,9 @@ def _query(
     ctes: Mapping[str, exp.Expression],
     options: Mapping[str, Any],
 ) -> Query:
-    relations = Relations(source, tables, read_block)
+    relations = Relations(source, tables, read_block, partial(_inner_query, source, tables, options))
     block = read_block(select, relations, ctes, inside=False)
-    joins = JoinTranslator(source, tables, relations.occurrences)
+    joins = JoinTranslator(source, relations.tables, relations.occurrences)
     _check_unread(relations, joins)
     if relations.distinct:
         with_distinct(block, relations.distinct, source, relations.occurrences[0].node)
@@ -387,8 +402,28 @@ def _query(
         raise
     except QueryError as error:
         raise source.error(start, str(error)) from error
+    _check_aliases(query, joins, relations.occurrences)
     query.tables = {stream.name: one.table for stream, one in zip(joins.streams, relations.occurrences, strict=True)}
     return query
+
+
+def _inner_query(
+    source: StatementText, tables: Mapping[str, Stream], options: Mapping[str, Any], select: exp.Select, ctes: Common
+) -> Query:
+    """Return the query of a SELECT in FROM whose answer is a table."""
+    return _query(select, source, tables, dict(ctes), options)
+
+
+def _check_aliases(query: Query, joins: JoinTranslator, occurrences: Sequence[Occurrence]) -> None:
+    """Raise SqlError for an alias that stands for one table here and for another one in a subquery."""
+    own = {stream.name: one for stream, one in zip(joins.streams, occurrences, strict=True)}
+    for stream, one in zip(joins.streams, occurrences, strict=True):
+        source = stream.source if isinstance(stream, Table) else None
+        for name, table in source.tables.items() if isinstance(source, Query) else ():
+            if name in own and own[name].table != table:
+                raise joins.source.error(
+                    own[name].node, f"{name} is {own[name].table} here and {table} in {one.alias}; rename one of them"
+                )
 
 
 def _top(clause: TopClause, joins: JoinTranslator) -> Top:

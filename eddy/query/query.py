@@ -432,7 +432,12 @@ class Query:
         Tables that the query does not read are left out.
         """
         sources = {stream.name: self.tables.get(stream.name, stream.name) for stream in self.streams}
-        return {name: tables[table] for name, table in sources.items() if table in tables}
+        found = {name: tables[table] for name, table in sources.items() if table in tables}
+        for stream in self.streams:
+            if isinstance(stream, Table) and isinstance(stream.source, Query):
+                below = stream.source.inputs(tables)
+                found.update({f"{stream.name}.{name}": rows for name, rows in below.items()})
+        return found
 
     def index(self, name: str) -> int:
         """Return the position of a stream in the query. Raises QueryError for an unknown name."""

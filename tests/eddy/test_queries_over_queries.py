@@ -73,8 +73,8 @@ CASES: dict[str, tuple[Query, str]] = {
     ),
     "groups of the first rows": (
         Query([Table("d", BEST)], group_by={"v": "d.v"}, aggregates={"n": agg.count()}),
-        "SELECT v, count(*) AS n FROM (SELECT r.g, r.v, s.v AS w, ROW_NUMBER() OVER"
-        " (PARTITION BY r.g ORDER BY r.v DESC, s.v) AS rn FROM r JOIN s ON r.k = s.k) WHERE rn = 1 GROUP BY v",
+        "SELECT v, count(*) AS n FROM (SELECT g, v FROM (SELECT r.g, r.v, s.v AS w, ROW_NUMBER() OVER"
+        " (PARTITION BY r.g ORDER BY r.v DESC, s.v) AS rn FROM r JOIN s ON r.k = s.k) WHERE rn = 1) GROUP BY v",
     ),
 }
 
@@ -253,6 +253,47 @@ def test_pushes_that_do_not_fit_are_refused() -> None:
     row = {"k": 1, "g": "a", "v": 5, "x": 0.0}
     assert runtime.push({"d.r": [row]}).num_rows == 0
     assert runtime.push({"r": [row]}).to_pylist() == [{"op": "+I", "k": 1, "v": 5}]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_statements_in_sql(name: str) -> None:
+    _, text = CASES[name]
+    query = eddy.sql(text, [R, S, T])
+    draw = Random(name)
+    assert sum(play(draw, query, text, draw.choice(sorted(STRATEGIES))) for _ in range(6))
+
+
+def test_rows_by_table_for_queries_over_queries() -> None:
+    text = "SELECT x.k, x.m FROM s AS b1 JOIN s AS b2 ON b1.k = b2.k JOIN (SELECT k, max(v) AS m FROM r GROUP BY k) x"
+    query = eddy.sql(f"{text} ON x.k = b1.k", [R, S, T])
+    assert query.inputs({"r": 1, "s": 2, "t": 3}) == {"b1": 2, "b2": 2, "x.r": 1}
+    other = text.replace("FROM r", "FROM r AS b1 JOIN r AS b2 ON b1.k = b2.k").replace("k, max(v)", "b1.k, max(b1.v)")
+    with pytest.raises(eddy.SqlError, match="b1 is s here and r in x; rename one of them"):
+        eddy.sql(f"{other.replace('GROUP BY k', 'GROUP BY b1.k')} ON x.k = b1.k", [R, S, T])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT s.k FROM s JOIN (SELECT k, max(zz) AS m FROM r GROUP BY k) x ON s.k = x.k", "no column 'zz'"),
+        ("SELECT s.k FROM s JOIN (SELECT max(v) AS m FROM r GROUP BY k) x ON s.k = x.m", "each group column in select"),
+        ("SELECT s.k FROM s LEFT JOIN (SELECT k, max(v) AS m FROM r GROUP BY k) x ON s.k = x.k", "take no table"),
+        ("WITH x AS (SELECT k, max(v) AS m FROM q GROUP BY k) SELECT s.k FROM s JOIN r ON s.k = r.k", "no .*'q'"),
+        (
+            "SELECT s.k FROM s JOIN (SELECT k, v FROM r QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) <= 3) x"
+            " ON s.k = x.k",
+            "rows of top 3 have no key",
+        ),
+        ("SELECT s.k FROM s JOIN (SELECT k, max(v) AS m FROM r GROUP BY k) x(a) ON s.k = x.a", ""),
+    ],
+)
+def test_refusals_of_sql(text: str, message: str) -> None:
+    if not message:
+        assert eddy.sql(text, [R, S]).output_schema.names == ["k"]
+        return
+    with pytest.raises(eddy.SqlError, match=message) as found:
+        eddy.sql(text, [R, S])
+    assert found.value.line == 1
 
 
 @pytest.mark.parametrize("name", CASES)
