@@ -60,8 +60,7 @@ def read_groups(select: exp.Select, block: QueryBlock, source: StatementText, in
         raise NotFlatError.at(
             source,
             node,
-            "a subquery with groups does not flatten into a join: a query aggregates over the join of its streams;"
-            " write GROUP BY in the outer SELECT, or push the results of this query into a stream of another one",
+            "a subquery with groups does not flatten into a join; write it in FROM",
         )
     groups = BlockGroups([])
     for one in [] if given is None else given.expressions:

@@ -270,7 +270,7 @@ def read_block(
         raise source.error(
             node.args["qualify"],
             "QUALIFY is not supported in a subquery, which then does not flatten into a join; write it in the outer"
-            " SELECT, or push the results of this query into a stream of another one",
+            " SELECT, or in a subquery in FROM",
         )
     part, scope = relations.read(node, own, None)
     block = QueryBlock(part, scope)

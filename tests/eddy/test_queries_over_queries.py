@@ -101,7 +101,7 @@ def changes(draw: Random, n: int) -> list[dict[str, Any]]:
     return found
 
 
-class Feed:
+class AnswerFeed:
     """The rows of a random stream of pushes so far, for DuckDB."""
 
     def __init__(self, draw: Random) -> None:
@@ -134,7 +134,7 @@ class Feed:
 
 def play(draw: Random, query: Query, text: str, strategy: str) -> int:
     """Push random rows, compare after each push, and return the number of rows that came."""
-    feed, shown, came = Feed(draw), Counter[str](), 0
+    feed, shown, came = AnswerFeed(draw), Counter[str](), 0
     with engine_file() as live:
         runtime = Runtime(query, output="changelog", strategy=strategy)
         for _ in range(draw.randint(3, 12)):
@@ -160,7 +160,7 @@ def test_an_exception_at_each_line_of_a_push() -> None:
     """A push happens in the query and in those of its tables, or in none."""
     query, text = CASES["two tables of queries, and a table"]
     draw, seen, shown = Random(7), Seen(), Counter[str]()
-    feed, runtime = Feed(draw), Runtime(query, output="changelog", strategy="jisc")
+    feed, runtime = AnswerFeed(draw), Runtime(query, output="changelog", strategy="jisc")
     quiet = 0
     while quiet < 6:
         push, tries = feed.push({"r", "t"}), 0
