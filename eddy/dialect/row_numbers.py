@@ -95,8 +95,8 @@ def numbered_select(select: exp.Select, ctes: Mapping[str, exp.Expression], sour
             first = more[0] if isinstance(more, list) else more
             raise source.error(
                 first if first.find(exp.Identifier) is not None else select,
-                "a SELECT over row numbers has a SELECT list and WHERE rn <= n, nothing else; write it as a subquery of its"
-                " own, FROM (SELECT … FROM (…) WHERE rn <= n)",
+                "a SELECT over row numbers has a SELECT list and WHERE rn <= n, nothing else; write it as a subquery of"
+                " its own, FROM (SELECT … FROM (…) WHERE rn <= n)",
             )
     mark_read(start.this, ctes)
     rows, call, name = _without_number(inner, source)
