@@ -43,7 +43,7 @@ from eddy.query.top import Ranking, Top, ranking
 from eddy.show.html import drawn
 from eddy.show.planned import planned
 from eddy.streams.event_time import ticks, unified_time
-from eddy.streams.key_columns import hidden
+from eddy.streams.key_columns import HIDDEN, hidden
 from eddy.streams.keyed import KeyedInput
 from eddy.streams.late_options import (
     LATE_ROWS,
@@ -404,15 +404,27 @@ class Query:
         longer.clock_rule = self.clock_rule
         return longer
 
-    def table_key(self) -> tuple[str, ...]:
-        """Return the output columns that identify a row of the answer, for a `Table` that has it. Raises QueryError."""
+    def as_table(self) -> tuple[Query, tuple[str, ...]]:
+        """Return the query of a `Table` that has its answer, and the output columns that identify a row.
+
+        Group columns that are not selected become hidden columns. Raises QueryError for results without a key.
+        """
         if self._watermarked:
             raise QueryError(
                 "a table of a query takes no group_window: its windows are final, and a table would keep each of them;"
                 " leave it out"
             )
+        query = self
+        if self.group_outputs is not None and self.aggregation is not None and self.ranking is None:
+            shown = dict(self.group_outputs.outputs)
+            lacking = [name for name, _ in self.aggregation.keys if name not in shown.values()]
+            if lacking:
+                query = copy(self)
+                hidden_keys = {f"{HIDDEN}{name}": name for name in lacking}
+                query.group_outputs = GroupOutputs({**shown, **hidden_keys}, self.aggregation.schema)
+                query.group_rows, query.output_schema = query.group_outputs, query.group_outputs.schema
         try:
-            return result_key(self, "a table of a query")
+            return query, result_key(query, "a table of a query")
         except InputError as problem:
             raise QueryError(str(problem)) from problem
 

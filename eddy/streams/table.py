@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from eddy.streams.key_columns import with_key
+from eddy.streams.key_columns import HIDDEN, with_key
 from eddy.streams.keyed import KeyedInput
 from eddy.streams.windows import Unbounded
 from stairs.errors import QueryError
@@ -23,8 +23,11 @@ class TableSource(Protocol):
 
     output_schema: pa.Schema
 
-    def table_key(self) -> Sequence[str]:
-        """Return the columns that identify a row; none if there is one row at most. Raises QueryError."""
+    def as_table(self) -> tuple[TableSource, Sequence[str]]:
+        """Return the query with the columns that identify a row, hidden ones if they are not selected, and their names.
+
+        There are none if there is one row at most. Raises QueryError for a query whose rows have no key.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +77,8 @@ class Table(KeyedInput):
         for name in ("key", "ops"):
             if getattr(self, name):
                 raise QueryError(f"{what}: leave {name} out: it follows from the query")
-        schema, key = with_key(source.output_schema, source.table_key())
+        source, names = source.as_table()
+        schema, key = with_key(source.output_schema, names)
         for name, value in {"source": source, "schema": schema, "key": key, "ops": "column"}.items():
             object.__setattr__(self, name, value)
 
@@ -82,5 +86,5 @@ class Table(KeyedInput):
     def extent(self) -> str:
         """Which of its rows take part in a join, as text."""
         if self.source is not None:
-            return f"ANSWER BY {', '.join(self.source.table_key()) or 'NOTHING'}"
+            return f"ANSWER BY {', '.join(self.source.as_table()[1]).replace(HIDDEN, '') or 'NOTHING'}"
         return f"TABLE BY {', '.join(self.keys)}"

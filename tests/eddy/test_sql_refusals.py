@@ -97,10 +97,11 @@ REFUSED = [
     ),
     ("SELECT SUM(MAX(a.v)) FROM a JOIN b ON a.k = b.k", 1, 12, "an aggregate of an aggregate needs a second query"),
     (
-        "SELECT x.n FROM (SELECT COUNT(*) AS n FROM a GROUP BY k) AS x JOIN b ON x.n = b.k",
+        "SELECT x.v FROM (SELECT v FROM a QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) = 1) AS x JOIN b"
+        " ON x.v = b.k",
         1,
         25,
-        "a table of a query needs each group column in select",
+        "a table of a query needs each column of top, by= in select",
     ),
     (
         "SELECT a.k FROM a JOIN b ON a.k = b.k UNION SELECT c.k FROM c JOIN b ON c.k = b.k",
