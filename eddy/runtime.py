@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eddy.aggregates.groups import groups_now
 from eddy.filters.figures import filter_lines, filter_table
-from eddy.inspect.describe import described, group_lines
+from eddy.inspect.describe import described, group_lines, top_lines
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
@@ -57,14 +57,14 @@ class Runtime(Uncopied):
     decide_every  arrivals between two decisions of the policy; None = the time of decisions limits their number
     background  keys to promote after each push in each incomplete state, in addition to probed keys ("jisc", "eddy")
     output      "append": each result once; "changelog": an additional first column `op` is "+I" when the result
-                appears and "-D" when one of its components leaves its window; "upsert": for joins of tables and for
-                groups, a changelog by key without the old rows of what is replaced: "+I", "+U", "-D"
+                appears and "-D" when one of its components leaves its window; "upsert": for joins of tables, for
+                groups and for `top`, a changelog by key without the old rows of what is replaced: "+I", "+U", "-D"
     statistics  False = no statistics are kept, and the plan stays; `stats` then has counts only
     count_only  count results instead of building them: `push` returns column "count" with one row (in a changelog, "op"
                 and "count", with one row for +I and one for -D)
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
     bounded     the input ends, and `finish` will be called: left and anti branches may wait for partners until then,
-                and groups without windows for all results
+                groups without windows for all results, and `top` for all rows
     ordered     results come in the order of their timestamps (docs/guide/semantics.md), also within one arrival, under
                 each plan and strategy, for operators that read them as a stream. Not with `count_only`, branches or
                 aggregates. Cost: a sort of the results of a push, about 100 ns a result
@@ -346,9 +346,9 @@ class Runtime(Uncopied):
     def finish(self) -> pa.Table:
         """End the input, and return the results that only its end decides, in order of event time.
 
-        These are rows of left and anti branches that still waited for a partner, and groups that were not returned
-        before. In a query without branches and aggregates no row waits, so the table is empty. A later push is refused,
-        also by a runtime that is restored from a snapshot.
+        These are rows of left and anti branches that still waited for a partner, groups that were not returned before,
+        and, with output "append", the answer of a query with `top`. In any other query no row waits, so the table is
+        empty. A later push is refused, also by a runtime that is restored from a snapshot.
         """
         self._check_outermost("finish")
         return end(self._pipeline)
@@ -583,7 +583,7 @@ class Runtime(Uncopied):
             watermark_time=time_text(pipeline.watermark, self.query.time_type),
             watermark_seconds=time_seconds(pipeline.watermark, self.query.time_type),
             waiting=None if pipeline.partners is None else pipeline.partners.waiting,
-            groups=group_lines(pipeline.join, pipeline.groups),
+            groups=(*group_lines(pipeline.join, pipeline.groups), *top_lines(pipeline.tops)),
             filters=tuple(filter_lines(pipeline.filters)),
         )
 

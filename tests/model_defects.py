@@ -99,26 +99,27 @@ _MARK_DEFECTS = {
     ),
 }
 
-_TREES, _FOREST, _RANKED = "eddy/tops/kernels.py", "eddy/tops/forest.py", "eddy/tops/ranked.py"
+_TREAP, _RANKS = "eddy/tops/treap.py", "eddy/tops/kernels.py"
+_FOREST, _RANKED = "eddy/tops/forest.py", "eddy/tops/ranked.py"
 _TOP_DEFECTS = {
     "nulls are last also where they come first": Edit(_RANKED, "        words[:, -1] ^= self._turned\n", ""),
-    "a descending column is ascending": Edit(_TREES, "return -found if kind & DESCENDING else found", "return found"),
-    "texts are ordered by when they came": Edit(_TREES, "if kind & TEXT:", "if False:"),
+    "a descending column is ascending": Edit(_TREAP, "return -found if kind & DESCENDING else found", "return found"),
+    "texts are ordered by when they came": Edit(_TREAP, "if kind & TEXT:", "if False:"),
     "arrival numbers do not decide": Edit(
-        _TREES, "for k in range(columns + 1, words.shape[1]):", "for k in range(columns + 1, columns + 1):"
+        _TREAP, "for k in range(columns + 1, words.shape[1]):", "for k in range(columns + 1, columns + 1):"
     ),
     "a row that comes after the edge is dropped where rows may leave": Edit(
         _FOREST, "        if self.most:\n", "        if True:\n"
     ),
     "a row that leaves behind the edge changes the answer": Edit(
-        _TREES, "found = edge < 0 or compare(trees, texts, words, row, edge) <= 0", "found = edge < 0"
+        _RANKS, "found = edge < 0 or compare(trees, texts, words, row, edge) <= 0", "found = edge < 0"
     ),
     "a tree keeps more rows than it needs": Edit(
-        _TREES, "        if last >= 0:\n            remove(trees, texts, roots, group, last)\n", ""
+        _RANKS, "        if last >= 0:\n            remove(trees, texts, roots, group, last)\n", ""
     ),
     "a group without rows stays": Edit(_FOREST, "        self._remove(commit.emptied)\n", ""),
     "the sizes of subtrees keep those that have left": Edit(
-        _TREES, "nodes[u64(at), SIZE] -= 1", "nodes[u64(at), SIZE] -= 0"
+        _TREAP, "nodes[u64(at), SIZE] -= 1", "nodes[u64(at), SIZE] -= 0"
     ),
     "a row has the columns of another one": Edit(
         _FOREST, "        trees.nodes[nodes, ROW] = np.arange(first, first + len(nodes))\n", ""

@@ -22,6 +22,7 @@ from eddy.show.description import (
 )
 from eddy.show.planned import Live, Probed, comparisons_of, keys_of, node_of
 from eddy.show.text import bytes_text
+from eddy.tops.tops import Tops
 from jisc.strategies import Strategy
 from jisc.strategies.history import SECONDS, History
 from stairs.descriptors import VIRTUAL
@@ -58,6 +59,14 @@ def group_lines(join: Join, groups: Groups | None) -> tuple[str, ...]:
     spent = f", {costs[False]}" if False in costs else ""
     other = f", with ring values {costs[True]}" if True in costs else ""
     return (f"groups by enumeration{spent}{other}",)
+
+
+def top_lines(tops: Tops | None) -> tuple[str, ...]:
+    """Return a line on the first rows of groups that a query keeps."""
+    if tops is None:
+        return ()
+    forest = tops.forest
+    return (f"{tops.ranking.top}: {len(forest):,} rows of {len(forest.groups):,} groups, {bytes_text(tops.nbytes)}",)
 
 
 def join_plan(

@@ -122,7 +122,8 @@ class DrawnTop:
         self.query = eddy.Query(inputs, on, top=eddy.Top(self.top.n, by, text, self.rank), **more)
         strategy: Any = draw(st.sampled_from(sorted(STRATEGIES)))
         plan = draw(st.sampled_from(PLANS)) if n == 3 and strategy != "xjoin" else None
-        self.runtime = eddy.Runtime(self.query, plan, strategy=strategy, output=self.output)
+        options: dict[str, Any] = {"renumber_at": 30} if draw(st.booleans()) else {}
+        self.runtime = eddy.Runtime(self.query, plan, strategy=strategy, output=self.output, **options)
         self.given = Counter[tuple[str, ...]]()
         self.by_key = dict[tuple[str, ...], tuple[str, ...]]()
         self.answer: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}

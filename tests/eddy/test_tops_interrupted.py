@@ -36,6 +36,14 @@ def grouped() -> eddy.Query:
     return eddy.Query([stream], group_by=["R.g", "R.k"], aggregates=counts, top=eddy.Top(1, "R.g", "n desc"))
 
 
+REACHED = {
+    joined: (forest.Forest._grow, forest.Forest._compact, forest.Forest._tidy, forest.Forest._rebuild),
+    lasting: (forest.Forest._grow,),
+    grouped: (forest.Forest._compact, forest.Forest._tidy),
+}
+"""Methods whose last line each query is interrupted at."""
+
+
 def kept(runtime: eddy.Runtime) -> Any:
     """Return what a push that does not happen leaves as it is: the snapshot, but the order of groups in it."""
     tops = runtime._pipeline.tops
@@ -43,30 +51,29 @@ def kept(runtime: eddy.Runtime) -> Any:
     return runtime.snapshot() if runtime.query.aggregation is None else tops.to_parts()
 
 
-def rows(draw: random.Random, name: str, n: int) -> list[dict[str, Any]]:
-    """Return rows; now and then the groups are new, so that others end and texts are dropped."""
-    late = draw.random() < 0.1
+def rows(draw: random.Random, name: str, n: int, new: bool) -> list[dict[str, Any]]:
+    """Return rows. new: the groups are new, so that others end and texts are dropped; a table is empty afterwards."""
     found = []
     for _ in range(n):
-        group = draw.choice("abc") if not late else f"a group of many bytes {draw.random()}"
+        group = draw.choice("abc") if not new else f"a group of many bytes {draw.random()}"
         row: dict[str, Any] = {"k": draw.randrange(4), "g": group, "x": draw.choice([0.5, 1.5, None])}
         row["p"] = draw.choice(["p", "a longer payload", None])
         found.append({**row, "op": draw.choice("uud")} if name == "T" else row)
-    if name == "T" and late:
+    if name == "T" and new:
         found += [{"k": k, "op": "d"} for k in range(4)]
     return found
 
 
-@pytest.mark.parametrize("make", [joined, lasting, grouped])
+@pytest.mark.parametrize("make", REACHED)
 def test_an_exception_at_each_line(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARE_TEXTS", "SPARE_ROWS"):
         monkeypatch.setattr(forest, name, 4)
     query, draw, seen, quiet = make(), random.Random(5), Seen(JOIN), 0
     runtime, twin = (eddy.Runtime(query, strategy="mjoin", output="changelog") for _ in range(2))
-    while quiet < 10 or runtime.pushes < 250:
+    while quiet < 10 or runtime.pushes < 330:
         # A large push makes rooms grow; a full window lets many rows leave.
-        n = 150 if draw.random() < 0.1 else draw.randrange(1, 9)
-        pushed = {one.name: rows(draw, one.name, n) for one in query.streams}
+        n = 60 if runtime.pushes % 5 == 4 else draw.randrange(1, 9)
+        pushed = {one.name: rows(draw, one.name, n, runtime.pushes % 5 == 0) for one in query.streams}
         order = [i for i, one in enumerate(query.streams) for _ in pushed[one.name]]
         done, tries = runtime.pushes, 0
         while runtime.pushes == done:
@@ -81,7 +88,6 @@ def test_an_exception_at_each_line(make: Any, monkeypatch: pytest.MonkeyPatch) -
         assert Counter(map(str, last.results.to_pylist())) == Counter(map(str, twin.push(pushed, order).to_pylist()))
         assert kept(runtime) == kept(twin)
     lines = {line for name, line in seen if name.endswith("forest.py")}
-    methods = [forest.Forest._compact, forest.Forest._grow, forest.Forest._tidy]
-    for method in methods if make is lasting else [*methods, forest.Forest._rebuild]:
+    for method in REACHED[make]:
         first, *_, last_line = [number for _, _, number in method.__code__.co_lines() if number is not None]
         assert last_line in lines, f"{method.__name__} from line {first} on was not interrupted"
