@@ -152,10 +152,12 @@ in the benchmark."""
 
 
 def references(text: str) -> str:
-    """Return a query in the dialect of DuckDB, which has no TUMBLE."""
+    """Return a query in the dialect of DuckDB, which has no TUMBLE and no PROCTIME."""
     start = "TIME_BUCKET(INTERVAL '10' SECOND, dateTime)"
     for function in ("TUMBLE_START", "TUMBLE"):
         text = text.replace(f"{function}(dateTime, INTERVAL '10' SECOND)", start)
+    # Of equal prices, the earlier one comes first.
+    text = text.replace("ORDER BY price DESC)", "ORDER BY price DESC, dateTime)")
     return text.replace(" FOR SYSTEM_TIME AS OF PROCTIME()", "")
 
 

@@ -215,7 +215,7 @@ class Relations:
         while name in self.tables:
             name, k = f"{alias}_{k}", k + 1
         try:
-            self.tables[name] = Table(name, query)  # type: ignore[arg-type]  # a query stands for its columns
+            self.tables[name] = Table(name, query)
         except QueryError as fault:
             raise self.source.error(place, str(fault)) from fault
         number = len(self.occurrences)
