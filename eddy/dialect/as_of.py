@@ -38,7 +38,7 @@ class AsOfPart:
 
 def is_as_of(join: exp.Join) -> bool:
     """Return whether a join is an as-of join."""
-    return bool(join.args.get("method")) or join.this.args.get("version") is not None
+    return str(join.args.get("method") or "").upper() == "ASOF" or join.this.args.get("version") is not None
 
 
 def side_of(join: exp.Join, source: StatementText) -> Literal["inner", "left"]:

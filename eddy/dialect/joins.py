@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from eddy.dialect.as_of import as_of
 from eddy.dialect.parts import Hung, JoinPart
+from eddy.dialect.products import product
 from eddy.expressions.conditions import SqlPredicate, unconnected
 from eddy.expressions.occurrences import Occurrence, Occurrences
 from eddy.expressions.source import StatementText
@@ -81,6 +82,7 @@ class JoinTranslator(Occurrences):
 
     def _branch(self, one: Hung, path: set[int]) -> Branch:
         own = self.join(one.part, sorted(path), one.how == "full")
+        self.connect(one.part, own, above=path)
         return Branch(own.streams, own.on, one.how, own.branches, own.where or None)
 
     def _stream(self, i: int) -> Stream:
@@ -91,12 +93,28 @@ class JoinTranslator(Occurrences):
         before = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
         return replace(stream, filter=[*before, *more])
 
-    def check_connected(self, part: JoinPart, found: JoinArguments, node: exp.Expression) -> None:
-        """Raise SqlError for occurrences of an inner join that no predicate connects with the others."""
-        if len(part.own) == 1:
-            return
-        apart = self._apart(part)
-        if apart is not None:
+    def connect(
+        self, part: JoinPart, found: JoinArguments, node: exp.Expression | None = None, above: Set[int] = frozenset()
+    ) -> None:
+        """Connect the occurrences of an inner join that no predicate connects with the others.
+
+        Where a condition that makes no key relates two occurrences, each row of one meets each row of the other. Raises
+        SqlError for occurrences that nothing connects.
+
+        node    where the join stands, None = the query finds what is not connected
+        above   the occurrences on which the part hangs
+        """
+        start, crossed = set(above) or {part.own[0]}, list[tuple[int, int]]()
+        while (apart := self._apart(part, start, crossed)) is not None:
+            near = self._met(part, apart, self._reached(part, start, crossed))
+            if near is not None:
+                crossed.append((near, apart))
+                text = self.predicate_text(product(self._some(near), self._some(apart)))
+                assert text is not None
+                found.on.append(text)
+                continue
+            if node is None:
+                return
             name = self.streams[apart].name
             beyond = part.shown() - set(part.own)
             for condition in (*part.conditions, *part.after):
@@ -111,9 +129,28 @@ class JoinTranslator(Occurrences):
                 node, f"nothing connects {name} with the other streams: {unconnected(name, found.where)}"
             )
 
-    def _apart(self, part: JoinPart) -> int | None:
-        reached, grew = {part.own[0]}, True
-        pairs = []
+    def _some(self, i: int) -> tuple[int, str]:
+        """Return a column of an occurrence."""
+        return i, self.streams[i].schema.names[0]
+
+    def _met(self, part: JoinPart, apart: int, reached: set[int]) -> int | None:
+        """Return an occurrence among those reached that a condition relates to another one, None if there is none."""
+        for condition in part.conditions:
+            read = reads(condition)
+            if apart in read and read & reached and read <= reached | {apart}:
+                return min(read & reached)
+        return None
+
+    def _apart(self, part: JoinPart, start: set[int], crossed: list[tuple[int, int]]) -> int | None:
+        """Return an occurrence that predicates do not reach; first one that a condition relates to others."""
+        reached = self._reached(part, start, crossed)
+        apart = [i for i in part.own if i not in reached]
+        return next((i for i in apart if self._met(part, i, reached) is not None), next(iter(apart), None))
+
+    def _reached(self, part: JoinPart, start: set[int], crossed: list[tuple[int, int]]) -> set[int]:
+        """Return the occurrences that predicates connect with the first ones."""
+        reached, grew = set(start), True
+        pairs = [set(pair) for pair in crossed]
         for condition in part.conditions:
             for one in self.split(condition):
                 own = {place[0] for place in map(place_of, own_columns(one)) if place is not None}
@@ -125,4 +162,4 @@ class JoinTranslator(Occurrences):
                 if reached & own and not own <= reached:
                     reached |= own
                     grew = True
-        return next((i for i in part.own if i not in reached), None)
+        return reached

@@ -16,6 +16,7 @@ from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.conditions import SqlPredicate
 from eddy.expressions.derived import Derived
 from eddy.expressions.grammar import identifier, printed
+from eddy.expressions.occurrences import side_text
 from eddy.expressions.parser import Term, WrittenComparison
 from eddy.expressions.predicates import digits
 from eddy.expressions.source import StatementText, parse
@@ -318,7 +319,7 @@ def _name(name: str) -> str:
 
 
 def _side(stream: str, column: str) -> str:
-    return column.shown if isinstance(column, Derived) else _column(stream, column)
+    return side_text(column.shown) if isinstance(column, Derived) else _column(stream, column)
 
 
 def _column(stream: str, column: str) -> str:

@@ -10,6 +10,7 @@ from sqlglot import exp
 from eddy.dialect.as_of import AsOfPart, divided, is_as_of, side_of
 from eddy.dialect.names import Relation, Scope, VisibleColumn, known
 from eddy.dialect.parts import Hung, JoinPart
+from eddy.dialect.products import product
 from eddy.dialect.row_numbers import TopClause
 from eddy.expressions.admitted import is_arrival
 from eddy.expressions.occurrences import Occurrence
@@ -73,6 +74,38 @@ WholeQuery = Callable[[exp.Select, Mapping[str, exp.Expression]], Query]
 """Makes a query of a SELECT."""
 
 
+SCALARS, VALUE = "scalars", "value"
+"""The key under which a tree has its subqueries that are values, and the name of such a value."""
+
+
+def with_scalars(select: exp.Select) -> exp.Select:
+    """Return a SELECT with columns in place of its subqueries that are values, which it has as `SCALARS`."""
+    places = [*select.expressions, *filter(None, [select.args.get("where")])]
+    if not any(_is_value(one) for place in places for one in place.find_all(exp.Subquery)):
+        return select
+    found, changed = list[exp.Subquery](), select.copy()
+    places = [*changed.expressions, *filter(None, [changed.args.get("where")])]
+    for place in places:
+        for one in [one for one in place.find_all(exp.Subquery) if _is_value(one)]:
+            alias = f"value_{len(found) + 1}"
+            column_of = exp.Column(this=exp.to_identifier(VALUE), table=exp.to_identifier(alias))
+            column_of.meta.update({"start": one.meta["start"]} if "start" in one.meta else {})
+            one.replace(column_of)
+            one.meta[SCALARS] = alias
+            found.append(one)
+    changed.meta[SCALARS] = found
+    return changed
+
+
+def _is_value(node: exp.Subquery) -> bool:
+    """Return whether a subquery is a value in an expression of the SELECT around it."""
+    above = node.parent
+    while isinstance(above, exp.Paren | exp.Subquery):
+        above = above.parent
+    inside = node.find_ancestor(exp.Subquery, exp.Exists, exp.In)
+    return not isinstance(above, exp.Exists | exp.In | exp.From | exp.Join) and inside is None
+
+
 class NotFlatError(SqlError):
     """A SELECT in FROM does not flatten into the join around it; its answer can be a table."""
 
@@ -110,6 +143,12 @@ class Relations:
         if start is None:
             raise self.source.error(select, "a SELECT needs FROM: a query reads streams")
         part, scope = self._joined(start.this, select.args.get("joins") or [], ctes, outer)
+        for one in select.meta.pop(SCALARS, []):
+            below, relation = self._one_row(one, ctes)
+            part.conditions.append(self._product(part.own[0], below.own[0]))
+            part.absorb(below)
+            # * has no column of it.
+            scope = Scope([*scope.relations, relation], scope.shown, scope.outer)
         where = select.args.get("where")
         for condition in conjuncts(None if where is None else where.this):
             self._where(condition, part, scope, ctes)
@@ -228,6 +267,22 @@ class Relations:
         }
         return JoinPart([number]), Relation(alias, self.renamed(columns, place), number)
 
+    def _one_row(self, node: exp.Subquery, ctes: Mapping[str, exp.Expression]) -> tuple[JoinPart, Relation]:
+        """Return a subquery that is a value as a table of one row. Raises SqlError for one that may have other rows."""
+        fault = self.source.error(
+            node, "a subquery that is a value is a SELECT of one aggregate without GROUP BY, which has one row"
+        )
+        if not isinstance(node.this, exp.Select):
+            raise fault
+        part, relation = self._answer(node.this, ctes, node.meta[SCALARS], node, NotFlatError(*fault.args))
+        table = self.tables[self.occurrences[part.own[0]].table]
+        if len(relation.columns) != 1 or not isinstance(table, Table) or table.source is None:
+            raise fault
+        if table.source.as_table()[1]:
+            raise fault
+        relation.columns = {VALUE: next(iter(relation.columns.values()))}
+        return part, relation
+
     def _named(self, scope: Scope, node: exp.Expression, part: JoinPart) -> Relation:
         columns: dict[str, exp.Expression] = {}
         for _, name, tree in scope.star("", node, self.source):
@@ -249,6 +304,8 @@ class Relations:
         right, other = self._joined(join.this, [], ctes, scope.outer)
         both = scope.joined(other)
         self._check_aliases(both, join)
+        if str(join.args.get("method") or "").upper() == "NATURAL":
+            join = self._natural(join, scope, other)
         using = self._using(join, scope, other)
         conditions: list[exp.Expression] = [
             exp.EQ(this=one.tree.copy(), expression=two.tree.copy()) for one, two in using.values()
@@ -266,6 +323,8 @@ class Relations:
         if side in ("LEFT", "RIGHT", "FULL"):
             part = self._outer(side, part, right, scope, other, conditions, join)
         else:
+            if kind == "CROSS":
+                conditions.append(self._product(part.own[0], right.own[0]))
             part.absorb(right)
             for one in conditions:
                 part.add(one)
@@ -317,8 +376,8 @@ class Relations:
         join: exp.Join,
     ) -> JoinPart:
         """Return the part of an outer join."""
-        if not conditions:
-            raise self.source.error(join, "an outer join needs ON with an equality or a comparison")
+        if not conditions and join.args.get("on") is None:
+            raise self.source.error(join, "an outer join needs ON")
         if side == "FULL":
             if part.branches or right.branches or len(part.own) > 1 or len(right.own) > 1:
                 raise self.source.error(
@@ -369,9 +428,8 @@ class Relations:
             else:
                 below.conditions.append(one)
         if not any(reads(one) & inside and reads(one) - inside for one in below.conditions):
-            raise self.source.error(
-                join, "nothing in ON connects the two sides; it needs an equality or a comparison of their columns"
-            )
+            # ON may read one side only, or neither.
+            below.conditions.append(self._product(part.own[0], below.own[0]))
         part.hang(Hung(how, below), join, self.source)
 
     def _guard(self, scope: Scope, part: JoinPart) -> None:
@@ -389,6 +447,21 @@ class Relations:
         for one in scope.shown:
             if one.merged is not None:
                 one.merged = guarded(one.merged)
+
+    def _product(self, one: int, other: int) -> exp.Expression:
+        """Return a condition that is true for each row of two occurrences."""
+        names = [self.tables[self.occurrences[i].table].schema.names[0] for i in (one, other)]
+        return product((one, names[0]), (other, names[1]))
+
+    def _natural(self, join: exp.Join, scope: Scope, other: Scope) -> exp.Join:
+        """Return NATURAL JOIN with USING and the columns that both sides have. Raises SqlError if they have none."""
+        have = [one.name for one in other.shown]
+        names = [name for name in dict.fromkeys(one.name for one in scope.shown) if name in have]
+        if not names:
+            raise self.source.error(join, "NATURAL JOIN: both sides have no column of the same name; write ON")
+        found = join.copy()
+        found.set("using", [exp.to_identifier(name) for name in names])
+        return found
 
     def _using(self, join: exp.Join, scope: Scope, other: Scope) -> dict[str, tuple[VisibleColumn, VisibleColumn]]:
         """Return the columns of both sides that USING names, by name."""
@@ -467,10 +540,7 @@ class Relations:
         inside = set(below.all())
         everything = [*below.conditions, *conditions]
         if not any(reads(one) & inside and reads(one) - inside for one in everything):
-            raise self.source.error(
-                node,
-                "nothing connects the subquery with the query around it; compare a column of one with one of the other",
-            )
+            conditions.append(self._product(part.own[0], below.own[0]))
         for one in conditions:
             below.add(one)
         part.hang(Hung(how, below), node, self.source)

@@ -15,7 +15,7 @@ from eddy.dialect.explaining import explained
 from eddy.dialect.groups import grouped_query, read_groups, with_distinct
 from eddy.dialect.joins import JoinTranslator
 from eddy.dialect.names import Relation, Scope
-from eddy.dialect.relations import NotFlatError, QueryBlock, Relations, WholeQuery
+from eddy.dialect.relations import NotFlatError, QueryBlock, Relations, WholeQuery, with_scalars
 from eddy.dialect.row_numbers import (
     RANK,
     Numbered,
@@ -258,7 +258,7 @@ def read_block(
         )
     if not isinstance(node, exp.Select):
         raise source.error(node, "a subquery is a SELECT")
-    own = _common(node, ctes, source)
+    node, own = with_scalars(node), _common(node, ctes, source)
     numbered = numbered_select(node, own, source)
     if numbered is not None and inside:
         raise NotFlatError.at(source, numbered.call, "the first rows of groups do not flatten into a join")
@@ -381,7 +381,7 @@ def _query(
     block.settle()
     found = joins.join(block.part)
     start = relations.occurrences[block.part.own[-1]].node
-    joins.check_connected(block.part, found, start)
+    joins.connect(block.part, found, start)
     chosen = {**options, "where": found.where or None, "branches": found.branches, "as_of": found.as_of}
     try:
         if block.groups is not None:

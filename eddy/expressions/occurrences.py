@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import pyarrow as pa
 from sqlglot import exp
@@ -11,9 +12,9 @@ from sqlglot import exp
 from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.conditions import SqlPredicate
 from eddy.expressions.grammar import identifier, printed
-from eddy.expressions.predicates import bands, implied, key_sides, predicate, why_no_key
+from eddy.expressions.predicates import bands, implied, key_sides, null_safe, predicate, why_no_key
 from eddy.expressions.scalars import Scalars
-from eddy.expressions.source import StatementText
+from eddy.expressions.source import StatementText, parse
 from eddy.expressions.trees import Place, own_columns, place_of, presence_of, replaced
 from eddy.streams.stream import PRESENCE, Stream, readable_name
 
@@ -100,7 +101,9 @@ class Occurrences:
         return frozenset(readable_name(self.streams[i].name, column) for i, column in places)
 
     def split(self, condition: exp.Expression) -> list[exp.Expression]:
-        """Return |x - y| < c as two comparisons if these are predicates, any other condition as it is."""
+        """Return |x - y| < c, and IS NOT DISTINCT FROM, as two predicates each; any other condition as it is."""
+        if isinstance(condition, exp.NullSafeEQ):
+            return null_safe(condition, self.type_of) or [condition]
         found = [*bands(condition), *implied(condition)]
         if isinstance(condition, exp.EQ):
             return found
@@ -122,7 +125,14 @@ class Occurrences:
         if plain is not None:
             return plain
         sides = self.key_sides(node)
-        return None if sides is None else f"{self.text(sides[0])} = {self.text(sides[1])}"
+        return None if sides is None else " = ".join(side_text(self.text(side)) for side in sides)
+
+
+@lru_cache(maxsize=1024)
+def side_text(text: str) -> str:
+    """Return an expression as it stands beside =: a condition is in parentheses."""
+    tree = parse(StatementText(f"SELECT {text}")).expressions[0]
+    return f"({text})" if isinstance(tree, exp.Connector | exp.Predicate | exp.Not) else text
 
 
 def _unused(name: str, names: set[str]) -> str:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from itertools import chain
 
 import pyarrow as pa
+import pyarrow.types as pt
 from sqlglot import exp
 
 from eddy.expressions.grammar import EddyDialect
@@ -158,6 +159,30 @@ def predicate(
     if not _fits(amount, is_span, kind):
         return None
     return f"{name_of(moved.plus[0])} {operator} {name_of(moved.minus[0])}{_added(amount, is_span)}"
+
+
+def null_safe(node: exp.NullSafeEQ, type_of: Callable[[Place], pa.DataType]) -> list[exp.Expression]:
+    """Return two equalities that mean IS NOT DISTINCT FROM, for columns of integers and strings; none for others.
+
+    COALESCE(a.k, 0) = COALESCE(b.k, 0) AND (a.k IS NULL) = (b.k IS NULL)
+    """
+    sides = [bare(node.left), bare(node.right)]
+    places = [place_of(side) for side in sides]
+    if places[0] is None or places[1] is None or places[0][0] == places[1][0]:
+        return []
+    kinds = {type_of(place) for place in places if place is not None}
+    if len(kinds) > 1:
+        return []
+    (kind,) = kinds
+    if pt.is_integer(kind):
+        some: exp.Expression = exp.Literal.number(0)
+    elif pt.is_string(kind) or pt.is_large_string(kind):
+        some = exp.Literal.string("")
+    else:
+        return []
+    filled = [exp.Anonymous(this="COALESCE", expressions=[side.copy(), some.copy()]) for side in sides]
+    absent = [exp.Paren(this=exp.Is(this=side.copy(), expression=exp.Null())) for side in sides]
+    return [exp.EQ(this=own[0], expression=own[1]) for own in (filled, absent)]
 
 
 def key_sides(node: exp.Expression, scalars: Scalars) -> tuple[exp.Expression, exp.Expression] | None:

@@ -346,8 +346,7 @@ class Scalars:
     def _subquery(self, node: exp.Expression) -> Value:
         raise self.error(
             node,
-            "a subquery as a value is not supported: each row that comes may change it; write a LEFT JOIN for its"
-            " values, and GROUP BY for aggregates over them",
+            "a subquery as a value is not supported here; write it in the SELECT list or in WHERE",
         )
 
 

