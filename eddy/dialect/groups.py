@@ -235,7 +235,7 @@ class _Grouping:
         nested = next((one for part in parts for one in aggregates_in(part)), None)
         if nested is not None:
             raise self.source.error(
-                nested, "an aggregate of an aggregate needs a second query: push the results of this one into it"
+                nested, "an aggregate of an aggregate needs a second query: write the inner one in a subquery in FROM"
             )
         if name in BY or isinstance(parts[0], exp.Order):
             return self._ordered(node, keep)

@@ -27,6 +27,7 @@ from eddy.dialect.row_numbers import (
     subquery_of,
 )
 from eddy.dialect.union import UnionAll
+from eddy.dialect.window_tables import with_window, without_window_tables
 from eddy.expressions.admitted import check
 from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.grammar import printed
@@ -104,10 +105,15 @@ def tables_of(text: str) -> list[str]:
 
 def unexplained(text: str) -> tuple[StatementText, bool]:
     """Return a statement without its EXPLAIN, and whether it had one. The places of errors are those in the text."""
-    asked = _EXPLAIN.match(text) if isinstance(text, str) else None
-    if asked is None:
+    if not isinstance(text, str):
         return StatementText(text), False
-    return StatementText(re.sub(r"\S", " ", asked.group()) + text[asked.end() :]), True
+    asked = _EXPLAIN.match(text)
+    if asked is not None:
+        text = re.sub(r"\S", " ", asked.group()) + text[asked.end() :]
+    text, windows = without_window_tables(text)
+    source = StatementText(text)
+    source.windows = windows
+    return source, asked is not None
 
 
 def _tables(streams: Iterable[Stream]) -> dict[str, Stream]:
@@ -258,7 +264,7 @@ def read_block(
         )
     if not isinstance(node, exp.Select):
         raise source.error(node, "a subquery is a SELECT")
-    node, own = with_scalars(node), _common(node, ctes, source)
+    node, own = with_scalars(with_window(node, source)), _common(node, ctes, source)
     numbered = numbered_select(node, own, source)
     if numbered is not None and inside:
         raise NotFlatError.at(source, numbered.call, "the first rows of groups do not flatten into a join")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
@@ -26,6 +27,8 @@ class StatementText:
         if not isinstance(text, str):
             raise SqlError(f"{what} must be a string, not {type(text).__name__}")
         self.text, self.what, self._before = before + text, what, len(before)
+        self.windows: dict[int, Any] = {}
+        """The window table functions that were taken out of the text, by the place of their table."""
 
     def error(self, node: exp.Expression | int | None, message: str) -> SqlError:
         """Return the error about a node of the tree, or about a character of the text."""
