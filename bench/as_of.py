@@ -67,7 +67,7 @@ class PythonStar:
         for at, *keys in zip(*(column.to_pylist() for column in tables["bid"].columns), strict=True):
             row: list[int | None] = [at]
             for name, key in zip(TABLES, keys, strict=True):
-                times, values = self._tables[name].get(key, ((), ()))
+                times, values = self._tables[name].get(key, ([], []))
                 k = bisect_right(times, at)
                 row.append(values[k - 1] if k else None)
                 total += values[k - 1] if k else 0

@@ -105,14 +105,11 @@ def tables_of(text: str) -> list[str]:
 
 def unexplained(text: str) -> tuple[StatementText, bool]:
     """Return a statement without its EXPLAIN, and whether it had one. The places of errors are those in the text."""
-    if not isinstance(text, str):
-        return StatementText(text), False
+    source = StatementText(text)
     asked = _EXPLAIN.match(text)
     if asked is not None:
         text = re.sub(r"\S", " ", asked.group()) + text[asked.end() :]
-    text, windows = without_window_tables(text)
-    source = StatementText(text)
-    source.windows = windows
+    source.text, source.windows = without_window_tables(text)
     return source, asked is not None
 
 

@@ -158,8 +158,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "is_global": ("GLOBAL", _LEAVE),
 }
 """Part -> its name in messages, and the remedy."""
-_JOINS = {}
-"""Method of a join -> the reason why it is not supported."""
 _KINDS = ("", "INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 
 
@@ -220,7 +218,7 @@ def _check_join(node: exp.Join, source: StatementText) -> None:
     side, kind, method = (str(node.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     fault, word = None, method or kind
     if method and method not in ("ASOF", "NATURAL"):
-        fault = _JOINS.get(method, f"{method} JOIN is not supported; write JOIN … ON with the columns")
+        fault = f"{method} JOIN is not supported; write JOIN … ON with the columns"
     elif kind not in _KINDS or (kind == "OUTER" and not side):
         fault = f"{kind.replace('_JOIN', '')} JOIN is not supported; write JOIN … ON"
     elif kind == "CROSS" and (node.args.get("on") is not None or node.args.get("using")):
