@@ -234,6 +234,7 @@ class Runtime(Uncopied):
     @max_bytes.setter
     @in_turn
     def max_bytes(self, max_bytes: int | None) -> None:
+        self._check_outermost("max_bytes")
         self._pipeline.set_bound(max_bytes)
 
     @property
@@ -385,6 +386,7 @@ class Runtime(Uncopied):
         push. Only allowed before the first arrival, and before a transition is scheduled. Raises InputError as `push`
         does, and CapacityError if there is no room; the state is then as before. Cost: O(rows); nothing is probed.
         """
+        self._check_outermost("load")
         load(self._pipeline, batches, watermark)
 
     # Copies
@@ -447,6 +449,7 @@ class Runtime(Uncopied):
 
     def dismantle(self) -> None:
         """Release all memory now, and not when reference cycles are collected. Later calls raise StateError."""
+        self._check_outermost("dismantle")
         self._pipeline.dismantle()
         self._turn.end("this runtime was saved for another process and cannot be used here any more; load it there")
 
@@ -563,7 +566,8 @@ class Runtime(Uncopied):
 
         Raises InputError for another format. Cost: that of trying the running plan once.
         """
-        return FORMATS[checked_format(format)](self._description())
+        # The names of hidden columns begin with a character that cannot be shown.
+        return FORMATS[checked_format(format)](self._description()).replace("\0", "").replace("\\u0000", "")
 
     def _description(self, predict: bool = True) -> Description:
         """Return the description of the runtime with its figures; `predict` adds predicted costs. Call it in turn."""

@@ -21,6 +21,7 @@ def _lines(query: Query) -> Iterator[str]:
         table = query.tables.get(stream.name, stream.name)
         source = "" if table == stream.name else f" = {table}"
         derived = ", from the intervals" if stream.name in query.unwindowed else ""
+        derived = ", no row is kept" if query.unretracted and stream.name in query.unwindowed else derived
         kept = " AND ".join(one.title for one in stream.conditions)
         yield f"stream {stream.name}{source} [{stream.extent}{derived}]{f' where {kept}' if kept else ''}"
     yield f"output {', '.join(f'{field.name} {field.type}' for field in query.output_schema)}"

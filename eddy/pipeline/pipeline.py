@@ -132,10 +132,6 @@ class Pipeline:
         self.operators: list[Operator] = [*self._list]
         self.operators += [one for one in (self.partners, self.groups, self.tops) if one is not None]
         self.derived = {one.name: Pipeline(source, self._options_of(source)) for one, source in derived_tables(query)}
-        if self.derived and options.max_bytes is not None:
-            raise InputError(
-                f"max_bytes does not bound the query of table {next(iter(self.derived))} yet; leave it out"
-            )
         self.gate, self.clock = Gate(query), clock_of(query)
         self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
@@ -220,6 +216,10 @@ class Pipeline:
 
     def set_bound(self, max_bytes: int | None, least: int = 1) -> None:
         """Bound the bytes of the pipeline. Raises InputError for a value that `checked_bound` refuses."""
+        if max_bytes is not None and self.derived:
+            raise InputError(
+                f"max_bytes does not bound the query of table {next(iter(self.derived))} yet; leave it out"
+            )
         self.max_bytes = checked_bound(max_bytes, least)
         if self.partners is None:
             self.join.set_bound(self.max_bytes, [one for one in (self.groups, self.tops) if one is not None])
@@ -382,6 +382,9 @@ def _inner_joins(
             for path in query.inner_joins()
         }
     inner = replace(options, plan=None, store=None, count_only=False, ids_only=True, max_bytes=None, bounded=False)
+    if takes_back(options.output):
+        # What is above the joins reads all changes, whatever is put out.
+        inner = replace(inner, output="changelog")
     return {path: Join(one, replace(inner, **by_join[path])) for path, one in query.inner_joins().items()}
 
 

@@ -87,7 +87,7 @@ def prepare(
     began = perf_counter()
     pipeline.last = None
     watermark = as_ticks(watermark)
-    check_timed(watermark, pipeline.has_clock)
+    check_timed(watermark, pipeline.clock is not None or (bool(pipeline.derived) and pipeline.has_clock))
     derived: dict[str, Prepared] = {}
     if pipeline.derived:
         # From here on, the queries of tables have to be undone.
@@ -128,7 +128,13 @@ def _derived(
         if given not in names:
             raise InputError(no_stream(given, names))
         for owner, stream in names[given]:
-            (below[owner] if owner else mine)[stream] = rows
+            into = below[owner] if owner else mine
+            if into.get(stream, rows) is not rows:
+                raise InputError(
+                    f"stream {stream} of table {owner} is pushed twice, as {given!r} and under another name: push its"
+                    f" rows as {owner + '.' + stream!r}, and those of other streams under names of their own"
+                )
+            into[stream] = rows
     found: dict[str, Prepared] = {}
     for table, key in ((one, one.keys) for one, _ in derived_tables(pipeline.query)):
         source = pipeline.derived[table.name]
@@ -351,7 +357,7 @@ def _load_with_partners(pipeline: Pipeline, batches: Batches, watermark: int | N
     """Push earlier rows, and drop their results; the rows determine which rows had a partner."""
     graph = pipeline.query.graph
     counted = [name for name, one in zip(graph.names, graph.windows, strict=True) if one.kind == WindowKind.ROWS]
-    if counted:
+    if counted and not pipeline.query.unretracted:
         raise InputError(
             f"load: stream {counted[0]} has a Rows window. Which rows had a partner depends on the order of all"
             " arrivals; use snapshot and restore"

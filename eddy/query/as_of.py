@@ -65,6 +65,11 @@ class AsOf:
             if value not in get_args(known):
                 raise QueryError(f"{what}: {name} is one of {', '.join(map(repr, get_args(known)))}, not {value!r}")
         if isinstance(self.table, Table):
+            if self.table.keys != self.table.shown_keys:
+                raise QueryError(
+                    f"{what}: the key of a table that has the answer of a query may be null, and rows cannot look it up"
+                    " yet; join it in `on`"
+                )
             given = {"at": self.at, "tolerance": self.tolerance, "direction": self.direction}
             for option, chosen in given.items():
                 if chosen not in (None, "backward"):

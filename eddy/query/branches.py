@@ -124,7 +124,8 @@ class BranchTree(Generic[J]):
             )
         if len(path) > 1 or not branches:
             noun = "core" if how == "core" else f"join with branch {', '.join(stream.name for stream in streams)}"
-            own_streams = [self.streams[i] for i in path]
+            # The query checks lateness, which may count although this join has no clock.
+            own_streams = [replace(self.streams[i], lateness=None) for i in path]
             more = tuple(parse_predicates(on, own_streams).conditions)
             if how == "core":
                 self.on_conditions = more

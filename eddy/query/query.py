@@ -367,7 +367,8 @@ class Query:
                 f"{one.table.name} [{one.table.extent}] as of {one.at or one.default_time}" for one in self.as_of
             ]
             return self._described("; ".join(filter(None, [str(self.tree), *map(" AND ".join, predicates), *extended])))
-        streams = ", ".join(f"{stream.name} [{stream.extent}]" for stream in self.streams)
+        kept = [stream.extent for stream in self.streams] if not self.unretracted else ["no row is kept"]
+        streams = ", ".join(f"{stream.name} [{extent}]" for stream, extent in zip(self.streams, kept, strict=True))
         # A `between` is two comparisons of one text.
         texts = dict.fromkeys(str(one) for one in (*self.classes, *self.comparisons))
         return self._described("; ".join(filter(None, [streams, " AND ".join(texts)])))
@@ -486,7 +487,11 @@ class Query:
         window = None if time is None else self.graph.windows[time]
         joined = 0 if window is None else window.size if window.kind == WindowKind.RANGE else None
         found = joined if self.tree is None or not self.branches else self.tree.slack(time, joined)
-        return None if found is None else max([found, *(one.ahead for one in self.as_of_joins)])
+        if found is None:
+            return None
+        # A row waits for its own event times; a component may be older than these by as much as its window is long.
+        waits = [one.ahead if time in (None, one.at) else found + one.ahead for one in self.as_of_joins]
+        return max([found, *waits])
 
     @property
     def spans(self) -> list[int | None]:

@@ -27,7 +27,7 @@ class Answered(Protocol):
 def result_key(query: Answered, what: str = "output='upsert'") -> tuple[str, ...]:
     """Return the output columns that identify a row; none if there is one row at most.
 
-    what   what needs the key, for errors
+    what   what needs the key, for errors; another one than the output mode has no other mode
 
     Raises InputError for a query whose output columns contain no key.
     """
@@ -36,17 +36,16 @@ def result_key(query: Answered, what: str = "output='upsert'") -> tuple[str, ...
     if query.aggregation is not None:
         return _key_of_groups(query, what)
     if query.branches or query.as_of:
-        raise InputError(f"{what} is for inner joins of tables, for groups and for top; use output='changelog'")
+        raise InputError(f"{what} is for inner joins of tables, for groups and for top{_or_changelog(what)}")
     stream = next((one.name for one in query.streams if not isinstance(one, Table)), None)
     if stream is not None:
         raise InputError(
-            f"{what}: results have no key, because stream {stream} is no table; use output='changelog', or make it a"
-            " Table"
+            f"{what}: results have no key, because stream {stream} is no table; make it a Table{_or_changelog(what)}"
         )
     places = {one: name for name, one in query.outputs.items() if not isinstance(one, ComputedExpression)}
     found = []
     for one in query.streams:
-        for key in one.keys if isinstance(one, Table) else ():
+        for key in one.shown_keys if isinstance(one, Table) else ():
             if (one.name, key) not in places:
                 raise InputError(f"{what} needs the key of each table in select: add '{one.name}.{key}'")
             found.append(places[one.name, key])
@@ -67,10 +66,14 @@ def _key_of_groups(query: Answered, what: str) -> tuple[str, ...]:
 def _key_of_top(ranking: Ranking, what: str) -> tuple[str, ...]:
     if not ranking.keyed:
         raise InputError(
-            f"{what}: rows of top {ranking.n} have no key; give Top a rank column (rank='name'), or use"
-            " output='changelog'"
+            f"{what}: rows of top {ranking.n} have no key; give Top a rank column (rank='name'){_or_changelog(what)}"
         )
     hidden = next((name for name in ranking.by if name.startswith("\0")), None)
     if hidden is not None:
         raise InputError(f"{what} needs each column of top, by= in select: add {hidden[1:]!r}")
     return ranking.by if ranking.n == 1 or ranking.top.rank is None else (*ranking.by, ranking.top.rank)
+
+
+def _or_changelog(what: str) -> str:
+    """Return the other remedy for rows without a key: an output mode that needs none."""
+    return ", or use output='changelog'" if what.startswith("output") else ""

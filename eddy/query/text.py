@@ -40,7 +40,7 @@ QUERY_FORM = fields(
                     "time": optional(text),
                     "filter": FILTER_FORM,
                 },
-                others=("key", "source"),
+                others=("key", "source", "unkept"),
             )
         ),
         "classes": list_of(list_of(row_of(text, rest=list_of(text)))),
@@ -76,6 +76,7 @@ def query_text(query: Query) -> Text:
                 "filter": filter_text(stream.conditions),
                 **({"key": ", ".join(map(repr, stream.keys))} if isinstance(stream, KeyedInput) else {}),
                 **_source(stream),
+                **({"unkept": "no window"} if query.unretracted and not streams else {}),
             }
         )
     groups, shown = _groups(query), _shown(query)
@@ -308,6 +309,9 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
             return differ(
                 f"{place}, its query", *("another one" if one.get("source") else "none" for one in (theirs, mine))
             )
+        if theirs.get("unkept") != mine.get("unkept"):
+            shown = [one.get("unkept") or _window(one["window"]) for one in (theirs, mine)]
+            return differ(f"{place}, window", *shown)
         if theirs["window"] != mine["window"]:
             return differ(f"{place}, window", _window(theirs["window"]), _window(mine["window"]))
         if not same_filter(theirs["filter"], stream.conditions):

@@ -102,7 +102,8 @@ class Results:
         ids_only: bool,
         upsert: bool = False,
     ) -> None:
-        self.changelog, self.count_only, self.ids_only, self.upsert = changelog, count_only, ids_only, upsert
+        self.changelog, self.count_only, self.ids_only = changelog, count_only, ids_only
+        self.upsert = upsert and changelog
         alone = query.aggregation is None and query.ranking is None
         self.changing = changelog and bool(query.tables_changing) and alone
         """Whether results are replaced by others, in pairs; groups and the first rows of groups need none."""

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from eddy.streams.key_columns import HIDDEN, with_key
-from eddy.streams.keyed import KeyedInput
+from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from eddy.streams.windows import Unbounded
 from stairs.errors import QueryError
 
@@ -78,13 +78,22 @@ class Table(KeyedInput):
             if getattr(self, name):
                 raise QueryError(f"{what}: leave {name} out: it follows from the query")
         source, names = source.as_table()
+        if OP_COLUMN in source.output_schema.names:
+            raise QueryError(
+                f"{what}: no output column of its query can be named {OP_COLUMN!r}; select it as another one"
+            )
         schema, key = with_key(source.output_schema, names)
         for name, value in {"source": source, "schema": schema, "key": key, "ops": "column"}.items():
             object.__setattr__(self, name, value)
 
     @property
+    def shown_keys(self) -> tuple[str, ...]:
+        """The columns that identify a row, nulls and NaN included: without the hidden columns for these."""
+        return self.keys if self.source is None else tuple(self.source.as_table()[1])
+
+    @property
     def extent(self) -> str:
         """Which of its rows take part in a join, as text."""
         if self.source is not None:
-            return f"ANSWER BY {', '.join(self.source.as_table()[1]).replace(HIDDEN, '') or 'NOTHING'}"
+            return f"ANSWER BY {', '.join(self.shown_keys).replace(HIDDEN, '') or 'NOTHING'}"
         return f"TABLE BY {', '.join(self.keys)}"
