@@ -50,6 +50,7 @@ VALUES = frozenset(
         "StreamStatistics",
         "StreamingJoin",
         "Table",
+        "Top",
         "Tumbling",
         "Unbounded",
         "UnionAll",
