@@ -263,9 +263,11 @@ def parted(signs: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.uint8]:
 
 
 def equal_values(left: Column, right: Column) -> npt.NDArray[np.bool_]:
-    """Return where two columns of one type have the same value, where nulls are equal."""
+    """Return where two columns of one type have the same value; nulls are equal, and so are NaN."""
     try:
         equal = pc.fill_null(pc.equal(left, right), False)
+        if pa.types.is_floating(left.type):
+            equal = pc.or_(equal, pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
         found = np.asarray(pc.or_(equal, pc.and_(pc.is_null(left), pc.is_null(right))).cast(pa.uint8()))
         return found.astype(bool)
     except pa.ArrowNotImplementedError:

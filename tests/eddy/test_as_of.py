@@ -212,3 +212,74 @@ def test_windows_of_event_time_count_rows_that_waited() -> None:
             n, total = wanted.get(key, (0, 0.0))
             wanted[key] = n + 1, total + best["rate"]
     assert {(row["window_start"], row["bid.cur"]): (row["n"], row["sum"]) for row in rows} == wanted
+
+
+@pytest.mark.parametrize("output", ["changelog", "upsert"])
+@pytest.mark.parametrize("table", [rates(), eddy.Table("rate", RATES, key="cur")])
+def test_groups_above_as_of_joins_have_each_row_in_each_output_mode(output: Any, table: Any) -> None:
+    query = eddy.Query(
+        [bids()], as_of=[eddy.AsOf(table, ON, how="left")], group_by=["bid.cur"], aggregates={"n": eddy.agg.count()}
+    )
+    rt = eddy.Runtime(query, output=output)
+    rt.push({"rate": [{"cur": "a", "t": 0, "rate": 1.0}]})
+    rt.push({"bid": [{"cur": "a", "t": 1}, {"cur": "b", "t": 2}]})
+    if rt.watermark is not None:
+        rt.push({}, watermark=5)
+    assert sorted(rt.groups().to_pylist(), key=str) == [{"bid.cur": "a", "n": 1}, {"bid.cur": "b", "n": 1}]
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward", "nearest"])
+def test_windows_by_the_time_of_another_stream_have_each_row(direction: Any) -> None:
+    """A row waits for the time of its own component, while another one is as much older as its window is long."""
+    schema, draw = pa.schema([("k", pa.int64()), ("t", pa.int64())]), Random(2)
+    streams = [eddy.Stream(name, schema, eddy.Range(7), "t") for name in "ab"]
+    table = eddy.VersionedTable("v", schema, key="k", time="t")
+    given: dict[str, Any] = {
+        "as_of": [eddy.AsOf(table, ["b.k = v.k"], "b.t", how="left", direction=direction, tolerance=3)],
+    }
+    grouped = eddy.Query(
+        streams, ["a.k = b.k"], group_by={"k": "a.k"}, aggregates={"n": eddy.agg.count()},
+        group_window=eddy.Tumbling(5, time="a.t"), **given,
+    )  # fmt: skip
+    rows, windows = (
+        eddy.Runtime(query, bounded=True) for query in (eddy.Query(streams, ["a.k = b.k"], **given), grouped)
+    )
+    wanted: dict[tuple[int, int], int] = {}
+    found: dict[tuple[int, int], int] = {}
+
+    def count(table_of_rows: pa.Table, table_of_windows: pa.Table) -> None:
+        for row in table_of_rows.to_pylist():
+            key = row["a.k"], row["a.t"] // 5 * 5
+            wanted[key] = wanted.get(key, 0) + 1
+        for row in table_of_windows.to_pylist():
+            key = row["k"], row["window_start"]
+            assert key not in found
+            found[key] = row["n"]
+
+    for now in range(0, 200, 2):
+        push = {name: [{"k": draw.randrange(2), "t": now + draw.randrange(3)}] for name in "abv" if draw.random() < 0.7}
+        count(rows.push(push), windows.push(push))
+    count(rows.finish(), windows.finish())
+    assert found == wanted
+
+
+def test_lateness_of_a_stream_counts_whatever_its_window_is() -> None:
+    stream = bids(window=eddy.Rows(3), lateness=2)
+    rt = eddy.Runtime(eddy.Query([stream], as_of=[eddy.AsOf(rates(), ON, how="left")]), bounded=True)
+    rt.push({"bid": [{"cur": "a", "t": 9}, {"cur": "a", "t": 7}], "rate": [{"cur": "a", "t": 9, "rate": 1.0}]})
+    assert rt.late_counts["bid"] == 0
+    assert rt.watermark == 7
+
+
+def test_earlier_rows_of_a_look_up_are_loaded() -> None:
+    query = eddy.Query([bids()], as_of=[eddy.AsOf(eddy.Table("rate", RATES, key="cur"), ON)], select=["rate.rate"])
+    rt = eddy.Runtime(query)
+    rt.load({"rate": [{"cur": "a", "t": 0, "rate": 1.5}]})
+    assert rt.push({"bid": [{"cur": "a", "t": 1}]}).to_pylist() == [{"rate.rate": 1.5}]
+
+
+def test_a_snapshot_knows_whether_a_stream_has_a_window() -> None:
+    for one, other in ((bids(), bids(window=eddy.Range(0))), (bids(window=eddy.Range(0)), bids())):
+        saved = eddy.Runtime(eddy.Query([one], as_of=[eddy.AsOf(rates(), ON)])).snapshot()
+        with pytest.raises(eddy.SnapshotError, match="bid, window: "):
+            eddy.Runtime.restore(saved, eddy.Query([other], as_of=[eddy.AsOf(rates(), ON)]))

@@ -319,3 +319,47 @@ def test_answers_are_those_of_duckdb(name: str, seed: int) -> None:
     query, text = CASES[name]
     for _ in range(4):
         play(draw, query, text, draw.choice(sorted(STRATEGIES)))
+
+
+def test_names_that_are_pushed_twice_are_refused() -> None:
+    runtime = Runtime(CASES["rows with the greatest value"][0], output="changelog")
+    row = {"k": 1, "g": "a", "v": 5, "x": 0.0}
+    for push in ({"r": [row], "d.r": [row, row]}, {"d.r": [row, row], "r": [row]}):
+        with pytest.raises(eddy.InputError, match=r"stream r of table d is pushed twice, .* push its rows as 'd.r'"):
+            runtime.push(push)
+    assert runtime.position == 0
+
+
+def test_inner_runtimes_leave_to_the_outer_one_what_concerns_both() -> None:
+    runtime = Runtime(CASES["groups of groups"][0], output="changelog")
+    own = runtime.derived["d"]
+    with pytest.raises(eddy.InputError, match=r"load: .* on the runtime of that query"):
+        own.load({})
+    with pytest.raises(eddy.InputError, match=r"dismantle: .* on the runtime of that query"):
+        own.dismantle()
+    with pytest.raises(eddy.InputError, match=r"max_bytes: .* on the runtime of that query"):
+        own.max_bytes = 1
+    with pytest.raises(eddy.InputError, match="does not bound the query of table d"):
+        runtime.max_bytes = 10**6
+    assert runtime.push({"r": [{"k": 1, "g": "a", "v": 5, "x": 0.0}]}).num_rows == 1
+
+
+def test_a_table_of_a_join_of_a_table_of_a_query() -> None:
+    """Its key is what identifies the rows of both, and not what a hidden column has for a null."""
+    joined = Query([Table("d", GROUPS), T], ["d.k = t.k"], select={"k": "d.k", "g": "d.g", "t": "t.k", "m": "d.m"})
+    query = Query([Table("e", joined)], aggregates={"s": agg.sum("e.m")})
+    runtime = Runtime(query, output="changelog")
+    row = {"k": 1, "g": None, "v": 5, "x": 0.0}
+    runtime.push({"r": [row], "t": [{**row, "op": "c"}]})
+    assert runtime.push({"r": [{**row, "v": 9}]}).to_pylist() == [{"op": "-D", "s": 5}, {"op": "+I", "s": 9}]
+    with pytest.raises(eddy.QueryError, match=r"needs the key of each table in select: add 'd.g'"):
+        Table("e", Query([Table("d", GROUPS), T], ["d.k = t.k"], select=["d.k", "t.k"]))
+    with pytest.raises(eddy.QueryError, match="rows cannot look it up yet"):
+        eddy.AsOf(Table("d", GROUPS), ["s.k = d.k", "s.g = d.g"])
+    with pytest.raises(eddy.QueryError, match="no output column of its query can be named .op."):
+        Table("d", Query([R], group_by={"op": "r.k"}, aggregates={"n": agg.count()}))
+
+
+@pytest.mark.parametrize("form", ["text", "dot", "svg", "json"])
+def test_hidden_columns_are_shown_by_their_names(form: Any) -> None:
+    assert "\0" not in Runtime(CASES["groups of groups"][0], output="changelog").explain(form)

@@ -721,3 +721,14 @@ def test_intervals_bound_streams_beside_a_table() -> None:
     assert runtime.push({"T": [{"id": 4, "k": 1}]}).to_pylist() == [{"op": "+I", "R.at": 5, "S.at": 7, "T.id": 4}]
     assert runtime.push({}, watermark=8).column("op").to_pylist() == ["-D", "-D"]
     assert runtime.push({"T": [{"id": 4, "k": 2}]}).num_rows == 0
+
+
+def test_a_pair_of_rows_with_nan_is_left_out() -> None:
+    schema = pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.int64())])
+    query = eddy.Query([eddy.Table("a", schema, key="id"), eddy.Table("b", schema, key="id")], ["a.id = b.id"])
+    chosen = eddy.Query(query.streams, query.on, select=["a.x"])
+    runtime = eddy.Runtime(chosen, output="changelog")
+    row = {"id": 1, "x": float("nan"), "y": 1}
+    assert runtime.push({"a": [row], "b": [row]}).num_rows == 1
+    assert runtime.push({"a": [{**row, "y": 2}]}).num_rows == 0
+    assert runtime.push({"a": [{**row, "x": 0.5}]}).num_rows == 2
