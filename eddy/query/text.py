@@ -65,7 +65,7 @@ def query_text(query: Query) -> Text:
     Predicates are represented by the classes that they make, windows and lateness by ticks, so that different ways to
     write the same query are equal. A function is represented by its name only.
     """
-    streams = []
+    streams: list[Text] = []
     for stream, window in zip(query.streams, query.graph.windows, strict=True):
         streams.append(
             {

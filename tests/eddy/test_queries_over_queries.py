@@ -356,7 +356,7 @@ def test_a_table_of_a_join_of_a_table_of_a_query() -> None:
         Table("e", Query([Table("d", GROUPS), T], ["d.k = t.k"], select=["d.k", "t.k"]))
     with pytest.raises(eddy.QueryError, match="rows cannot look it up yet"):
         eddy.AsOf(Table("d", GROUPS), ["s.k = d.k", "s.g = d.g"])
-    with pytest.raises(eddy.QueryError, match="no output column of its query can be named .op."):
+    with pytest.raises(eddy.QueryError, match=r"no output column of its query can be named .op."):
         Table("d", Query([R], group_by={"op": "r.k"}, aggregates={"n": agg.count()}))
 
 
