@@ -133,7 +133,7 @@ WAYS: Mapping[str, Callable[[], StarWay]] = {
 LIBRARIES = "polars", "duckdb"
 
 
-class Feed:
+class StarFeed:
     """Seeded pushes. `keys`: of each table."""
 
     def __init__(self, keys: int) -> None:
@@ -165,7 +165,7 @@ def points(full: bool) -> list[Point]:
 def measure(point: Point, say: Say) -> list[Row]:
     """Return the rate of a runtime at a point, and its speed relative to the other ways."""
     size, count, pushes = int(point["push"]), int(point["rounds"]), int(point["pushes"])
-    feed, name = Feed(int(point["keys"])), f"star.{size}"
+    feed, name = StarFeed(int(point["keys"])), f"star.{size}"
     ways = {way: make() for way, make in WAYS.items() if way not in LIBRARIES or find_spec(way)}
     begin = feed.push(0, 5 * feed.keys)
     rounds = [[feed.push(size, size // 20) for _ in range(pushes)] for _ in range(count + 1)]
