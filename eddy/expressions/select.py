@@ -30,16 +30,19 @@ class ResultColumns(Protocol):
         """Return whether a result may lack a component of a stream."""
 
 
-def computed(text: str, query: ResultColumns) -> ComputedExpression:
-    """Return an expression over columns named stream.column, such as "orders.amount * 2". Raises SqlError."""
-    source = StatementText(f"SELECT {text}", "select")
+def computed(text: str, query: ResultColumns, what: str = "select") -> ComputedExpression:
+    """Return an expression over columns named stream.column, such as "orders.amount * 2". Raises SqlError.
+
+    what   what has the expression, for errors
+    """
+    source = StatementText(f"SELECT {text}", what)
 
     def field(one: exp.Column) -> tuple[str, pa.DataType]:
         if is_presence(one.parent) and not one.table:
             return present(query.stream(one.name).name), pa.bool_()
         if not one.table:
             raise source.error(one, f"{printed(one)} has no stream; write stream.column")
-        stream, column = query.place_of(f"{one.table}.{one.name}", "select")
+        stream, column = query.place_of(f"{one.table}.{one.name}", what)
         return f"{stream}.{column}", query.stream(stream).type_of(column)
 
     return _computed(source, field, lambda one: not query.may_lack(one.name))
@@ -65,7 +68,7 @@ def _computed(source: StatementText, field: Field, there: Callable[[exp.Column],
     """
     tree = parse(source)
     if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or _clauses(tree):
-        raise source.error(7, "one expression is expected, such as 'orders.amount * 2'")
+        raise source.error(7, "one expression is expected, such as 'orders.amount * 2'; give several as a list")
     check(tree, source)
     node = tree.expressions[0]
     text = printed(node)

@@ -724,7 +724,7 @@ class Query:
         except QueryError:
             if not named or not isinstance(text, str) or column_place(text) is not None:
                 raise
-        return computed(text, self)
+        return computed(text, self, what)
 
     def _listed_where(self) -> list[Condition]:
         where: Any = self.where
