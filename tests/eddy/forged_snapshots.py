@@ -14,6 +14,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -23,7 +24,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import eddy
-from eddy import Hopping, Query, Range, Rows, Runtime, Session, SnapshotError, Stream, Unbounded, agg
+from eddy import (
+    AsOf,
+    Hopping,
+    Query,
+    Range,
+    Rows,
+    Runtime,
+    Session,
+    SnapshotError,
+    Stream,
+    Unbounded,
+    VersionedTable,
+    agg,
+)
 from eddy.storage.arrow_bytes import validate
 from eddy.storage.file_kind import SNAPSHOT, FileKind
 from eddy.storage.seal import DIGEST_BYTES
@@ -89,6 +103,8 @@ GROUPS: dict[str, Any] = {
         "total": agg.sum("R.d"),
     },
 }
+VERSIONS = AsOf(VersionedTable("V", SCHEMA, key=["k", "b"], time="t"), ["R.k = V.k", "R.b = V.b"])
+TABLE = eddy.Table("V", SCHEMA, key="k")
 STAR = ["R.k = S.k", "S.k = T.k"]
 WORLDS: dict[str, tuple[Callable[[], Query], dict[str, Any], bool]] = {
     "rows": (query((Rows(9), Rows(9)), ["R.k = S.k"]), {}, False),
@@ -119,17 +135,31 @@ WORLDS: dict[str, tuple[Callable[[], Query], dict[str, Any], bool]] = {
         {"output": "upsert"},
         False,
     ),
+    "as of": (query((Range(12),), [], as_of=[VERSIONS]), {}, False),
+    "as of, given": (
+        query((None,), [], as_of=[replace(VERSIONS, how="left", direction="nearest", tolerance=30)]),
+        {"output": "changelog"},
+        True,
+    ),
+    "looked up": (query((None,), [], ["R.s", "V.l"], as_of=[AsOf(TABLE, ["R.k = V.k"])]), {}, False),
+    "answers": (
+        lambda: Query(
+            [eddy.Table("D", query((Rows(9), Range(20)), ["R.k = S.k"], **GROUPS)())], aggregates={"n": agg.count()}
+        ),
+        {"output": "changelog"},
+        False,
+    ),
     "bounded": (query((Range(12),) * 3, STAR), {"max_bytes": 1 << 24, "decide_every": 7}, False),
 }
 
 
 def push(runtime: Runtime, step: int, given: bool) -> None:
     """Push the rows of a step, in a random order or by event time."""
-    names = [stream.name for stream in runtime.query.streams]
+    names = [name for name in runtime._pipeline.names if "." not in name]
     batches = {name: rows(k, step) for k, name in enumerate(names)}
     if given:
         runtime.push(batches, watermark=10 * step)
-    elif step % 2:
+    elif step % 2 or runtime.derived:
         runtime.push(batches)
     else:
         runtime.push(batches, order=np.random.default_rng(step).permutation(np.repeat(np.arange(len(names)), 12)))
