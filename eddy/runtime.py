@@ -566,8 +566,7 @@ class Runtime(Uncopied):
 
         Raises InputError for another format. Cost: that of trying the running plan once.
         """
-        # The names of hidden columns begin with a character that cannot be shown.
-        return FORMATS[checked_format(format)](self._description()).replace("\0", "").replace("\\u0000", "")
+        return FORMATS[checked_format(format)](self._description())
 
     def _description(self, predict: bool = True) -> Description:
         """Return the description of the runtime with its figures; `predict` adds predicted costs. Call it in turn."""

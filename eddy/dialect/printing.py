@@ -216,8 +216,12 @@ class _Printer:
 
     def _joined(self, streams: Sequence[Stream], conjuncts: list[Conjunct]) -> str:
         """Return streams joined by those of the conjuncts that read no others; they are taken out."""
-        text, here = self._table(streams[0]), {streams[0].name}
-        for one in streams[1:]:
+        text, here, rest = self._table(streams[0]), {streams[0].name}, list(streams[1:])
+        while rest:
+            # A stream comes after one that it joins, so that CROSS JOIN stays for streams that join no other.
+            linked = (one for one in rest if any(one.name in names <= here | {one.name} for names, _ in conjuncts))
+            one = next(linked, rest[0])
+            rest.remove(one)
             here.add(one.name)
             own = [each for each in conjuncts if each[0] <= here]
             for each in own:

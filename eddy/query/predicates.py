@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from eddy.expressions.derived import Derived
 from eddy.expressions.parser import Column
+from eddy.streams.key_columns import HIDDEN
 from eddy.streams.key_types import UNCOMPARED, unified
 from eddy.streams.stream import Stream, no_input
 from eddy.streams.table import Table
@@ -39,7 +40,7 @@ class AttributeClass:
 
 
 def _shown(stream: str, column: str) -> str:
-    return column.shown if isinstance(column, Derived) else f"{stream}.{column}"
+    return column.shown if isinstance(column, Derived) else f"{stream}.{column.removeprefix(HIDDEN)}"
 
 
 def _type(stream: Stream, column: str) -> pa.DataType:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import eddy
@@ -101,6 +101,7 @@ def test_an_unknown_format_is_refused() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=12) | st.just(MEAN), min_size=2, max_size=5, unique=True))
+@example(["0", "\0"])
 def test_names_never_become_markup(names: list[str]) -> None:
     schema = pa.schema([("k", pa.int64())])
     streams = [eddy.Stream(name, schema, window=eddy.Rows(3)) for name in names]

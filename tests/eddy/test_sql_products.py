@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -50,6 +51,12 @@ def test_the_text_of_a_query_gives_it_again(text: str) -> None:
     query = eddy.sql(text, [R, S])
     again = eddy.sql(eddy.to_sql(query), table_streams(query))
     assert query_text(again)["predicates"] == query_text(query)["predicates"]
+
+
+def test_the_text_has_no_product_where_keys_connect_streams() -> None:
+    """The third stream connects the first two, so the text names it before the second."""
+    query = eddy.Query([R, S, replace(R, name="x")], ["r.k = x.k", "s.v = x.v"])
+    assert "FROM r JOIN x ON r.k = x.k JOIN s ON s.v = x.v" in eddy.to_sql(query)
 
 
 @pytest.mark.parametrize(
