@@ -528,19 +528,20 @@ class Runtime(Uncopied):
     @settled
     def spare_bytes(self) -> int:
         """Maximal number of bytes that `trim` frees: a part of `nbytes`."""
-        return sum(map(spare_bytes, self._joins))
+        return sum(map(spare_bytes, self._pipeline.all_joins()))
 
     @in_turn
     def trim(self) -> None:
         """Free memory that no row needs or that the next pushes can rebuild.
 
-        Freed are states, ring values, bands, buffers for input and results; and of the rings of rows, which grew with
-        the greatest push, all but twice the slots that the rows need. Room for keys stays.
+        The call frees states, ring values, bands, and buffers for input and results. The rings of rows grew with the
+        greatest push; they shrink to twice the slots that the rows need. The room for keys stays. The queries of tables
+        free their memory, too.
         The results of later pushes do not change. Stored states remain chosen and become empty; each key is completed
         at its next probe. Strategies that keep all states complete ("moving-state", "stairs", "eddy-stairs",
         "symmetric-hash") keep them. O(states), and O(state) if a ring shrinks.
         """
-        for join in self._joins:
+        for join in self._pipeline.all_joins():
             trim(join)
 
     @in_turn

@@ -34,6 +34,7 @@ from eddy.query.query import Query
 from eddy.results.failed_rows import failed_batch
 from eddy.results.modes import takes_back
 from eddy.results.results import OP, SIGNS, accepted_rows
+from eddy.streams.key_columns import hidden
 from stairs.descriptors import DELETED, INSERTED, UPDATED_FROM, UPDATED_TO
 from stairs.errors import InputError
 from stairs.graph import FOREVER
@@ -475,7 +476,7 @@ def groups_now(groups: Groups | None) -> pa.Table:
     """Return the groups of a runtime as they are; see `Runtime.groups`. Raises InputError if there are none."""
     if groups is None:
         raise InputError("groups() is for queries with aggregates; this one has the results of a join")
-    names = [name for name in groups.schema.names if not name.startswith("\0") and name != OP]
+    names = [name for name in groups.schema.names if not hidden(name) and name != OP]
     return groups.now().select(names)
 
 

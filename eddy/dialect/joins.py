@@ -134,7 +134,7 @@ class JoinTranslator(Occurrences):
         return i, self.streams[i].schema.names[0]
 
     def _met(self, part: JoinPart, apart: int, reached: set[int]) -> int | None:
-        """Return an occurrence among those reached that a condition relates to another one, None if there is none."""
+        """Return an occurrence of `reached` that a condition relates to the occurrence `apart`; None if no one does."""
         for condition in part.conditions:
             read = reads(condition)
             if apart in read and read & reached and read <= reached | {apart}:

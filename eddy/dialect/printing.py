@@ -16,7 +16,7 @@ from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.conditions import SqlPredicate
 from eddy.expressions.derived import Derived
 from eddy.expressions.grammar import identifier, printed
-from eddy.expressions.occurrences import side_text
+from eddy.expressions.occurrences import side_text, unused
 from eddy.expressions.parser import Term, WrittenComparison
 from eddy.expressions.predicates import digits
 from eddy.expressions.source import StatementText, parse
@@ -152,9 +152,7 @@ class _Printer:
     def _rank_name(self) -> str:
         """Return the name of the row number in the subquery."""
         assert self.query.top is not None
-        names = [name.lower() for name in self.query.output_schema.names]
-        unused = (name for k in range(1, 1 << 16) if (name := f"row_num{k if k > 1 else ''}") not in names)
-        return self.query.top.rank or next(unused)
+        return self.query.top.rank or unused("row_num", {name.lower() for name in self.query.output_schema.names})
 
     def _row_number(self, ranking: Ranking) -> str:
         """Return the call of ROW_NUMBER, with its name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlglot import exp
 
@@ -13,7 +14,7 @@ from eddy.dialect.parts import Hung, JoinPart
 from eddy.dialect.products import product
 from eddy.dialect.row_numbers import TopClause
 from eddy.expressions.admitted import is_arrival
-from eddy.expressions.occurrences import Occurrence
+from eddy.expressions.occurrences import Occurrence, unused
 from eddy.expressions.source import StatementText
 from eddy.expressions.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
 from eddy.query.branch import How
@@ -84,10 +85,12 @@ def with_scalars(select: exp.Select) -> exp.Select:
     if not any(_is_value(one) for place in places for one in place.find_all(exp.Subquery)):
         return select
     found, changed = list[exp.Subquery](), select.copy()
+    names = {one.name.lower() for one in select.find_all(exp.Identifier)}
     places = [*changed.expressions, *filter(None, [changed.args.get("where")])]
     for place in places:
         for one in [one for one in place.find_all(exp.Subquery) if _is_value(one)]:
-            alias = f"value_{len(found) + 1}"
+            alias = unused(f"value_{len(found) + 1}", names)
+            names.add(alias)
             column_of = exp.Column(this=exp.to_identifier(VALUE), table=exp.to_identifier(alias))
             column_of.meta.update({"start": one.meta["start"]} if "start" in one.meta else {})
             one.replace(column_of)
@@ -218,12 +221,13 @@ class Relations:
         if self.depth > 30:
             raise self.source.error(place, "subqueries are nested more than 30 deep")
         self.depth += 1
-        known_so_far = len(self.occurrences), len(self.distinct), len(self.unread)
+        lists: tuple[list[Any], ...] = self.occurrences, self.distinct, self.unread
+        lengths = list(map(len, lists))
         try:
             block = self._subquery(node, self, ctes)
         except NotFlatError as problem:
-            for read, n in zip((self.occurrences, self.distinct, self.unread), known_so_far, strict=True):
-                del read[n:]
+            for one, n in zip(lists, lengths, strict=True):
+                del one[n:]
             return self._answer(node, ctes, alias, place, problem)
         finally:
             self.depth -= 1
@@ -250,9 +254,7 @@ class Relations:
         if not isinstance(node, exp.Select):
             raise problem
         alias = alias or "subquery"
-        query, name, k = self.whole(node, ctes), alias, 1
-        while name in self.tables:
-            name, k = f"{alias}_{k}", k + 1
+        query, name = self.whole(node, ctes), unused(alias, self.tables)
         try:
             self.tables[name] = Table(name, query)
         except QueryError as fault:

@@ -38,7 +38,7 @@ class TopClause:
     """The first rows of groups of a SELECT.
 
     by, order   the trees of PARTITION BY and ORDER BY, resolved
-    rank        the name of the output column with the number, None = there is none
+    rank        the name of the output column with the row number, None = no such column
     node        the call of ROW_NUMBER
     unread      the columns of the subquery that are no output columns
     """

@@ -14,10 +14,12 @@ from sqlglot import exp
 from eddy.expressions.source import StatementText, parse
 
 _CALL = re.compile(
-    r"""\bTABLE\s*\(\s*(?P<function>TUMBLE|HOP|SESSION)\s*\(\s*TABLE\s+(?P<table>[\w."`]+)\s*,
+    r"""'[^']*' | "[^"]*" | `[^`]*` | --[^\n]* | /\*.*?\*/ |
+    \bTABLE\s*\(\s*(?P<function>TUMBLE|HOP|SESSION)\s*\(\s*TABLE\s+(?P<table>[\w."`]+)\s*,
     \s*DESCRIPTOR\s*\(\s*(?P<time>[\w"`]+)\s*\)\s*,(?P<spans>[^()]*)\)\s*\)""",
-    re.IGNORECASE | re.VERBOSE,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
+"""A window table function; or a string, a name in quotes or a comment, in which there is none."""
 BOUNDS = {"window_start": "START", "window_end": "END"}
 
 
@@ -44,6 +46,8 @@ def without_window_tables(text: str) -> tuple[str, dict[int, WindowCall]]:
     found: dict[int, WindowCall] = {}
 
     def plain(match: re.Match[str]) -> str:
+        if match["table"] is None:
+            return match.group()
         begin, end = match.span("table")
         found[begin] = WindowCall(match["function"].upper(), match["time"], match["spans"].strip(), begin)
         blank = re.sub(r"\S", " ", match.group())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -42,7 +42,7 @@ class Occurrences:
         self.streams: list[Stream] = []
         names: set[str] = {table for table, count in counts.items() if count == 1}
         for one in occurrences:
-            name = one.table if counts[one.table] == 1 else _unused(one.alias, names)
+            name = one.table if counts[one.table] == 1 else unused(one.alias, names)
             names.add(name)
             self.streams.append(replace(tables[one.table], name=name))
 
@@ -135,7 +135,12 @@ def side_text(text: str) -> str:
     return f"({text})" if isinstance(tree, exp.Connector | exp.Predicate | exp.Not) else text
 
 
-def _unused(name: str, names: set[str]) -> str:
+def unused(name: str, names: Container[str]) -> str:
+    """Return a name that is not among others: the given one, or one with a number.
+
+    >>> unused("a", {"a", "b"})
+    'a_2'
+    """
     found, k = name, 1
     while found in names:
         k += 1

@@ -17,7 +17,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 Number = tuple[Any, ...]
-"""What decides between rows of equal order, and identifies a row: the arrival numbers of its components."""
+"""The arrival numbers of the components of a row, which identify it and decide between rows of equal order."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def trim(join: Join) -> None:
 
 
 def shrink_rings(join: Join) -> None:
-    """Give back the slots of rings and payload that the live tuples need in no way. O(state) if there are some."""
+    """Shrink rings and payload to twice the slots that the live tuples need. O(state) if a ring shrinks."""
     modules = join.modules
     for i, old in enumerate(modules.capacity):
         # A table was compacted before, but an exception may have come between.

@@ -20,7 +20,7 @@ within either method, the next call runs the method again from its start (`recov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -158,6 +158,12 @@ class Pipeline:
                 for each in (given, f"{name}.{given}"):
                     found.setdefault(each, []).append((name, given))
         return found
+
+    def all_joins(self) -> Iterator[Join]:
+        """Yield the joins of the query, and of the queries of its tables."""
+        yield from self._list
+        for one in self.derived.values():
+            yield from one.all_joins()
 
     @property
     def has_clock(self) -> bool:

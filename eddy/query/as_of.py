@@ -87,7 +87,7 @@ class AsOf:
 
     @property
     def default_time(self) -> str:
-        """What `at` stands for if it is not given, as text."""
+        """The meaning of `at=None`, as text."""
         return "the arrival" if isinstance(self.table, Table) else "the event time"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from eddy.expressions.derived import Derived
+from eddy.expressions.occurrences import side_text
 from eddy.expressions.parser import Column
 from eddy.streams.key_columns import HIDDEN
 from eddy.streams.key_types import UNCOMPARED, unified
@@ -40,7 +41,7 @@ class AttributeClass:
 
 
 def _shown(stream: str, column: str) -> str:
-    return column.shown if isinstance(column, Derived) else f"{stream}.{column.removeprefix(HIDDEN)}"
+    return side_text(column.shown) if isinstance(column, Derived) else f"{stream}.{column.removeprefix(HIDDEN)}"
 
 
 def _type(stream: Stream, column: str) -> pa.DataType:

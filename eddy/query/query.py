@@ -636,7 +636,7 @@ class Query:
             for column, place in zip(schema.names, places, strict=True):
                 if column in columns and place not in read.values():
                     # The query chooses the names of its output columns.
-                    read[f"\0{column}"] = place
+                    read[f"{HIDDEN}{column}"] = place
         return pa.schema(fields), read
 
     @property
@@ -650,15 +650,16 @@ class Query:
         for name, known in self._row_outputs.items():
             if known == one or (isinstance(known, ComputedExpression) and known.sql == text):
                 return name
-        self.hidden_outputs[f"\0{text}"] = one
-        return f"\0{text}"
+        name = f"{HIDDEN}{text}"
+        self.hidden_outputs[name] = one
+        return name
 
     def _rank_groups(self, top: Top, groups: Aggregation) -> None:
         """Set the ranking of the rows of groups, and the columns that these rows have for it."""
         shown: dict[str, Any] = {name: name for name in groups.schema.names}
         if self.group_outputs is not None:
             shown = dict(self.group_outputs.outputs)
-        hidden: dict[str, Any] = {}
+        more: dict[str, Any] = {}
 
         def column(text: str, what: str) -> str:
             if text not in groups.schema.names:
@@ -670,14 +671,15 @@ class Query:
                         f"{what}: there is no column {text!r}{nearest(text, known)}; the columns of the groups are"
                         f" {', '.join(dict.fromkeys(known))}"
                     )
-            for name, one in {**shown, **hidden}.items():
+            for name, one in {**shown, **more}.items():
                 if one == text:
                     return name
-            hidden[f"\0{text}"] = text if text in groups.schema.names else computed_of_groups(text, groups.schema)
-            return f"\0{text}"
+            name = f"{HIDDEN}{text}"
+            more[name] = text if text in groups.schema.names else computed_of_groups(text, groups.schema)
+            return name
 
         self.ranking = ranking(top, (name for name, _ in groups.keys), column)
-        self.group_rows = GroupOutputs({**shown, **hidden}, groups.schema)
+        self.group_rows = GroupOutputs({**shown, **more}, groups.schema)
 
     @property
     def computes(self) -> bool:

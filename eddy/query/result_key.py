@@ -7,13 +7,14 @@ from typing import Any, Protocol
 
 from eddy.expressions.computed import ComputedExpression
 from eddy.query.top import Ranking
+from eddy.streams.key_columns import HIDDEN, hidden
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
 from stairs.errors import InputError
 
 
 class Answered(Protocol):
-    """What a query says about its results."""
+    """The parts of a query that determine its results."""
 
     streams: tuple[Stream, ...]
     branches: tuple[Any, ...]
@@ -68,9 +69,9 @@ def _key_of_top(ranking: Ranking, what: str) -> tuple[str, ...]:
         raise InputError(
             f"{what}: rows of top {ranking.n} have no key; give Top a rank column (rank='name'){_or_changelog(what)}"
         )
-    hidden = next((name for name in ranking.by if name.startswith("\0")), None)
-    if hidden is not None:
-        raise InputError(f"{what} needs each column of top, by= in select: add {hidden[1:]!r}")
+    lacking = next((name for name in ranking.by if hidden(name)), None)
+    if lacking is not None:
+        raise InputError(f"{what} needs each column of top, by= in select: add {lacking.removeprefix(HIDDEN)!r}")
     return ranking.by if ranking.n == 1 or ranking.top.rank is None else (*ranking.by, ranking.top.rank)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from eddy.query.aggregate_functions import is_value
+from eddy.streams.key_columns import HIDDEN
 from eddy.streams.numbers import at_least
 from stairs.errors import QueryError
 
@@ -102,8 +103,8 @@ class Ranking(NamedTuple):
                 kind = rows.field(name).type
                 if not is_value(kind):
                     raise QueryError(
-                        f"top, {what}: {name.lstrip(chr(0))} is {kind}, whose values cannot be compared; use a column"
-                        " that can be a key"
+                        f"top, {what}: {name.removeprefix(HIDDEN)} is {kind}, whose values cannot be compared;"
+                        " use a column that can be a key"
                     )
 
     def with_rank(self, outputs: pa.Schema) -> pa.Schema:

@@ -222,7 +222,7 @@ class Forest:
         self._tidy()
 
     def roll_back(self) -> None:
-        """Take the open push back, without effect if there is none. Idempotent."""
+        """Take the open push back; do nothing if no push is open. Idempotent."""
         meta = self.trees.meta
         if meta[N_ADDED] or meta[N_REMOVED]:
             undo_nodes(self.trees, self.texts.arena, self.groups.cells)

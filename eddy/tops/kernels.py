@@ -142,7 +142,7 @@ def list_first(trees: Trees, roots: Int64s, slots: Int64s, touched: Int64s, n: i
 def differ(
     trees: Trees, before: Int64s, before_ends: Int64s, after: Int64s, after_ends: Int64s, paired: int, found: Int64s
 ) -> int:
-    """Write what differs between two answers as (node before, node after, place); -1 = there is none.
+    """Write what differs between two answers as (node before, node after, place); -1 = no node.
 
     paired   1 = the nodes at one place of a group stand in one row; 0 = each in its own
 

@@ -168,7 +168,7 @@ def remove(trees: Trees, texts: BytesArena, roots: Int64s, group: int, node: int
 
 @step
 def find_node(trees: Trees, texts: BytesArena, root: int, words: Int64s, row: int) -> int:
-    """Return the node with the words of a row, -1 if there is none."""
+    """Return the node with the words of a row, -1 = the tree has no such node."""
     at = root - 1
     while at >= 0:
         found = compare(trees, texts, words, row, at)

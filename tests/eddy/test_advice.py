@@ -112,7 +112,7 @@ ADVICE: dict[str, Callable[[Setup, re.Match[str], str], Setup]] = {
     r"or pass order=": lambda setup, *_: replace(setup, order=[*range(len(setup.kinds))]),
     r"Stream\(…, time=…\), push": lambda setup, _, name: setup.of(name, time="t"),
 }
-"""What a reader does for each form of advice, given the setup, the match, and the name of the input in the message."""
+"""By form of advice, the function that follows it, given the setup, the match, and the input that the message names."""
 
 
 def follow(setup: Setup, steps: int = 0) -> int:

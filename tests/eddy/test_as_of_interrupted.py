@@ -9,7 +9,7 @@ import pytest
 import eddy
 from tests.eddy.test_as_of import BIDS, ON, RATES, Output, bids, rates
 from tests.eddy.test_branches_interrupted import ValiditySwitch
-from tests.eddy.test_interrupts import Seen, traced
+from tests.eddy.test_interrupts import Seen, pushed
 
 
 def test_a_push_that_fails_leaves_versions_and_waiting_rows_as_they_were() -> None:
@@ -54,15 +54,8 @@ def test_an_exception_at_each_line_of_a_push(output: Output) -> None:
             ]
             for name in ("bid", "ask", "rate", "fee")
         }
-        expected, tries = twin.push(batches), 0
-        while True:
-            before, tries = runtime.pushes, tries + 1
-            traced(lambda batches=batches: runtime.push(batches), seen)
-            runtime.check()
-            if runtime.pushes > before:
-                break
-        last = runtime.last_push()
-        assert last is not None
-        assert sorted(map(str, last.results.to_pylist())) == sorted(map(str, expected.to_pylist()))
+        expected = twin.push(batches)
+        results, tries = pushed(runtime, batches, seen)
+        assert sorted(map(str, results.to_pylist())) == sorted(map(str, expected.to_pylist()))
         quiet = quiet + 1 if tries == 1 else 0
     assert len(seen) > 300

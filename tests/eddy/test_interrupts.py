@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import count, cycle, dropwhile, islice
 from pathlib import Path
@@ -122,6 +122,19 @@ def traced(call: Callable[[], T], seen: Seen) -> T | None:
     with suppress(Interrupted), tracing(Tracer(seen)):
         return call()
     return None
+
+
+def pushed(runtime: eddy.Runtime, batches: Mapping[str, Any], seen: Seen) -> tuple[pa.Table, int]:
+    """Push until the push has happened; return its results, and how often it was tried."""
+    before, tries, table = runtime.pushes, 0, None
+    while runtime.pushes == before:
+        tries += 1
+        table = traced(lambda: runtime.push(batches), seen)
+        runtime.check()
+    last = runtime.last_push()
+    assert last is not None
+    assert table is None or table is last.results
+    return last.results, tries
 
 
 def make_case(kind: str) -> JoinCase:

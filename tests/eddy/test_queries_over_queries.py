@@ -14,7 +14,7 @@ import eddy
 from eddy import Query, Runtime, Stream, Table, Top, agg
 from jisc.strategies import STRATEGIES
 from tests.eddy.test_branches import engine_file, in_another_process
-from tests.eddy.test_interrupts import Seen, traced
+from tests.eddy.test_interrupts import Seen, pushed
 
 ROWS = pa.schema([("k", pa.int64()), ("g", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
 R, S = Stream("r", ROWS), Stream("s", ROWS)
@@ -180,16 +180,8 @@ def test_an_exception_at_each_line_of_a_push() -> None:
     feed, runtime = AnswerFeed(draw), Runtime(query, output="changelog", strategy="jisc")
     quiet = 0
     while quiet < 6:
-        push, tries = feed.push({"r", "t"}), 0
-        while True:
-            before, tries = runtime.pushes, tries + 1
-            traced(lambda push=push: runtime.push(push), seen)
-            runtime.check()
-            if runtime.pushes > before:
-                break
-        last = runtime.last_push()
-        assert last is not None
-        for row in last.results.to_pylist():
+        results, tries = pushed(runtime, feed.push({"r", "t"}), seen)
+        for row in results.to_pylist():
             sign = -1 if row.pop("op") in ("-D", "-U") else 1
             shown[str(list(row.values()))] += sign
         shown = Counter({row: n for row, n in shown.items() if n})

@@ -34,6 +34,7 @@ STATEMENTS = [
 VALUES = [
     "SELECT s.k, s.v FROM s WHERE s.v > (SELECT max(v) FROM r)",
     "SELECT s.k, (SELECT max(v) FROM r) AS m FROM s",
+    "SELECT value_1.k, (SELECT max(v) FROM r) AS value_2, (SELECT min(v) FROM r) AS m FROM s AS value_1",
     "SELECT s.k, t.v FROM s JOIN t ON s.k = t.k WHERE s.v * 2 > (SELECT avg(v) FROM r) + t.v",
     "SELECT s.k, s.v FROM s WHERE s.v <= (SELECT max(m) FROM (SELECT k, sum(v)::BIGINT AS m FROM r GROUP BY k))",
     "SELECT k, count(*) AS n FROM s WHERE v < (SELECT count(*) FROM r) GROUP BY k",

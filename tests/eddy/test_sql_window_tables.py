@@ -44,6 +44,20 @@ def test_both_forms_are_one_query(text: str, older: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [f"-- {TUMBLE}\n%s", f"/* '{TUMBLE}\n*/ %s", f"%s -- {TUMBLE}", f"%s AND o.s = '{TUMBLE.replace(chr(39), '')}'"],
+)
+def test_comments_and_strings_are_not_read(text: str) -> None:
+    plain = "SELECT bid.price FROM bid JOIN o ON bid.auction = o.auction"
+    streams = [STREAMS[0], Stream("o", pa.schema([("auction", pa.int64()), ("s", pa.string())]))]
+    query = sql(text % plain, streams)
+    if "o.s" in text:
+        assert TUMBLE.replace("'", "") in to_sql(query)
+    else:
+        assert query_text(query) == query_text(sql(plain, streams))
+
+
+@pytest.mark.parametrize(
     ("text", "word", "message"),
     [
         (f"SELECT COUNT(*) AS n FROM\n {TUMBLE}", "bid", "groups by window_start and window_end"),

@@ -43,6 +43,18 @@ def small_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stairs.stems, "FIRST_ROOM", 2)
 
 
+def test_queries_of_tables_give_back_memory() -> None:
+    pair = [eddy.Stream(name, SCHEMA, window=eddy.Range(9), time="t") for name in "RS"]
+    source = eddy.Query(pair, ["R.k = S.k"], group_by={"k": "R.k"}, aggregates={"n": eddy.agg.count()})
+    outer = eddy.Query([eddy.Table("d", source)], aggregates={"m": eddy.agg.max("d.n")})
+    runtime = eddy.Runtime(outer, output="changelog")
+    runtime.push({"R": [{"k": k, "t": 0} for k in range(20_000)]})
+    runtime.push({name: [{"k": 1, "t": 1_000}] for name in "RS"})
+    before, spare = runtime.nbytes, runtime.spare_bytes
+    runtime.trim()
+    assert before - spare <= runtime.nbytes < before - 8 * 20_000
+
+
 @pytest.mark.usefixtures("small_rings")
 @pytest.mark.parametrize("on", [ON, BETWEEN])
 @pytest.mark.parametrize("strategy", list(STRATEGIES))
