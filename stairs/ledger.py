@@ -68,9 +68,11 @@ class Ledger:
     hows       how each branch hangs on the join: "left", "semi" or "anti"
     n_streams  components of a row, -1 = none
     key        the streams of the join, whose components identify an entry
+    changing   one of them is a table: an entry may stay for ever, and others come and go; `enter` is at once
     """
 
-    def __init__(self, hows: Sequence[str], n_streams: int, key: Sequence[int]) -> None:
+    def __init__(self, hows: Sequence[str], n_streams: int, key: Sequence[int], changing: bool = False) -> None:
+        self._changing = changing
         self.stride = F_BRANCHES + B_FIELDS * len(hows) + n_streams
         kinds = [HOWS.index(how) for how in hows]
         counters = np.zeros(N_COUNTERS, np.int64)
@@ -89,6 +91,7 @@ class Ledger:
             log=np.zeros(LEAST_ROOM * LOGGED, np.int64),
             turn=np.zeros(len(kinds), np.int64),
             mask=LEAST_ROOM - 1,
+            alone=int(len(key) == 1 and not changing),
         )
         self._saved: Int64s | None = None
 
@@ -136,7 +139,30 @@ class Ledger:
 
     def begin(self) -> None:
         """Open a push, which `undo` can revert until `commit`."""
+        if self._changing:
+            self._renumber()
         self._saved = self.book.counters.copy()
+
+    def _renumber(self) -> None:
+        """Give the entries new serial numbers if most numbers are free: room for entries is for consecutive numbers.
+
+        The numbers rise by three times the entries until the next time, so the cost is O(1) for each new entry.
+        """
+        counters = self.book.counters.copy()
+        live, span = int(counters[N_LIVE]), int(counters[N_NEXT] - counters[N_LOW])
+        if span < LEAST_ROOM or 4 * live > span:
+            return
+        old = self.book.entries.reshape(-1, self.stride)
+        kept = old[self.serials() & (len(old) - 1)]
+        room = max(LEAST_ROOM, 1 << (2 * live).bit_length())
+        entries = np.full((room, self.stride), -1, np.int64)
+        entries[:live] = kept
+        entries[:live, F_SERIAL] = np.arange(live)
+        counters[N_LOW], counters[N_NEXT] = 0, live
+        buckets = np.full(len(self.book.buckets), -1, np.int64)
+        book = self.book._replace(entries=entries.reshape(-1), buckets=buckets, counters=counters, mask=room - 1)
+        relink(book, book.entries)
+        self.book = book
 
     def commit(self) -> None:
         """Close the push, and forget the rows that it put out. Room that it hardly used is halved."""
@@ -171,7 +197,7 @@ class Ledger:
         n = len(matches)
         if not n:
             return np.zeros(0, np.int64)
-        first = int(matches[0, self.book.key[0]]) if len(self.book.key) == 1 else int(self.book.counters[N_NEXT])
+        first = int(matches[0, self.book.key[0]]) if self.book.alone else int(self.book.counters[N_NEXT])
         self._make_room(first, n)
         self._run(n, lambda start: enter(self.book, matches, int(at_once), start, n))
         return np.arange(first, first + n)
@@ -189,7 +215,7 @@ class Ledger:
                 room = 1 << (2 * needed - 1).bit_length()
                 crowded = True
         buckets = len(self.book.buckets)
-        if len(self.book.key) > 1 and live > buckets:
+        if not self.book.alone and live > buckets:
             buckets, crowded = 1 << (2 * live - 1).bit_length(), True
         if crowded:
             entries = np.full(room * self.stride, -1, np.int64)
@@ -319,7 +345,7 @@ class Ledger:
         n, k, m = len(entries), len(self.book.hows), self.book.rows.shape[1]
         self._check(entries, options, at_once)
         components = entries[:, 2 * k :]
-        serials = np.ascontiguousarray(components[:, self.book.key[0]]) if len(self.book.key) == 1 else np.arange(n)
+        serials = np.ascontiguousarray(components[:, self.book.key[0]]) if self.book.alone else np.arange(n)
         counters = self.book.counters
         counters[N_LOW] = counters[N_NEXT] = int(serials[0]) if n else 0
         self._make_room(int(counters[N_LOW]), int(serials[-1]) + 1 - int(serials[0]) if n else 1)
@@ -352,7 +378,7 @@ class Ledger:
         fits = fits and bool((counts[:, uncounted] <= 1).all()) and bool(np.isin(dones, (0, 1)).all())
         fits = fits and bool((dones.all(axis=1) == at_once).all())
         fits = fits and len(np.unique(components[:, key], axis=0)) == n
-        fits = fits and (len(key) > 1 or bool((np.diff(components[:, key[0]]) > 0).all()))
+        fits = fits and (not self.book.alone or bool((np.diff(components[:, key[0]]) > 0).all()))
         fits = fits and bool(((options[:, 0] >= 0) & (options[:, 0] < n)).all())
         fits = fits and bool(np.isin(options[:, 1], np.flatnonzero(self.book.kept)).all())
         if fits:

@@ -59,7 +59,10 @@ from stairs.descriptors import (
     NEED_PARTIALS,
     NEED_RING,
     S_BASE,
+    S_LIFE,
     S_LO,
+    S_NEXT,
+    S_NUMBERS,
     VIRTUAL,
 )
 from stairs.errors import CapacityError
@@ -349,6 +352,23 @@ class Modules(Stems):
         numbers = np.empty((m, n), np.int64)
         transpose(self.arena, self.walk.ids, numbers)
         return numbers
+
+    def living_numbers(self, i: int) -> Int64s:
+        """Return the arrival numbers of the living versions of table i, ascending. O(versions)."""
+        return self._numbers_of(i, self.live_tuples(i))
+
+    def replaced(self, i: int, first: int) -> Int64s:
+        """Return the arrival numbers of the versions that the changes of table i from `first` on ended, -1 for none.
+
+        int64[changes]; a push is open, or has just been closed. O(changes).
+        """
+        base, following, life = self.streams[i, [S_BASE, S_NEXT, S_LIFE]].tolist()
+        records = self.recs.view(i).reshape(self.capacity[i], -1)
+        ended = records[np.arange(first - base, following) & (self.capacity[i] - 1), life + 1].astype(np.int64)
+        return np.where(ended < 0, -1, self._numbers_of(i, ended))
+
+    def _numbers_of(self, i: int, versions: Int64s) -> Int64s:
+        return np.array(self.arena.values[self.streams[i, S_NUMBERS] + (versions & (self.capacity[i] - 1))])
 
     def pair_results(self) -> None:
         """Let the results that a change of a table replaced, and those that replace them, follow each other in pairs.

@@ -10,6 +10,7 @@ types (strings, lists, structs, …) are kept as Arrow arrays of their plain typ
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -265,6 +266,13 @@ class Payload:
                 if j == i:
                     widen_ring(ring, old, low, following)
         vars(self).update(laid)
+
+    def copied(self) -> Payload:
+        """Return payload with the same columns, which share their memory until one of both moves; it has no bound."""
+        other = copy(self)
+        other.allowance = Allowance()
+        other.allowance.parts.append(other._counted)
+        return other
 
     def follow(self, move: VersionMove, base: int) -> None:
         """Follow the compaction of a table, in one statement. Between two pushes. O(all rings).

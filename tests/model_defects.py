@@ -269,7 +269,62 @@ _AS_OF_DEFECTS = {
     ),
 }
 
+_TABLE_BRANCH_DEFECTS = {
+    "a version is looked up by its arrival number after others have left": Edit(
+        "eddy/partners/shelf.py", "found = to_sequence_numbers(self._places(rows),", "found = to_sequence_numbers(rows,"
+    ),
+    "versions that have left keep their places": Edit(
+        "eddy/partners/shelf.py", "payload.follow(VersionMove(i, low, to, first), 0)", "pass"
+    ),
+    "an update is a delete and an insert": Edit(
+        "eddy/partners/rows.py", "before[new[own >= 0], i] = own[own >= 0]", "pass"
+    ),
+    "the join of a branch takes deletes for upserts": Edit(
+        "eddy/pipeline/push.py", "for k, i in enumerate(path) if i in arrivals.deletes", "for k, i in ()"
+    ),
+    "all changes of a key arrive": Edit(
+        "eddy/pipeline/push.py",
+        "atomic = atomic or (pipeline.partners is not None and bool(pipeline.query.tables_at))",
+        "pass",
+    ),
+    "a row that replaces another one ends": Edit(
+        "eddy/partners/rows.py", 'pc.starts_with(ops, "+")', 'pc.equal(ops, "+I")'
+    ),
+}
+
+_MATCH_DEFECTS = {
+    "matches get new serial numbers, and are found by the old ones": Edit(
+        "stairs/ledger.py", "entries[:live, F_SERIAL] = np.arange(live)", "pass"
+    ),
+    "matches of tables that were renumbered are not found": Edit(
+        "stairs/ledger.py",
+        "        relink(book, book.entries)\n        self.book = book\n\n    def commit",
+        "        self.book = book\n\n    def commit",
+    ),
+}
+
+_TABLE_BRANCH_FILES = (
+    "tests/eddy/test_branches_of_tables.py",
+    "tests/eddy/test_branches.py",
+    "tests/eddy/drawn_branches.py",
+    "tests/eddy/opened_files.py",
+    "tests/eddy/test_interrupts.py",
+    "tests/eddy/test_failed_push.py",
+    "tests/tracing.py",
+    "tests/cases.py",
+    "tests/key_types.py",
+)
+
 MODELS = {
+    "branches of tables": ModelTest(
+        _TABLE_BRANCH_FILES,
+        "test_dead_versions_leave_what_is_kept",
+        1,
+        _TABLE_BRANCH_DEFECTS,
+    ),
+    "matches of tables": ModelTest(
+        _TABLE_BRANCH_FILES, "test_what_is_kept_has_the_size_that_living_versions_need", 1, _MATCH_DEFECTS
+    ),
     "stored states of tables": ModelTest(
         (
             "tests/eddy/test_tables_interrupted.py",

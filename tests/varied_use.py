@@ -215,6 +215,11 @@ def use_branches() -> None:
                 runtime = eddy.Runtime.restore(runtime.snapshot(), runtime.query)
             runtime.push({name: batch(0, 0) for name in "RST"})
             runtime.finish()
+    inputs = [eddy.Table("R", SCHEMA, key="k"), eddy.Table("S", SCHEMA, key="k")]
+    one = eddy.Query(inputs[:1], branches=[eddy.Branch(inputs[1:], ["R.k = S.k"], "left")])
+    runtime = eddy.Runtime(one, output="changelog")
+    for _ in range(2):
+        runtime.push({name: batch(0, ROWS) for name in "RS"})
 
 
 def use_all() -> None:

@@ -1,7 +1,7 @@
-"""Inner joins over tables by definition: the answer is computed anew, by nested loops, after each change.
+"""Joins over tables by definition: the answer is computed anew, by nested loops, after each change.
 
-It is written from "Tables" in `docs/guide/semantics.md` and from nothing else, and it imports nothing of ours. Values
-are plain Python values, as in `eddy.fuzz.oracle`.
+It is written from "Tables" and "Branches" in `docs/guide/semantics.md` and from nothing else, and it imports nothing of
+ours. Values are plain Python values, as in `eddy.fuzz.oracle`.
 
 >>> row = {"id": 7, "k": 1}
 >>> rows = [("S", row, False), ("T", row, False), ("T", row, False), ("T", row, True)]
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 Column = tuple[str, str]
 """Name of an input, and of a column of it."""
 Result = tuple[int, ...]
-"""The number of an arrival of each input, in the order of the query."""
+"""The number of an arrival of each input, in the order of the query; -1 = none."""
 Change = tuple[str, Result]
 """An operation, and the result that it takes back or gives."""
 _HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -49,12 +49,31 @@ class TableInput:
     keep: Callable[[Row], bool | None] | None = None
 
 
-@dataclass
-class TableOracle:
-    """A join whose predicates are all comparisons of two columns: (left, operator, right)."""
+@dataclass(frozen=True)
+class TableBranch:
+    """A branch, whose predicates join its inputs with each other and with those above it; see `TableOracle`."""
 
     inputs: Sequence[TableInput]
     predicates: Sequence[tuple[Column, str, Column]]
+    how: str
+    branches: Sequence[TableBranch] = ()
+
+    def all_inputs(self) -> list[TableInput]:
+        """Return its inputs, and those of the branches below it."""
+        return [*self.inputs, *(one for branch in self.branches for one in branch.all_inputs())]
+
+
+@dataclass
+class TableOracle:
+    """A join whose predicates are all comparisons of two columns: (left, operator, right).
+
+    inputs   those of the core; `every` has those of the branches as well
+    """
+
+    inputs: Sequence[TableInput]
+    predicates: Sequence[tuple[Column, str, Column]]
+    branches: Sequence[TableBranch] = ()
+    every: Sequence[TableInput] = field(init=False)
     arrived: dict[str, list[Row]] = field(init=False)
     alive: dict[str, dict[tuple[Any, ...], int]] = field(init=False)
     """Of each table, the version of each key."""
@@ -63,8 +82,9 @@ class TableOracle:
     """The watermark, None before the first."""
 
     def __post_init__(self) -> None:
-        self.arrived = {one.name: [] for one in self.inputs}
-        self.alive = {one.name: {} for one in self.inputs if one.key}
+        self.every = [*self.inputs, *(one for branch in self.branches for one in branch.all_inputs())]
+        self.arrived = {one.name: [] for one in self.every}
+        self.alive = {one.name: {} for one in self.every if one.key}
 
     def arrive(self, name: str, row: Row, deletes: bool = False, watermark: Any = None) -> list[Change]:
         """Take a row of a stream, or a change of a table, and return what it does to the answer.
@@ -74,7 +94,7 @@ class TableOracle:
 
         watermark   that with the row; None = as before
         """
-        own = next(one for one in self.inputs if one.name == name)
+        own = next(one for one in self.every if one.name == name)
         kept = own.keep is None or own.keep(row) is True
         if not own.key and not kept:
             return []
@@ -87,7 +107,7 @@ class TableOracle:
             self.alive[name].pop(key, None)
             if kept and not deletes:
                 self.alive[name][key] = len(self.arrived[name]) - 1
-        before, self.answer = self.answer, set(self._results(()))
+        before, self.answer = self.answer, set(self._results(()) if not self.branches else self._branched())
         ended, begun = sorted(before - self.answer), sorted(self.answer - before)
         pairs = list(self._pairs(own, ended, begun)) if own.key else []
         replaced, new = {left for left, _ in pairs}, {right for _, right in pairs}
@@ -110,8 +130,8 @@ class TableOracle:
     def _identity(self, result: Result) -> tuple[Any, ...]:
         """Return the keys of the versions, and the numbers of the rows, of a result."""
         return tuple(
-            tuple(self.row(one.name, n)[column] for column in one.key) if one.key else n
-            for one, n in zip(self.inputs, result, strict=True)
+            tuple(self.row(one.name, n)[column] for column in one.key) if one.key and n >= 0 else n
+            for one, n in zip(self.every, result, strict=True)
         )
 
     def row(self, name: str, number: int) -> Row:
@@ -120,7 +140,7 @@ class TableOracle:
 
     def _pairs(self, own: TableInput, ended: list[Result], begun: list[Result]) -> Iterator[tuple[Result, Result]]:
         """Yield the results that differ in the version of the changed table alone."""
-        k = [one.name for one in self.inputs].index(own.name)
+        k = [one.name for one in self.every].index(own.name)
         for left in ended:
             for right in begun:
                 if left[:k] == right[:k] and left[k + 1 :] == right[k + 1 :]:
@@ -138,7 +158,7 @@ class TableOracle:
 
     def _stands(self, result: Result) -> bool:
         """Return whether the rows of a result are in their windows."""
-        return all(one.key or n >= self._low(one) for one, n in zip(self.inputs, result, strict=True))
+        return all(one.key or n < 0 or n >= self._low(one) for one, n in zip(self.every, result, strict=True))
 
     def _present(self, one: TableInput) -> Sequence[int]:
         if one.key:
@@ -159,6 +179,53 @@ class TableOracle:
         for n in self._present(self.inputs[len(numbers)]):
             if self._agree((*numbers, n)):
                 yield from self._results((*numbers, n))
+
+    def _branched(self) -> Iterator[Result]:
+        """Yield the rows of all matches of the core, and of a full join those of the second input without a partner."""
+        rows = [
+            row for match in self._matches({}, self.inputs, self.predicates) for row in self._rows(match, self.branches)
+        ]
+        for branch in self.branches:
+            if branch.how == "full":
+                (core,), (second,) = self.inputs, branch.inputs
+                alone = [{second.name: n} for n in self._present(second)]
+                rows += [row for row in alone if not list(self._matches(row, [core], branch.predicates))]
+        for row in rows:
+            yield tuple(row.get(one.name, -1) for one in self.every)
+
+    def _matches(
+        self, above: Mapping[str, int], inputs: Sequence[TableInput], predicates: Sequence[tuple[Column, str, Column]]
+    ) -> Iterator[Mapping[str, int]]:
+        """Yield the matches of some inputs that contain a match above them, by the name of the input."""
+        if not inputs:
+            yield above
+            return
+        for n in self._present(inputs[0]):
+            match = {**above, inputs[0].name: n}
+            if self._hold(match, predicates):
+                yield from self._matches(match, inputs[1:], predicates)
+
+    def _rows(self, match: Mapping[str, int], branches: Sequence[TableBranch]) -> list[Mapping[str, int]]:
+        """Return the rows of a match: the combinations of what its branches contribute."""
+        found = [match]
+        for one in branches:
+            partners = self._matches(match, one.inputs, one.predicates)
+            options = [row for partner in partners for row in self._rows(partner, one.branches)]
+            if one.how in ("semi", "anti"):
+                if bool(options) != (one.how == "semi"):
+                    return []
+                options = [match]
+            found = [{**row, **option} for row in found for option in options or [match]]
+        return found
+
+    def _hold(self, match: Mapping[str, int], predicates: Sequence[tuple[Column, str, Column]]) -> bool:
+        """Return whether all predicates hold that compare components of a match."""
+        for (a, x), op, (b, y) in predicates:
+            if a in match and b in match:
+                left, right = self.row(a, match[a])[x], self.row(b, match[b])[y]
+                if left is None or right is None or not _HOLDS[op](left, right):
+                    return False
+        return True
 
     def _agree(self, numbers: Result) -> bool:
         """Return whether the last component fulfils all predicates with those before it."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from eddy.ingest.arrivals import Arrivals
 from eddy.join.join import Join
 from eddy.partners.as_of_joins import AsOfJoins
-from eddy.partners.rows import Int64s, PartnerRows, joined, net
+from eddy.partners.rows import Int64s, PartnerRows, joined, net, paired
 from eddy.partners.shelf import Shelf
 from eddy.partners.tree import Pushed, TreeNode
 from eddy.query.branch_nodes import Path
@@ -86,10 +86,31 @@ class Partners:
         as_of = 0 if self.as_of is None else self.as_of.nbytes
         return self.shelf.nbytes + as_of + sum(one.nbytes for one in self.trees)
 
+    def living(self, i: int) -> Int64s:
+        """Return the arrival numbers of the living versions of table i, ascending. O(versions)."""
+        path, join = self._join_with(i)
+        return join.modules.living_numbers(path.index(i))
+
+    def _replaced(self, i: int) -> tuple[int, Int64s]:
+        """Return the first arrival number of table i in a push, and the version that each of its changes ended."""
+        path, join = self._join_with(i)
+        return self.shelf.before[i], join.modules.replaced(path.index(i), self.shelf.before[i])
+
+    def _join_with(self, i: int) -> tuple[Path, Join]:
+        return next((path, one) for path, one in self.joins.items() if i in path)
+
     # A push
 
     def begin(self, loading: bool = False) -> None:
-        """Note the state. This method has nothing to do, because in `follow` each part notes its own state."""
+        """Leave out dead versions of tables. In `follow` each part notes its own state."""
+        for i in self.query.tables_at:
+            if self.shelf.crowded(i):
+                self.shelf.compact(i, self.living(i))
+
+    def compact(self) -> None:
+        """Leave out all dead versions of tables, between two pushes. O(rows kept of tables)."""
+        for i in self.query.tables_at:
+            self.shelf.compact(i, self.living(i))
 
     def follow(self, arrivals: Arrivals, found: Mapping[Path, PartnerRows]) -> tuple[PartnerRows, list[int]]:
         """Process the results of the inner joins in a push; return the rows that begin and end, and `live` after it.
@@ -131,15 +152,20 @@ class Partners:
             self.as_of.undo()
         self.shelf.undo()
 
-    def combinations(self, found: PartnerRows) -> Combined:
-        """Return rows as combinations of which `Results` makes a table."""
-        rows = found.rows
+    def combinations(self, found: PartnerRows, pairs: bool) -> Combined:
+        """Return rows as combinations of which `Results` makes a table.
+
+        pairs   rows that others replace come before those, in pairs; else there are rows that end and rows that begin
+        """
+        rows, signs = found.rows, np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8)
+        if pairs and len(rows):
+            rows, signs = paired(found, {i: self._replaced(i) for i in self.query.tables_at})
         shown = [self.query.index(stream.name) for stream in self.query.shown]
         return Combined(
             len(rows),
             lambda: self._columns(rows),
             lambda: np.ascontiguousarray(self._numbered(rows).T[shown]),
-            np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8),
+            signs,
             int(np.count_nonzero(found.signs == 0)),
         )
 
@@ -158,6 +184,8 @@ class Partners:
             for i, low in zip(path, join.modules.oldest().tolist(), strict=True):
                 window = self.query.graph.windows[i]
                 live[i] = max(counts[i] - window.size, 0) if window.kind == WindowKind.ROWS else low
+        for i in self.query.tables_at:
+            live[i] = 0
         return live
 
     def lows(self) -> Int64s:
@@ -170,7 +198,11 @@ class Partners:
             ledger.lower(lows)
         if self.as_of is not None:
             self.as_of.lower(lows)
-        return np.minimum(lows, self.live) if self.changelog else lows
+        lows = np.minimum(lows, self.live) if self.changelog else lows
+        for i in self.query.tables_at:
+            # The dead versions of a table leave by compaction.
+            lows[i] = self.shelf.low[i]
+        return lows
 
     def check(self) -> None:
         """Raise StateError unless all invariants of the ledgers hold. O(state), for tests."""

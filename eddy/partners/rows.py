@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from stairs.kernels.rows import add_up
+from stairs.descriptors import DELETED, INSERTED, UPDATED_FROM, UPDATED_TO
+from stairs.kernels.rows import add_up, find_rows
 from stairs.seeds import seeds
 
 Int64s = npt.NDArray[np.int64]
@@ -40,7 +43,8 @@ def rows_of(table: pa.Table, path: tuple[int, ...], m: int) -> PartnerRows:
     for i, column in zip(path, table.columns[-len(path) :], strict=True):
         rows[:, i] = column.to_numpy()
     if table.num_columns > len(path):
-        signs[:] = table["op"].combine_chunks().to_numpy(zero_copy_only=False) == "+I"
+        ops = table["op"].combine_chunks()
+        signs[:] = np.asarray(pc.starts_with(ops, "+").cast(pa.uint8()))
     return PartnerRows(rows, signs)
 
 
@@ -51,6 +55,36 @@ def net(found: PartnerRows) -> PartnerRows:
     if n < 2 or signs.all():
         return found
     totals = np.zeros(n, np.int64)
-    add_up(rows, signs, np.full(1 << (2 * n - 1).bit_length(), -1, np.int64), seeds(2), totals)
+    add_up(rows, signs, _table(n), seeds(2), totals)
     kept = np.r_[np.flatnonzero(totals < 0), np.flatnonzero(totals > 0)]
     return PartnerRows(rows[kept], (totals[kept] > 0).astype(np.uint8))
+
+
+def paired(found: PartnerRows, replaced: Mapping[int, tuple[int, Int64s]]) -> tuple[Int64s, npt.NDArray[np.uint8]]:
+    """Return net rows with their operations: those that end, pairs of a row and the one that replaces it, new ones.
+
+    replaced   by table, the first arrival number of the push, and the version that each change ended, -1 = none
+
+    One row replaces another if changes have replaced some of its versions, and everything else is the same.
+    """
+    ended, begun = found.rows[found.signs == 0], found.rows[found.signs == 1]
+    before, partners = begun.copy(), np.full(len(begun), -1, np.int64)
+    for i, (first, versions) in replaced.items():
+        new = np.flatnonzero(before[:, i] >= first)
+        own = versions[before[new, i] - first]
+        before[new[own >= 0], i] = own[own >= 0]
+    if len(ended):
+        find_rows(ended, before, _table(len(ended)), seeds(2), partners)
+    follows = partners >= 0
+    alone = np.ones(len(ended), bool)
+    alone[partners[follows]] = False
+    n, pairs = int(np.count_nonzero(alone)), int(np.count_nonzero(follows))
+    signs = np.full(len(ended) + len(begun), INSERTED, np.uint8)
+    signs[:n], signs[n : n + 2 * pairs : 2], signs[n + 1 : n + 2 * pairs : 2] = DELETED, UPDATED_FROM, UPDATED_TO
+    both = np.stack([ended[partners[follows]], begun[follows]], axis=1).reshape(-1, found.rows.shape[1])
+    return np.concatenate([ended[alone], both, begun[~follows]]), signs
+
+
+def _table(n: int) -> Int64s:
+    """Return an empty hash table for n rows."""
+    return np.full(1 << max(2 * n - 1, 1).bit_length(), -1, np.int64)

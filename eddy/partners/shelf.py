@@ -3,11 +3,15 @@
 The inner joins keep no payload. A row stays on the shelf as long as the row is live in an inner join, or is a component
 of an entry of a ledger. The shelf looks for rows that are not needed only when a ring is full and enough rows have
 arrived to justify the cost of reading all entries. The new ring is at least twice as large as the rows that it keeps.
+
+The place of a row of a stream is its arrival number. A version of a table may stay for ever, so a ring of which most
+versions are dead is compacted: the living ones move to the last places before that of the next arrival, in their order,
+and the shelf notes the arrival number of each place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +21,7 @@ from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.loader import Loader, sources_of
 from eddy.partners.rows import Int64s
 from eddy.query.query import Query
+from stairs.caches import VersionMove
 from stairs.descriptors import J_FIELDS, J_FIRST
 from stairs.kernels.rows import to_sequence_numbers
 from stairs.payload import Payload
@@ -29,8 +34,9 @@ LEAST_ROOM = 64
 class Shelf:
     """The rows of all streams of a query.
 
-    following, low   per stream the arrival number of its next row, and of the oldest row kept
+    following, low   per stream the arrival number of its next row, and the place of the oldest row kept
     columns          per stream, the payload columns
+    numbers          per table the arrival numbers of the versions kept, ascending, and room for more
     """
 
     def __init__(self, query: Query, columns: list[list[str]]) -> None:
@@ -39,6 +45,9 @@ class Shelf:
         self.following, self.low = [0] * n, [0] * n
         kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(columns)]
         self.payload = Payload(kinds, [LEAST_ROOM] * n)
+        self.numbers = {i: np.zeros(0, np.int64) for i in query.tables_at}
+        self._settled = dict.fromkeys(query.tables_at, 0)
+        """Per table the versions kept after its last compaction, or when most of them lived."""
         self._times: list[Int64s] = [np.zeros(LEAST_ROOM if query.graph.timed else 0, np.int64) for _ in range(n)]
         # The loader writes to the places in these attributes; a query with branches has no keys of its own.
         self._rows: Int64s = np.zeros((J_FIELDS, n), np.int64)
@@ -47,12 +56,16 @@ class Shelf:
             first_arrival=lambda i: self.following[i],
             opening=SimpleNamespace(rows=self._rows),
         )
-        self._loader = Loader(sources_of(query, columns), place, self.payload)  # type: ignore[arg-type]
+        self._place = place
+        self._loader = self._loader_of(self.payload)
         self._elsewhere = frozenset(one.table for one in query.as_of_joins)
         """The versioned tables, whose rows are kept in logs of their own."""
         self._saved: list[int] | None = None
         self._since = 0
         """Rows that arrived since the oldest needed rows were last determined."""
+
+    def _loader_of(self, payload: Payload) -> Loader:
+        return Loader(sources_of(self.query, self.columns), self._place, payload)  # type: ignore[arg-type]
 
     @property
     def _room(self) -> list[int]:
@@ -61,7 +74,7 @@ class Shelf:
     @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
-        return self.payload.nbytes + sum(ring.nbytes for ring in self._times)
+        return self.payload.nbytes + sum(ring.nbytes for ring in (*self._times, *self.numbers.values()))
 
     def _slices(self, i: int, n: int) -> list[tuple[slice, slice]]:
         first = self.following[i] & (self._room[i] - 1)
@@ -80,6 +93,7 @@ class Shelf:
         self._pass_by()
         rows = [0 if i in self._elsewhere else n for i, n in enumerate(arrivals.rows)]
         batches = [None if i in self._elsewhere else batch for i, batch in enumerate(arrivals.batches)]
+        self._number(arrivals.rows)
         full = [i for i, n in enumerate(rows) if self.following[i] + n - self.low[i] > self._room[i]]
         self._since += sum(rows)
         if full and self._since >= 2 * cost:
@@ -99,6 +113,58 @@ class Shelf:
                 for slots, part in self._slices(i, rows[i]):
                     self._times[i][slots] = ticks[part]
         self.following = [end + n for end, n in zip(self.following, arrivals.rows, strict=True)]
+
+    def _number(self, rows: Sequence[int]) -> None:
+        """Note the arrival numbers of the changes of a push."""
+        for i, known in self.numbers.items():
+            held, first = self.following[i] - self.low[i], self.following[i]
+            if held + rows[i] > len(known):
+                longer = np.zeros(2 * (held + rows[i]), np.int64)
+                longer[:held] = known[:held]
+                self.numbers[i] = known = longer
+            known[held : held + rows[i]] = np.arange(first, first + rows[i])
+
+    @property
+    def before(self) -> list[int]:
+        """The arrival number of the next row of each stream, before the open push."""
+        return self.following if self._saved is None else self._saved
+
+    def kept(self, i: int) -> Int64s:
+        """Return the arrival numbers of the versions of table i that are kept, ascending."""
+        return self.numbers[i][: self.following[i] - self.low[i]]
+
+    def crowded(self, i: int) -> bool:
+        """Return whether table i has had as many changes, since its dead versions left, as it kept versions then."""
+        return self.following[i] - self.low[i] >= 2 * max(self._settled[i], LEAST_ROOM)
+
+    def compact(self, i: int, living: Int64s) -> None:
+        """Keep only the versions of table i that live, in one statement; between two pushes. O(all rows kept).
+
+        living   their arrival numbers, ascending
+        """
+        low, end = self.low[i], self.following[i]
+        first = end - len(living)
+        to = np.full(end - low, -1, np.int64)
+        to[np.searchsorted(self.kept(i), living)] = np.arange(first, end)
+        payload = self.payload.copied()
+        payload.follow(VersionMove(i, low, to, first), 0)
+        vars(self).update(
+            payload=payload,
+            _loader=self._loader_of(payload),
+            low=[*self.low[:i], first, *self.low[i + 1 :]],
+            numbers={**self.numbers, i: living},
+            _settled={**self._settled, i: len(living)},
+        )
+
+    def _places(self, rows: Int64s) -> Int64s:
+        """Return rows with the places of their components in place of arrival numbers."""
+        if not self.numbers:
+            return rows
+        rows = rows.copy()
+        for i in self.numbers:
+            there = rows[:, i] >= 0
+            rows[there, i] = self.low[i] + np.searchsorted(self.kept(i), rows[there, i])
+        return rows
 
     def _pass_by(self) -> None:
         """Leave out the rows of versioned tables, which only have numbers here."""
@@ -135,7 +201,7 @@ class Shelf:
         n, m = rows.shape
         bases = np.array([low // room * room for low, room in zip(self.low, self._room, strict=True)], np.int64)
         ids, absent = np.empty(n * m, np.int32), np.zeros((n, m), np.bool_)
-        found = to_sequence_numbers(rows, bases, ids, absent)
+        found = to_sequence_numbers(self._places(rows), bases, ids, absent)
         return self.payload.gather(ids, n, bases, absent if found else None)
 
     def column_batch(self, i: int, names: list[str], numbers: Int64s) -> pa.RecordBatch:
@@ -163,6 +229,7 @@ class Shelf:
             "room": self._room,
             "payload": self.payload.to_parts(),
             "times": self._times,
+            "numbers": [self.kept(i) for i in self.numbers],
         }
 
     def load_parts(self, parts: Parts) -> None:
@@ -172,6 +239,12 @@ class Shelf:
         fits = all(0 <= end - first <= slots for first, end, slots in zip(low, following, room, strict=True))
         parts.require(fits and powers_of_two(room), f"rows {low} to {following} in {room} slots")
         times = parts.arrays("times", np.int64, [(slots * self.query.graph.timed,) for slots in room])
+        tables = list(self.numbers)
+        numbers = parts.arrays("numbers", np.int64, [(following[i] - low[i],) for i in tables])
+        for i, own in zip(tables, numbers, strict=True):
+            rising = bool((np.diff(own) > 0).all()) and (not len(own) or 0 <= own[0] <= own[-1] < following[i])
+            parts.require(rising, f"table {i} keeps versions whose arrival numbers do not rise, or have not arrived")
+        self.numbers, self._settled = dict(zip(tables, numbers, strict=True)), dict.fromkeys(tables, 0)
         self.payload.load_parts(parts.part("payload"), room)
         self.following, self.low, self._since, self._times = following, low, parts.integer("since"), times
 
@@ -185,8 +258,16 @@ class Shelf:
         times = self.times(i, numbers) if len(numbers) else numbers
         return times, columns
 
-    def fill(self, firsts: list[int], counts: list[int], times: list[Int64s], columns: list[list[Column]]) -> None:
-        """Fill an empty shelf with what `window` returned: counts[i] rows of stream i from firsts[i] on."""
+    def fill(
+        self,
+        firsts: list[int],
+        counts: list[int],
+        times: list[Int64s],
+        columns: list[list[Column]],
+        numbers: dict[int, Int64s],
+    ) -> None:
+        """Fill an empty shelf with what `window` and `kept` returned: counts[i] rows of stream i from firsts[i] on."""
+        self.numbers, self._settled = numbers, {i: len(own) for i, own in numbers.items()}
         self.low, self.following = list(firsts), [first + n for first, n in zip(firsts, counts, strict=True)]
         self.payload.fill([1 << (2 * max(n, LEAST_ROOM) - 1).bit_length() for n in counts], firsts, columns)
         for i, (first, room) in enumerate(zip(firsts, self._room, strict=True)):

@@ -51,7 +51,9 @@ class TreeNode:
         self.node, self.shelf, self.changelog = node, shelf, changelog
         self.below = [TreeNode(one, shelf, changelog) for one in node.branches]
         self.width = len(shelf.query.streams)
-        self.ledger = Ledger([one.how for one in node.branches], self.width, node.path) if node.branches else None
+        tables = not set(node.path).isdisjoint(shelf.query.tables_at)
+        hows = [one.how for one in node.branches]
+        self.ledger = Ledger(hows, self.width, node.path, tables) if node.branches else None
         rows = [i for i in node.path if shelf.query.graph.windows[i].kind == WindowKind.ROWS]
         clocks = ([TIME] if shelf.query.graph.timed else []) + rows
         self.deadlines = {(clock, b): Deadlines() for clock in clocks for b in range(len(node.branches))}

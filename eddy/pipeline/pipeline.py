@@ -114,7 +114,12 @@ class Pipeline:
             if not (changelog or options.bounded):
                 self.partners.check_ends()
             self.output = Results(
-                query, columns, changelog=changelog, count_only=options.count_only, ids_only=options.ids_only
+                query,
+                columns,
+                changelog=changelog,
+                count_only=options.count_only,
+                ids_only=options.ids_only,
+                upsert=options.output == "upsert" and query.aggregation is None and query.ranking is None,
             )
             allowance = Allowance()
         else:

@@ -94,6 +94,8 @@ def prepare(
         pipeline.undo = True
         batches, derived = _derived(pipeline, batches, order, watermark, ends)
         watermark, atomic = None if pipeline.clock is None else watermark, True
+    # The rows of a query with branches over tables are the difference of two answers.
+    atomic = atomic or (pipeline.partners is not None and bool(pipeline.query.tables_at))
     arrivals = pipeline.gate.admit(
         batches, order, pipeline.clock if reading is None else reading, watermark, atomic=atomic
     )
@@ -258,7 +260,8 @@ def _with_partners(
         found[path] = rows_of(given.table, path, width)
         failed += given.failed
     rows, live = partners.follow(arrivals, found)
-    made = pipeline.output.make(partners.combinations(PartnerRows.none(width) if loading else rows))
+    found_rows = partners.combinations(PartnerRows.none(width) if loading else rows, pipeline.output.changing)
+    made = pipeline.output.make(found_rows)
     return (*records, live), made._replace(failed=(*failed, *made.failed))
 
 
@@ -285,7 +288,8 @@ def _part(arrivals: Arrivals, path: Path, timed: bool) -> Arrivals:
         reading = None if reading is None else reading.of(places)
     times = [arrivals.times[i] if timed else None for i in path]
     batches, rows = [arrivals.batches[i] for i in path], [arrivals.rows[i] for i in path]
-    return Arrivals(batches, rows, order, times, {}, reading)
+    deletes = {k: arrivals.deletes[i] for k, i in enumerate(path) if i in arrivals.deletes}
+    return Arrivals(batches, rows, order, times, {}, reading, atomic=arrivals.atomic, deletes=deletes)
 
 
 def _clock_after(pipeline: Pipeline, arrivals: Arrivals) -> Int64s | None:

@@ -24,6 +24,7 @@ from eddy.query.intervals import Intervals
 from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.streams.event_time import span_of, ticks
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, JoinGraph, WindowKind
@@ -122,7 +123,7 @@ class BranchTree(Generic[J]):
                 f"stream {streams[0].name} is the whole core, so on= has nothing to join: {list(texts)}; predicates"
                 " between it and a branch belong to the branch"
             )
-        if len(path) > 1 or not branches:
+        if len(path) > 1 or not branches or isinstance(streams[0], Table):
             noun = "core" if how == "core" else f"join with branch {', '.join(stream.name for stream in streams)}"
             # The query checks lateness, which may count although this join has no clock.
             own_streams = [replace(self.streams[i], lateness=None) for i in path]
@@ -160,11 +161,16 @@ class BranchTree(Generic[J]):
         (branch,) = core.branches
         self.nullable |= set(core.own)
         other = BranchNode("anti", core.own, branch.path, branch.windows, ())
+        (second,) = (self.streams[i] for i in branch.own)
+        if isinstance(second, Table):
+            # The join of one table knows which of its versions live.
+            self._nouns[branch.own] = "core"
+            self.joins[branch.own] = self._make([second], (), "core", ())
         return BranchNode("core", branch.own, branch.own, {}, (other,))
 
     def _shared_key(self, core: BranchNode) -> tuple[AttributeClass, ...]:
         """Return the class of columns of all streams that are equal in the core and on every path, if there is one."""
-        first = core if core.path in self.joins else core.branches[0]
+        first = core if len(core.path) > 1 or not core.branches else core.branches[0]
         for component in self._components(first.path):
             for choice in component[core.own[0]]:
                 key = {i: choice if i == core.own[0] else component[i][0] for i in core.path}

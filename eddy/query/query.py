@@ -262,6 +262,12 @@ class Query:
         return [one.name for one in self.streams if isinstance(one, Table) and one.name not in looked_up]
 
     @property
+    def tables_at(self) -> list[int]:
+        """The positions of the tables whose changes take results back."""
+        names = frozenset(self.tables_changing)
+        return [i for i, stream in enumerate(self.streams) if stream.name in names]
+
+    @property
     def timeless(self) -> list[int]:
         """The positions of the tables whose changes have no event time."""
         return [i for i, stream in enumerate(self.streams) if isinstance(stream, Table)]
@@ -278,7 +284,6 @@ class Query:
         if not names:
             return
         for has, what in (
-            (self.branches, "left, semi, anti and full joins take no table; use an inner join"),
             (self.as_of, "a query with as-of joins joins streams; look its rows up with as_of=[AsOf(table, …)]"),
             (
                 self._watermarked,
@@ -308,8 +313,8 @@ class Query:
         check_streams(self.streams, 1 if self._grouped else self._least)
         if self.as_of:
             check_times(self.streams, self.lateness, self.idle_after, self._waits)
-        # A table of an as-of join has its key in a log of versions.
-        self.primary = (*primary_keys((*core, *below)), *(None for _ in self.as_of))
+        # The inner joins index the keys of tables, and a table of an as-of join has its key in a log of versions.
+        self.primary = (None,) * len(self.streams)
         self._check_tables()
         self.comparisons, self.scans = (), ()
         self.values: dict[tuple[str, str, pa.DataType], ComparedValue] = {}

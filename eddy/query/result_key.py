@@ -16,13 +16,15 @@ from stairs.errors import InputError
 class Answered(Protocol):
     """The parts of a query that determine its results."""
 
-    streams: tuple[Stream, ...]
-    branches: tuple[Any, ...]
     as_of: tuple[Any, ...]
     outputs: dict[str, tuple[str, str] | ComputedExpression]
     aggregation: Any
     group_outputs: Any
     ranking: Ranking | None
+
+    @property
+    def shown(self) -> tuple[Stream, ...]:
+        """The streams of whose columns results can have some."""
 
 
 def result_key(query: Answered, what: str = "output='upsert'") -> tuple[str, ...]:
@@ -36,16 +38,17 @@ def result_key(query: Answered, what: str = "output='upsert'") -> tuple[str, ...
         return _key_of_top(query.ranking, what)
     if query.aggregation is not None:
         return _key_of_groups(query, what)
-    if query.branches or query.as_of:
-        raise InputError(f"{what} is for inner joins of tables, for groups and for top{_or_changelog(what)}")
-    stream = next((one.name for one in query.streams if not isinstance(one, Table)), None)
+    if query.as_of:
+        raise InputError(f"{what} is for joins of tables, for groups and for top{_or_changelog(what)}")
+    # A stream of a semi or anti branch decides which rows there are, and no row has its columns.
+    stream = next((one.name for one in query.shown if not isinstance(one, Table)), None)
     if stream is not None:
         raise InputError(
             f"{what}: results have no key, because stream {stream} is no table; make it a Table{_or_changelog(what)}"
         )
     places = {one: name for name, one in query.outputs.items() if not isinstance(one, ComputedExpression)}
     found = []
-    for one in query.streams:
+    for one in query.shown:
         for key in one.shown_keys if isinstance(one, Table) else ():
             if (one.name, key) not in places:
                 raise InputError(f"{what} needs the key of each table in select: add '{one.name}.{key}'")

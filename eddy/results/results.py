@@ -109,7 +109,7 @@ class Results:
         """Whether results are replaced by others, in pairs; groups and the first rows of groups need none."""
         self._numbered = query.ranking is not None and query.aggregation is None
         """Whether results have their arrival numbers, which decide between rows of equal order."""
-        self._tables = frozenset(query.graph.tables) if self.changing else frozenset[int]()
+        self._tables = frozenset(query.tables_at) if self.changing else frozenset[int]()
         self.accepts = None
         if query.conditions:
             self.accepts = AdaptiveFilter(query.conditions, place=query.where_place, rows="results")

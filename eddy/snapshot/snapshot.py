@@ -17,9 +17,9 @@ from eddy.ingest.clock import behind_in
 from eddy.join.compaction import compact_tables
 from eddy.join.join import Join
 from eddy.partners.partners import Partners
+from eddy.partners.rows import Int64s
 from eddy.partners.tree import TreeNode
 from eddy.pipeline.pipeline import Pipeline
-from eddy.query.branch_nodes import Path
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.results.failed_rows import FAILED
@@ -115,6 +115,7 @@ def _partners(partners: Partners) -> tuple[list[Plain], Plain]:
     arrays: Plain = {}
     query, shelf = partners.query, partners.shelf
     # Rows that are not needed any more are left out: how many there are depends on when the shelf last looked.
+    partners.compact()
     lows = partners.lows().tolist()
     for i, schema in enumerate(payload_schemas(query, shelf.columns)):
         times, columns = shelf.window(i, lows[i])
@@ -122,6 +123,8 @@ def _partners(partners: Partners) -> tuple[list[Plain], Plain]:
             arrays[f"stream {i} times"] = times
         if schema.names and shelf.following[i] > lows[i]:
             arrays[f"stream {i} payload"] = _payload_rows(query, i, schema, columns)
+    for i in shelf.numbers:
+        arrays[f"stream {i} numbers"] = shelf.kept(i)
     for k, ledger in enumerate(partners.ledgers):
         arrays[f"ledger {k} entries"], arrays[f"ledger {k} options"] = ledger.contents()
     if partners.as_of is not None:
@@ -148,13 +151,18 @@ def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -
     no memory beyond the size of the snapshot before its checks have passed.
     """
     query, clock = pipeline.query, header["clock"]
-    joins = pipeline.joins.values()
+    joins, newest = pipeline.joins.values(), [] if clock is None else clock["newest"]
+    newest = newest if max(newest, default=-FOREVER) > -FOREVER else []
+    for i in query.timeless if newest else ():
+        # A change has no event time, and no place in the clock.
+        newest = [*newest[:i], -FOREVER, *newest[i:]]
     for one, join in zip(header["joins"], joins, strict=True):
         _check_columns(join, [stream["columns"] for stream in one["streams"]], parts)
     for own, one, (path, join) in zip(
         parts.items("joins", len(joins)), header["joins"], pipeline.joins.items(), strict=True
     ):
-        _fill_join(own, one, join, path, clock)
+        watermark = clock["watermark"] if clock and join.query.graph.timed else -FOREVER
+        _fill_join(own, one, join, watermark, [newest[i] for i in path] if newest else [])
     pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.late_schema for stream in query.streams])
     pipeline.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     if pipeline.clock is not None:
@@ -173,7 +181,8 @@ def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -
     parts.check_read()
 
 
-def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, path: Path, clock: Mapping[str, Any] | None) -> None:
+def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, watermark: int, newest: list[int]) -> None:
+    """Fill the modules of a join. `newest` has the newest event time of each stream, if there is a clock."""
     modules, graph = join.modules, join.query.graph
     firsts, rows = ([stream[name] for stream in one["streams"]] for name in ("first", "rows"))
 
@@ -183,7 +192,7 @@ def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, path: Path, clo
     windows = WindowContents(
         firsts=firsts,
         rows=rows,
-        watermark=clock["watermark"] if graph.timed and clock else -FOREVER,
+        watermark=watermark,
         arrivals=one["counts"]["arrivals"],
         combinations=one["counts"]["combinations"],
         words=[numbers(f"class {c} keys") for c in range(graph.n_classes)],
@@ -203,13 +212,9 @@ def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, path: Path, clo
         table = _payload(parts, i, graph.names[i], schema, rows[i])
         columns.append([] if table is None else [table.column(name) for name in join.columns[i]])
     fill(modules, windows, parts.require)
-    if graph.timed and clock and max(clock["newest"], default=-FOREVER) > -FOREVER:
-        newest = clock["newest"]
-        for i in graph.tables:
-            # A change has no event time, and no place in the clock.
-            newest = [*newest[:i], -FOREVER, *newest[i:]]
-        for name, rings, i in zip(graph.names, windows.values, path, strict=True):
-            known = not len(rings[0]) or rings[0].max() <= newest[i]
+    if graph.timed and newest:
+        for name, rings, at in zip(graph.names, windows.values, newest, strict=True):
+            known = not len(rings[0]) or rings[0].max() <= at
             parts.require(bool(known), f"stream {name} has event times beyond its newest one")
     join.payload.fill(modules.capacity, firsts, columns)
     join.n_results, join.n_deleted = one["counts"]["results"], one["counts"]["deleted"]
@@ -235,23 +240,35 @@ def _fill_partners(parts: Parts, streams: list[dict[str, int]], partners: Partne
         own = parts.array(f"stream {i} times", np.int64, (rows[i],)) if timed else np.zeros(0, np.int64)
         parts.require(bool((np.abs(own) <= FOREVER).all()), f"stream {i} has event times out of range")
         times.append(own)
-    partners.shelf.fill(firsts, rows, times, columns)
-    partners.live = [one["live"] for one in streams]
     ends = [first + n for first, n in zip(firsts, rows, strict=True)]
+    kept: list[range | Int64s] = [range(first, end) for first, end in zip(firsts, ends, strict=True)]
+    for i in partners.shelf.numbers:
+        living = partners.living(i)
+        kept[i] = parts.array(f"stream {i} numbers", np.int64, (rows[i],))
+        parts.require(np.array_equal(kept[i], living), f"stream {i} keeps other versions than those that live")
+    partners.shelf.fill(firsts, rows, times, columns, {i: np.asarray(kept[i]) for i in partners.shelf.numbers})
+    partners.live = [one["live"] for one in streams]
     for k, node in enumerate(partners.nodes):
-        _fill_ledger(parts, k, node, firsts, ends)
+        _fill_ledger(parts, k, node, kept)
     if partners.as_of is not None:
         partners.as_of.load_parts(parts.part("as_of"), watermark)
 
 
-def _fill_ledger(parts: Parts, k: int, node: TreeNode, firsts: list[int], ends: list[int]) -> None:
-    ledger, m, n = node.ledger, len(firsts), len(node.below)
+def _among(numbers: Int64s, kept: range | Int64s) -> npt.NDArray[np.bool_]:
+    """Return which numbers are among those kept."""
+    if isinstance(kept, range):
+        return (numbers >= kept.start) & (numbers < kept.stop)
+    return np.isin(numbers, kept)
+
+
+def _fill_ledger(parts: Parts, k: int, node: TreeNode, kept: list[range | Int64s]) -> None:
+    """Fill the ledger of a node, whose components are among the rows kept of each stream."""
+    ledger, m, n = node.ledger, len(kept), len(node.below)
     assert ledger is not None
     entries = parts.array(f"ledger {k} entries", np.int64, (-1, 2 * n + m))
     options = parts.array(f"ledger {k} options", np.int64, (-1, 2 + m))
     for components in (entries[:, 2 * n :], options[:, 2:]):
-        there = components >= 0
-        fits = ((components >= np.array(firsts)) & (components < np.array(ends))) | ~there
+        fits = (components == -1).T | [_among(column, own) for column, own in zip(components.T, kept, strict=True)]
         parts.require(bool(fits.all()), f"ledger {k} has rows that are not kept")
     try:
         serials = ledger.fill(entries, options, node.changelog)

@@ -52,6 +52,7 @@ class Book(NamedTuple):
     log       int64[]      what was overwritten
     turn      int64[branches]  the option of each branch in the present row
     mask      slots of the ring of entries - 1
+    alone     1 = the match is a tuple of a stream, whose arrival number is the serial number
     """
 
     entries: Int64s
@@ -67,6 +68,7 @@ class Book(NamedTuple):
     log: Int64s
     turn: Int64s
     mask: int
+    alone: int
 
 
 @inlined
@@ -117,7 +119,7 @@ def bucket_of(book: Book, components: Int64s, first: int) -> int:
 @inlined
 def find(book: Book, components: Int64s, first: int) -> int:
     """Return where the entry of a match begins, -1 if the match has no entry."""
-    if book.key.shape[0] == 1:
+    if book.alone:
         # The serial number is the component.
         serial = components[u64(first + book.key[0])]
         e = entry_at(book, serial)
@@ -194,7 +196,7 @@ def relink(book: Book, entries: Int64s) -> None:
             continue
         for k in range(stride):
             book.entries[u64(e + k)] = entries[u64(source + k)]
-        if book.key.shape[0] > 1:
+        if not book.alone:
             bucket = u64(bucket_of(book, book.entries, e + ids))
             book.entries[u64(e + F_LINK)] = book.buckets[bucket]
             book.buckets[bucket] = e

@@ -119,7 +119,7 @@ def enter(book: Book, matches: Int64s, done: int, start: int, stop: int) -> int:
     buckets anew.
     """
     n, m = book.hows.shape[0], book.rows.shape[1]
-    flat, alone = matches.reshape(-1), book.key.shape[0] == 1
+    flat, alone = matches.reshape(-1), book.alone == 1
     for x in range(start, stop):
         if not has_room(book, 1, 0):
             return x
@@ -247,7 +247,7 @@ def follow(book: Book, b: int, options: Int64s, signs: npt.NDArray[np.uint8], st
 @inlined
 def drop(book: Book, e: int) -> None:
     """Free an entry and its options."""
-    if book.key.shape[0] > 1:
+    if not book.alone:
         ids = F_BRANCHES + B_FIELDS * book.hows.shape[0]
         bucket = bucket_of(book, book.entries, e + ids)
         link, x = book.entries[u64(e + F_LINK)], book.buckets[u64(bucket)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from stairs.kernels.accelerate import jit, u64
+from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.hashes import finish, stir
 
 Int64s = npt.NDArray[np.int64]
@@ -26,27 +26,43 @@ def to_sequence_numbers(rows: Int64s, bases: Int64s, ids: npt.NDArray[np.int32],
     return found
 
 
+@inlined
+def place_of(rows: Int64s, x: int, known: Int64s, table: Int64s, seeds: Int64s) -> int:
+    """Return the place in `table` of the row of `known` that equals rows[x], or the free place where it would be."""
+    m, mask, code = rows.shape[1], table.shape[0] - 1, u64(seeds[0])
+    for i in range(m):
+        code = stir(code, rows[u64(x), u64(i)], seeds[1])
+    at = finish(code, seeds[0], seeds[1]) & mask
+    while table[u64(at)] >= 0:
+        same = True
+        for i in range(m):
+            same = same and known[u64(table[u64(at)]), u64(i)] == rows[u64(x), u64(i)]
+        if same:
+            break
+        at = (at + 1) & mask
+    return at
+
+
 @jit
 def add_up(rows: Int64s, signs: npt.NDArray[np.uint8], table: Int64s, seeds: Int64s, totals: Int64s) -> None:
     """Write for each row how often it begins minus how often it ends, to its first occurrence, and 0 to the others.
 
     table   -1, 2^n times, more than there are rows;  seeds int64[2] of its hash
     """
-    n, m = rows.shape
-    mask = table.shape[0] - 1
-    for x in range(n):
-        code = u64(seeds[0])
-        for i in range(m):
-            code = stir(code, rows[u64(x), u64(i)], seeds[1])
-        at = finish(code, seeds[0], seeds[1]) & mask
-        while True:
-            first = table[u64(at)]
-            if first < 0:
-                table[u64(at)] = first = x
-            same = True
-            for i in range(m):
-                same = same and rows[u64(first), u64(i)] == rows[u64(x), u64(i)]
-            if same:
-                totals[u64(first)] += 1 if signs[u64(x)] else -1
-                break
-            at = (at + 1) & mask
+    for x in range(rows.shape[0]):
+        at = place_of(rows, x, rows, table, seeds)
+        if table[u64(at)] < 0:
+            table[u64(at)] = x
+        totals[u64(table[u64(at)])] += 1 if signs[u64(x)] else -1
+
+
+@jit
+def find_rows(known: Int64s, rows: Int64s, table: Int64s, seeds: Int64s, found: Int64s) -> None:
+    """Write the number of the row of `known` that equals each row, -1 for none; rows of `known` differ.
+
+    table, seeds   as in `add_up`, for the rows of `known`
+    """
+    for x in range(known.shape[0]):
+        table[u64(place_of(known, x, known, table, seeds))] = x
+    for x in range(rows.shape[0]):
+        found[u64(x)] = table[u64(place_of(rows, x, known, table, seeds))]

@@ -149,6 +149,17 @@ WORLDS: dict[str, tuple[Callable[[], Query], dict[str, Any], bool]] = {
         {"output": "changelog"},
         False,
     ),
+    "branches of tables": (
+        lambda: Query(
+            [TABLE],
+            branches=[
+                eddy.Branch([Stream("S", SCHEMA, window=Rows(9))], ["V.s = S.s"], "left"),
+                eddy.Branch([replace(TABLE, name="W")], ["V.b = W.b"], "anti"),
+            ],
+        ),
+        {"output": "changelog"},
+        False,
+    ),
     "bounded": (query((Range(12),) * 3, STAR), {"max_bytes": 1 << 24, "decide_every": 7}, False),
 }
 
@@ -170,11 +181,12 @@ def saved(world: str) -> bytes:
     """Return the snapshot of a used runtime, with scheduled transitions if its strategy can change its plan."""
     make, options, given = WORLDS[world]
     runtime = Runtime(make(), **options)
+    whole = len(runtime.query.streams) == 3 and not runtime.query.branches
     for step in range(PUSHES):
         push(runtime, step, given)
-        if step == PUSHES - 2 and len(runtime.query.streams) == 3:
+        if step == PUSHES - 2 and whole:
             runtime.transition("R (S T)" if world != "cyclic" else "(R T) S")
-    if len(runtime.query.streams) == 3:
+    if whole:
         runtime.transition("(R S) T", at=runtime.position + 5)
     return runtime.snapshot()
 

@@ -85,6 +85,35 @@ CASES: dict[str, tuple[Query, str]] = {
         ),
         "SELECT g, sum(m)::BIGINT AS a, count(*) AS n FROM (SELECT g, max(v) AS m FROM r GROUP BY k, g) GROUP BY g",
     ),
+    "left join with groups": (
+        Query([T], branches=[eddy.Branch([Table("d", GROUPS)], ["t.k = d.k"], "left")], select=["t.k", "t.v", "d.m"]),
+        'SELECT t.k AS "t.k", t.v AS "t.v", d.m AS "d.m" FROM t'
+        " LEFT JOIN (SELECT k, g, max(v) AS m FROM r GROUP BY k, g) d ON t.k = d.k",
+    ),
+    "groups of a left join without a partner in groups": (
+        Query(
+            [S],
+            branches=[
+                eddy.Branch([T], ["s.k = t.k"], "left"),
+                eddy.Branch([Table("d", GROUPS)], ["s.k = d.k", "s.g = d.g"], "anti"),
+            ],
+            group_by={"g": "t.g"},
+            aggregates={"n": agg.count(), "v": agg.sum("s.v")},
+        ),
+        "SELECT t.g, count(*) AS n, sum(s.v)::BIGINT AS v FROM s LEFT JOIN t ON s.k = t.k WHERE NOT EXISTS"
+        " (SELECT 1 FROM r WHERE r.k = s.k AND r.g = s.g) GROUP BY t.g",
+    ),
+    "full join of groups": (
+        Query(
+            [Table("d", GROUPS)],
+            branches=[eddy.Branch([T], ["t.k = d.k", "t.v > d.m"], "full")],
+            select={"m": "d.m", "v": "t.v"},
+            top=Top(1, "d.k", ["t.v desc", "d.m", "t.k", "d.g"]),
+        ),
+        "SELECT m, v FROM (SELECT d.m, t.v, ROW_NUMBER() OVER (PARTITION BY d.k ORDER BY t.v DESC NULLS LAST, d.m"
+        " NULLS LAST, t.k NULLS LAST, d.g NULLS LAST) AS rn FROM (SELECT k, g, max(v) AS m FROM r GROUP BY k, g) d"
+        " FULL JOIN t ON t.k = d.k AND t.v > d.m) WHERE rn = 1",
+    ),
     "groups of the first rows": (
         Query([Table("d", BEST)], group_by={"v": "d.v"}, aggregates={"n": agg.count()}),
         "SELECT v, count(*) AS n FROM (SELECT g, v FROM (SELECT r.g, r.v, s.v AS w, ROW_NUMBER() OVER"
@@ -285,7 +314,6 @@ def test_rows_by_table_for_queries_over_queries() -> None:
     ("text", "message"),
     [
         ("SELECT s.k FROM s JOIN (SELECT k, max(zz) AS m FROM r GROUP BY k) x ON s.k = x.k", "no column 'zz'"),
-        ("SELECT s.k FROM s LEFT JOIN (SELECT k, max(v) AS m FROM r GROUP BY k) x ON s.k = x.k", "take no table"),
         ("WITH x AS (SELECT k, max(v) AS m FROM q GROUP BY k) SELECT s.k FROM s JOIN r ON s.k = r.k", "no .*'q'"),
         (
             "SELECT s.k FROM s JOIN (SELECT k, v FROM r QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) <= 3) x"
