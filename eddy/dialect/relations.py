@@ -13,10 +13,23 @@ from eddy.dialect.names import Relation, Scope, VisibleColumn, known
 from eddy.dialect.parts import Hung, JoinPart
 from eddy.dialect.products import product
 from eddy.dialect.row_numbers import TopClause
+from eddy.dialect.sets import APART, apart, is_grouped, without_sets
 from eddy.expressions.admitted import is_arrival
+from eddy.expressions.grammar import printed
 from eddy.expressions.occurrences import Occurrence, unused
 from eddy.expressions.source import StatementText
-from eddy.expressions.trees import bare, column, conjuncts, is_null, presence, reads, rejects, where_present
+from eddy.expressions.trees import (
+    Place,
+    bare,
+    column,
+    conjuncts,
+    is_null,
+    place_of,
+    presence,
+    reads,
+    rejects,
+    where_present,
+)
 from eddy.query.branch import How
 from eddy.query.query import Query
 from eddy.streams.key_columns import hidden
@@ -153,7 +166,8 @@ class Relations:
             # * has no column of it.
             scope = Scope([*scope.relations, relation], scope.shown, scope.outer)
         where = select.args.get("where")
-        for condition in conjuncts(None if where is None else where.this):
+        # IS NOT NULL counts for NOT IN, wherever it stands.
+        for condition in sorted(conjuncts(None if where is None else where.this), key=_is_not_in):
             self._where(condition, part, scope, ctes)
         return part, scope
 
@@ -220,6 +234,9 @@ class Relations:
         """Return a subquery as a part: its tables and conditions become those of the statement around it."""
         if self.depth > 30:
             raise self.source.error(place, "subqueries are nested more than 30 deep")
+        node = without_sets(node, self.source, lambda one: self.whole(one, ctes).output_schema)
+        if bare(node).meta.get(APART):
+            return self._answer(node, ctes, alias, place, NotFlatError("a query whose answer is a table"))
         self.depth += 1
         lists: tuple[list[Any], ...] = self.occurrences, self.distinct, self.unread
         lengths = list(map(len, lists))
@@ -497,15 +514,10 @@ class Relations:
             query = inner.this.this if isinstance(inner.this, exp.Subquery) else inner.this
             self._exists(query, "anti" if negated else "semi", None, part, scope, ctes, inner)
         elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
-            if negated:
-                raise self.source.error(
-                    node,
-                    "NOT IN (SELECT …) is not supported, since one NULL in the subquery makes it never true; write NOT"
-                    " EXISTS (SELECT … WHERE …)",
-                )
             query = inner.args["query"]
             query = query.this if isinstance(query, exp.Subquery) else query
-            self._exists(query, "semi", scope.resolve(inner.this, self.source), part, scope, ctes, inner)
+            equal = scope.resolve(inner.this, self.source)
+            self._exists(query, "anti" if negated else "semi", equal, part, scope, ctes, inner)
         else:
             part.add(scope.resolve(node, self.source))
 
@@ -520,13 +532,16 @@ class Relations:
         node: exp.Expression,
     ) -> None:
         """Hang the subquery of EXISTS or IN on a part."""
+        query = without_sets(query, self.source, lambda one: self.whole(one, ctes).output_schema)
         if not isinstance(query, exp.Select):
             raise self.source.error(node, "EXISTS and IN take one SELECT; join several by AND or write a join")
-        for name in ("group", "having", "with_", "qualify"):
-            if query.args.get(name) is not None:
-                raise self.source.error(
-                    query.args[name], f"{name.rstrip('_').upper()} is not supported in EXISTS and IN"
-                )
+        if query.args.get("with_") is not None:
+            raise self.source.error(query.args["with_"], "WITH is not supported in EXISTS and IN")
+        clause = next((name for name in ("group", "having", "qualify") if query.args.get(name) is not None), None)
+        if clause is not None:
+            self._check_alone(query, clause, scope)
+        if clause is not None or (equal is not None and is_grouped(query)) or query.meta.get(APART):
+            query = apart(query, "subquery")
         below, inner = self.read(query, ctes, scope)
         if below.after:
             raise self.source.error(
@@ -536,9 +551,14 @@ class Relations:
         self.unread += [inner.resolve(one, self.source) for one in listed]
         conditions = []
         if equal is not None:
-            if len(query.expressions) != 1 or isinstance(query.expressions[0], exp.Star):
-                raise self.source.error(node, "IN takes a subquery with one column")
-            conditions = [exp.EQ(this=equal, expression=inner.resolve(query.expressions[0].unalias(), self.source))]
+            value = self._only_column(query, inner, node)
+            if how == "anti" and not (self._never_null(equal, part) and self._never_null(value, below)):
+                raise self.source.error(
+                    node,
+                    "NOT IN (SELECT …) is supported for values that cannot be NULL, since one NULL makes it never true;"
+                    " add … IS NOT NULL on both sides, or write NOT EXISTS (SELECT … WHERE …)",
+                )
+            conditions = [exp.EQ(this=equal, expression=value)]
         inside = set(below.all())
         everything = [*below.conditions, *conditions]
         if not any(reads(one) & inside and reads(one) - inside for one in everything):
@@ -546,6 +566,50 @@ class Relations:
         for one in conditions:
             below.add(one)
         part.hang(Hung(how, below), node, self.source)
+
+    def _check_alone(self, query: exp.Select, clause: str, scope: Scope) -> None:
+        """Raise SqlError for a subquery with groups that reads a column of the query around it."""
+        around = {one.alias.lower() for one in scope.relations} - {
+            one.alias_or_name.lower() for one in query.find_all(exp.Table, exp.Subquery)
+        }
+        read = next((one for one in query.find_all(exp.Column) if one.table.lower() in around), None)
+        if read is not None:
+            raise self.source.error(
+                query.args[clause],
+                f"{clause.upper()} is not supported in EXISTS and IN beside {printed(read)}, a column of the query"
+                " around them; join the groups as a subquery in FROM",
+            )
+
+    def _only_column(self, query: exp.Select, scope: Scope, node: exp.Expression) -> exp.Expression:
+        """Return the resolved column of a subquery of IN."""
+        star = any(one.is_star for one in query.expressions)
+        trees = [tree for _, _, tree in scope.star("", node, self.source)] if star else query.expressions
+        if len(trees) != 1:
+            raise self.source.error(node, "IN takes a subquery with one column")
+        return trees[0] if star else scope.resolve(trees[0].unalias(), self.source)
+
+    def _never_null(self, tree: exp.Expression, part: JoinPart) -> bool:
+        """Return whether a column is never NULL in rows of a part: a key of a table, or by a condition."""
+        place = place_of(tree)
+        if place is None or place[0] not in part.surely():
+            return False
+        table = self.tables[self.occurrences[place[0]].table]
+        if isinstance(table, Table) and table.source is None and place[1] in table.keys:
+            return True
+        return any(_excludes_null(one, place) for one in part.conditions)
+
+
+def _is_not_in(condition: exp.Expression) -> bool:
+    condition = bare(condition)
+    return isinstance(condition, exp.Not) and isinstance(bare(condition.this), exp.In)
+
+
+def _excludes_null(condition: exp.Expression, place: Place) -> bool:
+    """Return whether a condition is IS NOT NULL of a column."""
+    condition = bare(condition)
+    test = bare(condition.this) if isinstance(condition, exp.Not) else condition
+    null = isinstance(test, exp.Is) and isinstance(test.expression, exp.Null)
+    return null and isinstance(condition, exp.Not) and place_of(bare(test.this)) == place
 
 
 def _merged(side: str, left: VisibleColumn, right: VisibleColumn) -> exp.Expression:

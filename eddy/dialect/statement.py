@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from eddy.dialect.aggregate_names import aggregates_in
@@ -26,6 +27,7 @@ from eddy.dialect.row_numbers import (
     numbered_select,
     subquery_of,
 )
+from eddy.dialect.sets import different_types, is_set, select_of, without_sets
 from eddy.dialect.union import UnionAll
 from eddy.dialect.window_tables import with_window, without_window_tables
 from eddy.expressions.admitted import check
@@ -135,17 +137,14 @@ def translated(
     check(tree, source)
     queries: list[Query] = []
     unions: list[tuple[exp.Expression, Common]] = []
-    for select, ctes in _selects(tree, {}, source, unions):
+    whole = partial(_inner_query, source, tables, options)
+    for select, ctes in _selects(tree, {}, source, unions, whole):
         queries.append(_query(select, source, tables, ctes, options))
         if queries[0].output_schema.types != queries[-1].output_schema.types:
-            listed_types = [", ".join(map(str, one.output_schema.types)) for one in (queries[0], queries[-1])]
-            raise source.error(
-                select,
-                f"the SELECTs of UNION ALL have different types: {listed_types[0]}, and here {listed_types[1]}; CAST"
-                " their columns",
-            )
+            schemas = [one.output_schema for one in (queries[0], queries[-1])]
+            raise source.error(select, different_types("UNION ALL", schemas))
     for one, ctes in unions:
-        _read_others(one, ctes, source, tables, partial(_inner_query, source, tables, options))
+        _read_others(one, ctes, source, tables, whole)
     return queries[0] if len(queries) == 1 else UnionAll(queries)
 
 
@@ -154,7 +153,11 @@ Common = Mapping[str, exp.Expression]
 
 
 def _selects(
-    tree: exp.Expression, ctes: Common, source: StatementText, unions: list[tuple[exp.Expression, Common]]
+    tree: exp.Expression,
+    ctes: Common,
+    source: StatementText,
+    unions: list[tuple[exp.Expression, Common]],
+    whole: WholeQuery,
 ) -> list[tuple[exp.Select, Common]]:
     """Return the SELECTs that UNION ALL joins, each with the common table expressions around it.
 
@@ -163,18 +166,19 @@ def _selects(
     while isinstance(tree, exp.Subquery) and not tree.alias:
         tree = tree.this
     if isinstance(tree, exp.SetOperation):
-        name = type(tree).__name__.upper()
-        if not isinstance(tree, exp.Union) or tree.args.get("distinct"):
-            remedy = "NOT EXISTS" if isinstance(tree, exp.Except) else "UNION ALL"
-            if isinstance(tree, exp.Intersect):
-                remedy = "EXISTS"
-            raise source.error(tree, f"{name} without duplicates is not supported; write {remedy}")
-        ctes = _common(tree, ctes, source)
-        unions.append((tree, ctes))
-        return [one for side in (tree.left, tree.right) for one in _selects(side, ctes, source, unions)]
+        inside = _common(tree, ctes, source)
+        if is_set(tree):
+            return [(select_of(tree, source, partial(_schema, whole, inside)), ctes)]
+        unions.append((tree, inside))
+        return [one for side in (tree.left, tree.right) for one in _selects(side, inside, source, unions, whole)]
     if not isinstance(tree, exp.Select):
         raise source.error(tree, f"{_verb(source)} is not supported; a statement is a SELECT, or EXPLAIN and a SELECT")
     return [(tree, ctes)]
+
+
+def _schema(whole: WholeQuery, ctes: Common, select: exp.Select) -> pa.Schema:
+    """Return the columns of a SELECT that is a statement by itself."""
+    return whole(select, ctes).output_schema
 
 
 def _verb(source: StatementText) -> str:
@@ -207,10 +211,10 @@ def _read_others(
         if not ctes[one.alias].meta.get("read"):
             before = {name: ctes[name] for name in list(ctes)[: list(ctes).index(one.alias)]}
             relations = Relations(source, tables, read_block, whole)
+            tree = without_sets(ctes[one.alias], source, partial(_schema, whole, before))
             try:
-                block = read_block(ctes[one.alias], relations, before)
+                block = read_block(tree, relations, before)
             except NotFlatError:
-                tree = ctes[one.alias]
                 while isinstance(tree, exp.Subquery):
                     tree = tree.this
                 assert isinstance(tree, exp.Select)

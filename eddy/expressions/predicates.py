@@ -162,7 +162,7 @@ def predicate(
 
 
 def null_safe(node: exp.NullSafeEQ, type_of: Callable[[Place], pa.DataType]) -> list[exp.Expression]:
-    """Return two equalities that mean IS NOT DISTINCT FROM, for columns of integers and strings; none for others.
+    """Return two equalities that mean IS NOT DISTINCT FROM, for columns whose type has a literal; none for others.
 
     COALESCE(a.k, 0) = COALESCE(b.k, 0) AND (a.k IS NULL) = (b.k IS NULL)
     """
@@ -174,15 +174,32 @@ def null_safe(node: exp.NullSafeEQ, type_of: Callable[[Place], pa.DataType]) -> 
     if len(kinds) > 1:
         return []
     (kind,) = kinds
-    if pt.is_integer(kind):
-        some: exp.Expression = exp.Literal.number(0)
-    elif pt.is_string(kind) or pt.is_large_string(kind):
-        some = exp.Literal.string("")
-    else:
+    some = _some_value(kind)
+    if some is None:
         return []
     filled = [exp.Anonymous(this="COALESCE", expressions=[side.copy(), some.copy()]) for side in sides]
     absent = [exp.Paren(this=exp.Is(this=side.copy(), expression=exp.Null())) for side in sides]
     return [exp.EQ(this=own[0], expression=own[1]) for own in (filled, absent)]
+
+
+def _some_value(kind: pa.DataType) -> exp.Expression | None:
+    """Return a literal of a type, None for a type without one."""
+    if pt.is_integer(kind):
+        return exp.Literal.number(0)
+    if pt.is_string(kind) or pt.is_large_string(kind):
+        return exp.Literal.string("")
+    if pt.is_boolean(kind):
+        return exp.false()
+    if pt.is_decimal(kind):
+        decimal = exp.DataType.build(f"DECIMAL({kind.precision}, {kind.scale})", dialect=EddyDialect)
+        return exp.Cast(this=exp.Literal.number(0), to=decimal)
+    if pt.is_date32(kind):
+        to = "DATE"
+    elif pt.is_timestamp(kind) and kind.tz is None:
+        to = f"TIMESTAMP({3 * UNITS.index(kind.unit)})"
+    else:
+        return None
+    return exp.Cast(this=exp.Literal.string("1970-01-01"), to=exp.DataType.build(to, dialect=EddyDialect))
 
 
 def key_sides(node: exp.Expression, scalars: Scalars) -> tuple[exp.Expression, exp.Expression] | None:

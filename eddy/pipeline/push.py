@@ -104,7 +104,7 @@ def prepare(
     pipeline.begin()
     for join in pipeline.joins.values():
         if join.router.due:
-            _share_bound(pipeline, join)
+            pipeline.share_bound(join)
             follow_router(join)
             join.begin()
     commit = _computed(pipeline, arrivals)

@@ -318,7 +318,7 @@ class BranchTree(Generic[J]):
 
     def __str__(self) -> str:
         def text(node: BranchNode) -> str:
-            names = ", ".join(f"{self.streams[i].name} [{self.streams[i].window}]" for i in node.own)
+            names = ", ".join(f"{self.streams[i].name} [{self.streams[i].extent}]" for i in node.own)
             return " ".join([names, *(f"{one.how} ({text(one)})" for one in node.branches)])
 
         return text(self.cores[0])

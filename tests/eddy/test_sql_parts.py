@@ -217,7 +217,7 @@ CLAUSES = {
 @pytest.mark.parametrize("place", sorted(set(PLACES) - {"statement", "union"}))
 def test_qualify_makes_a_table_of_a_relation_and_is_refused_elsewhere(place: str) -> None:
     text = PLACES[place].format("", "", "QUALIFY ROW_NUMBER() OVER (ORDER BY a.k) = 1")
-    if place in ("subquery", "common table", "unused"):
+    if place in ("subquery", "common table", "unused", "in"):
         assert isinstance(sql(text, STREAMS), Query)
         return
     with pytest.raises(SqlError, match="QUALIFY is not supported") as found:
