@@ -12,7 +12,7 @@ categories each change replaces a category: about two thousand rows
 
 Each way takes the same pushes in turns. A runtime gives the changes of each arrival; plain Python does so as well, row
 by row; Polars and DuckDB compute the answer anew after each push and compare it with the one before, so they skip what
-happens within a push. So does a runtime with atomic pushes.
+happens within a push. So does a runtime with atomic pushes, and one with left joins.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ SHAPES = "bids", "mixed", "auctions", "moves", "persons", "categories"
 WAYS: Mapping[str, Callable[[int], TableWay]] = {
     "eddy": EddyWay,
     "atomic": partial(EddyWay, atomic=True),
+    "left": partial(EddyWay, left=True),
     "python": PlainPython,
     "polars": PolarsWay,
     "duckdb": DuckDBWay,
@@ -158,8 +159,9 @@ FIGURES = (
         "Bids in a ROWS window joined with three tables whose rows are replaced: `shape.N` has pushes of N changes. A"
         " runtime with payload and undo, whose policy chooses the plan, gives the changes of each arrival. Plain Python"
         " does the same with dicts, row by row. Polars and DuckDB compute the answer anew after each push, on one"
-        " thread, and compare it with the answer before; a runtime with atomic pushes gives the same changes. The sums"
-        " of the answers of all ways are compared after each round. CPU times of the process.",
+        " thread, and compare it with the answer before; a runtime with atomic pushes gives the same changes, and so"
+        " does one that joins persons and categories by left joins (`left`). The sums of the answers of all ways are"
+        " compared after each round. CPU times of the process.",
         points,
         measure,
         tables=(NAMED,),

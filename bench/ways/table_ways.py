@@ -46,14 +46,21 @@ class TableWay(Protocol):
 
 
 class EddyWay:
-    """A runtime over three tables and a stream; its policy chooses the plan. `atomic` pushes give net changes."""
+    """A runtime over three tables and a stream; its policy chooses the plan. `atomic` pushes give net changes.
 
-    def __init__(self, window: int, atomic: bool = False, **options: Any) -> None:
+    left   persons and categories are joined by left joins, whose pushes are all atomic; the answer is the same
+    """
+
+    def __init__(self, window: int, atomic: bool = False, left: bool = False, **options: Any) -> None:
         self.atomic = atomic
-        tables = [eddy.Table(name, SCHEMAS[name], key="id") for name in INPUTS[1:]]
+        bid = eddy.Stream("bid", SCHEMAS["bid"], window=eddy.Rows(window))
+        auction, *names = [eddy.Table(name, SCHEMAS[name], key="id") for name in INPUTS[1:]]
+        on = ["bid.auction = auction.id", "auction.seller = person.id", "auction.category = category.id"]
+        branches = [eddy.Branch([one], [text], "left") for one, text in zip(names, on[1:], strict=True)]
         query = eddy.Query(
-            [eddy.Stream("bid", SCHEMAS["bid"], window=eddy.Rows(window)), *tables],
-            ["bid.auction = auction.id", "auction.seller = person.id", "auction.category = category.id"],
+            [bid, auction] if left else [bid, auction, *names],
+            on[:1] if left else on,
+            branches=branches if left else (),
             select=[f"{name}.v" for name in INPUTS],
         )
         self.runtime = eddy.Runtime(query, output="changelog", **options)

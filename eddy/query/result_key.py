@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from eddy.expressions.computed import ComputedExpression
+from eddy.query.determined import Joined, determined
 from eddy.query.top import Ranking
 from eddy.streams.key_columns import HIDDEN, hidden
 from eddy.streams.stream import Stream
@@ -13,7 +14,7 @@ from eddy.streams.table import Table
 from stairs.errors import InputError
 
 
-class Answered(Protocol):
+class Answered(Joined, Protocol):
     """The parts of a query that determine its results."""
 
     as_of: tuple[Any, ...]
@@ -47,8 +48,10 @@ def result_key(query: Answered, what: str = "output='upsert'") -> tuple[str, ...
             f"{what}: results have no key, because stream {stream} is no table; make it a Table{_or_changelog(what)}"
         )
     places = {one: name for name, one in query.outputs.items() if not isinstance(one, ComputedExpression)}
-    found = []
+    found, follow = [], determined(query)
     for one in query.shown:
+        if one.name in follow:
+            continue
         for key in one.shown_keys if isinstance(one, Table) else ():
             if (one.name, key) not in places:
                 raise InputError(f"{what} needs the key of each table in select: add '{one.name}.{key}'")

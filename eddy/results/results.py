@@ -12,7 +12,10 @@ import pyarrow.compute as pc
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.faults import Faults, others
+from eddy.ingest.changes import comparable
+from eddy.query.determined import determined
 from eddy.query.query import Query
+from eddy.query.result_key import result_key
 from eddy.results.failed_rows import failed_batch
 from eddy.streams.stream import PRESENCE, readable_name
 from stairs.descriptors import DELETED, INSERTED, UPDATED_FROM, UPDATED_TO
@@ -107,6 +110,8 @@ class Results:
         alone = query.aggregation is None and query.ranking is None
         self.changing = changelog and bool(query.tables_changing) and alone
         """Whether results are replaced by others, in pairs; groups and the first rows of groups need none."""
+        self._key = key_places(query) if self.upsert and determined(query) else []
+        """The numbers of the output columns that are the key of a result, where it does not have all keys of tables."""
         self._numbered = query.ranking is not None and query.aggregation is None
         """Whether results have their arrival numbers, which decide between rows of equal order."""
         self._tables = frozenset(query.tables_at) if self.changing else frozenset[int]()
@@ -208,6 +213,9 @@ class Results:
         if self.upsert:
             shown = np.flatnonzero(signs != UPDATED_FROM)
             arrays, signs = [taken(column, shown) for column in arrays], signs[shown]
+            if self._key:
+                kept, signs = last_of_keys([arrays[k] for k in self._key], signs)
+                arrays = [taken(column, kept) for column in arrays]
         if self.changelog:
             arrays.insert(0, SIGNS.take(pa.array(signs)))
         return PushResults(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema), failed)
@@ -260,6 +268,35 @@ def parted(signs: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.uint8]:
     found = signs.copy()
     found[alone] &= 1
     return found
+
+
+def key_places(query: Query) -> list[int]:
+    """Return the numbers of the output columns that identify a result."""
+    names = list(query.outputs)
+    return [names.index(name) for name in result_key(query)]
+
+
+def last_of_keys(columns: list[Column], signs: npt.NDArray[np.uint8]) -> tuple[Rows, npt.NDArray[np.uint8]]:
+    """Return the numbers of the rows of a push that a reader by key needs, ascending, and their signs.
+
+    columns   the key of each row
+    signs     INSERTED, DELETED or UPDATED_TO
+
+    They are the last rows of each key, without keys that come and go within the push.
+    """
+    n = len(signs)
+    if n < 2:
+        return np.arange(n), signs
+    names = [str(k) for k in range(len(columns))]
+    given = pa.table([*map(comparable, columns), pa.array(np.arange(n))], [*names, "n"])
+    groups = given.group_by(names).aggregate([("n", "min"), ("n", "max")])
+    first, last = (groups[name].to_numpy() for name in ("n_min", "n_max"))
+    order = np.argsort(last)
+    first, last = first[order], last[order]
+    stood, stands = signs[first] != INSERTED, signs[last] != DELETED
+    found = np.where(stands, np.where(stood, UPDATED_TO, INSERTED), DELETED).astype(np.uint8)
+    kept = stood | stands
+    return last[kept], found[kept]
 
 
 def equal_values(left: Column, right: Column) -> npt.NDArray[np.bool_]:
