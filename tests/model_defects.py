@@ -292,6 +292,19 @@ _TABLE_BRANCH_DEFECTS = {
     ),
 }
 
+_RESULT_KEY_DEFECTS = {
+    "one column of a key is enough to determine a table": Edit(
+        "eddy/query/determined.py", "if all(own & known for own in sources[one])", "if [*sources[one]]"
+    ),
+    "the first row of a key is left": Edit(
+        "eddy/results/results.py", "    return last[kept], found[kept]", "    return first[kept], found[kept]"
+    ),
+    "a row that has another partner is new": Edit(
+        "eddy/results/results.py",
+        "np.where(stands, np.where(stood, UPDATED_TO, INSERTED), DELETED)",
+        "np.where(stands, INSERTED, DELETED)",
+    ),
+}
 _MATCH_DEFECTS = {
     "matches get new serial numbers, and are found by the old ones": Edit(
         "stairs/ledger.py", "entries[:live, F_SERIAL] = np.arange(live)", "pass"
@@ -322,6 +335,7 @@ MODELS = {
         1,
         _TABLE_BRANCH_DEFECTS,
     ),
+    "keys of results": ModelTest(_TABLE_BRANCH_FILES, "test_upserts_by_the_keys_of_tables", 1, _RESULT_KEY_DEFECTS),
     "matches of tables": ModelTest(
         _TABLE_BRANCH_FILES, "test_what_is_kept_has_the_size_that_living_versions_need", 1, _MATCH_DEFECTS
     ),
