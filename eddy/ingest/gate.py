@@ -69,6 +69,7 @@ class Gate:
         given: int | None = None,
         past: bool = False,
         atomic: bool = False,
+        whole: bool = False,
     ) -> Arrivals:
         """Return the arrivals of a push. Raises InputError for rows, an order or a watermark that do not fit the query.
 
@@ -78,11 +79,13 @@ class Gate:
         past       the rows arrived earlier: none is late, and without event times, the rows of one stream may follow
                    those of another
         atomic     of several changes of one key the last one arrives, and changes arrive before rows
+        whole      only the answer after the push counts, which no order of the rows of different streams changes. So
+                   does an atomic push
         """
         if atomic and not self._timeless:
             raise InputError("atomic is for changes of tables, and this query has none; leave it out")
         if self.changes:
-            return self._admit_changes(pushed, order, clock, given, past, atomic)
+            return self._admit_changes(pushed, order, clock, given, past, atomic, whole)
         batches, rows = self._batches(pushed)
         sequence = None if order is None else checked_order(order, rows, self._places, self._seen)
         if self.filters:
@@ -97,7 +100,7 @@ class Gate:
             rows = counts(batches)
         times = self._untimed
         if sequence is None:
-            batches, sequence, by_time = self._in_order(batches, past)
+            batches, sequence, by_time = self._in_order(batches, past or whole)
             if self.ranged:
                 times = by_time
         elif self.ranged:
@@ -123,6 +126,7 @@ class Gate:
         given: int | None,
         past: bool,
         atomic: bool,
+        whole: bool,
     ) -> Arrivals:
         """Return the arrivals of a push of a query with tables, as `admit` does.
 
@@ -147,9 +151,10 @@ class Gate:
             # Rows with event times are sorted, and some are late: what says which are deletes goes with them.
             batches[i] = _flagged(batches[i], deletes.pop(i))
         if sequence is None:
+            any_order = past or atomic or whole
             tables = [i for i in self._timeless if batches[i] is not None]
             first = np.repeat(np.array(tables, np.uint8), [len(batches[i] or ()) for i in tables])
-            others, then, _ = self._in_order([None if i in tables else one for i, one in enumerate(batches)], past)
+            others, then, _ = self._in_order([None if i in tables else one for i, one in enumerate(batches)], any_order)
             batches = [batches[i] if i in tables else one for i, one in enumerate(others)]
             sequence = np.concatenate([first, then])
         elif atomic:
@@ -318,11 +323,14 @@ class Gate:
         return sorted_batches, sorted_times
 
     def _in_order(
-        self, batches: list[pa.RecordBatch | None], past: bool
+        self, batches: list[pa.RecordBatch | None], any_order: bool
     ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None]]:
-        """Return rows, order of arrival and event times of a push without a given order."""
+        """Return rows, order of arrival and event times of a push without a given order.
+
+        any_order   without event times, the rows of one stream may follow those of another
+        """
         present = [i for i, batch in enumerate(batches) if batch is not None]
-        if (past or len(present) == 1) and any(self.query.streams[i].time is None for i in present):
+        if (any_order or len(present) == 1) and any(self.query.streams[i].time is None for i in present):
             order = np.concatenate([np.full(len(batches[i] or ()), i, np.uint8) for i in present])
             return batches, order, self._untimed
         return self._by_time(batches)

@@ -78,10 +78,12 @@ def prepare(
     ends: bool = False,
     reading: ClockReading | None = None,
     atomic: bool = False,
+    whole: bool = False,
 ) -> Prepared:
     """Compute a push, the last one if `ends`. Until the push is settled, `roll_back` undoes it after an exception.
 
     reading   the reading of the clock of all streams for the rows, if the pipeline has only some of the streams
+    whole     only the answer after the push counts
     """
     _check_open(pipeline)
     began = perf_counter()
@@ -97,7 +99,7 @@ def prepare(
     # The rows of a query with branches over tables are the difference of two answers.
     atomic = atomic or (pipeline.partners is not None and bool(pipeline.query.tables_at))
     arrivals = pipeline.gate.admit(
-        batches, order, pipeline.clock if reading is None else reading, watermark, atomic=atomic
+        batches, order, pipeline.clock if reading is None else reading, watermark, atomic=atomic, whole=whole
     )
     arrivals.ends = ends
     choose_way(pipeline.join, arrivals)
@@ -141,7 +143,7 @@ def _derived(
     for table, key in ((one, one.keys) for one, _ in derived_tables(pipeline.query)):
         source = pipeline.derived[table.name]
         own = watermark if source.has_clock else None
-        found[table.name] = prepared = prepare(source, below[table.name], None, own, ends)
+        found[table.name] = prepared = prepare(source, below[table.name], None, own, ends, whole=True)
         if len(prepared.results):
             mine[table.name] = with_key_columns(prepared.results, key)
     return mine, found

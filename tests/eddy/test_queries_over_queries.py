@@ -155,8 +155,8 @@ class AnswerFeed:
     def push(self, names: set[str]) -> dict[str, list[dict[str, Any]]]:
         """Return the rows of a push of some of these streams and tables."""
         push: dict[str, list[dict[str, Any]]] = {}
-        name = self.draw.choice(sorted(names & {"r", "s"} or {""}))
-        if name:
+        streams = sorted(names & {"r", "s"})
+        for name in self.draw.sample(streams, self.draw.randint(min(1, len(streams)), len(streams))):
             push[name] = rows(self.draw, self.draw.randrange(6))
             self.given[name] += push[name]
         if "t" in names and self.draw.random() < 0.5:
@@ -183,8 +183,9 @@ def play(draw: Random, query: Query, text: str, strategy: str) -> int:
         for _ in range(draw.randint(3, 12)):
             used = {name for name in ("r", "s", "t") if query.inputs({name: []})}
             pushed = query.inputs(feed.push(used))
-            # The rows of streams without event times have an order only one stream after the other.
-            for one in [pushed] if runtime.derived or not pushed else [{name: own} for name, own in pushed.items()]:
+            # The order of the rows of different streams counts, unless pushes are atomic.
+            whole = bool(runtime.derived) or not pushed
+            for one in [pushed] if whole else [{name: own} for name, own in pushed.items()]:
                 table = runtime.push(one)
                 came += len(table)
                 for row in table.to_pylist():
