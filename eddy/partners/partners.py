@@ -224,6 +224,9 @@ class Partners:
         nodes = self.nodes
         for own, node in zip(parts.items("nodes", len(nodes)), nodes, strict=True):
             node.load_parts(own)
+        for i in self.query.tables_at:
+            whole = bool(np.isin(self.living(i), self.shelf.kept(i)).all())
+            parts.require(whole, f"table {self.query.streams[i].name} lacks payload of versions that live")
         self.live = parts.integers("live", len(self.live))
         if self.as_of is not None:
             self.as_of.load_parts(parts.part("as_of"), watermark)
