@@ -284,7 +284,7 @@ _TABLE_BRANCH_DEFECTS = {
     ),
     "all changes of a key arrive": Edit(
         "eddy/pipeline/push.py",
-        "atomic = atomic or (pipeline.partners is not None and bool(pipeline.query.tables_at))",
+        "atomic = atomic or (pipeline.partners is not None and bool(pipeline.partners.tables))",
         "pass",
     ),
     "a row that replaces another one ends": Edit(

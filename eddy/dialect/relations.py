@@ -607,9 +607,9 @@ def _is_not_in(condition: exp.Expression) -> bool:
 def _excludes_null(condition: exp.Expression, place: Place) -> bool:
     """Return whether a condition is IS NOT NULL of a column."""
     condition = bare(condition)
-    test = bare(condition.this) if isinstance(condition, exp.Not) else condition
+    test = bare(condition.this) if isinstance(condition, exp.Not) else None
     null = isinstance(test, exp.Is) and isinstance(test.expression, exp.Null)
-    return null and isinstance(condition, exp.Not) and place_of(bare(test.this)) == place
+    return null and test is not None and place_of(bare(test.this)) == place
 
 
 def _merged(side: str, left: VisibleColumn, right: VisibleColumn) -> exp.Expression:

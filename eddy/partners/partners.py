@@ -36,10 +36,12 @@ class Partners:
     trees   the nodes of the query, from each core on
     shelf   the rows that results may need
     live    per stream the oldest row in its window
+    tables  the positions of the tables
     """
 
     def __init__(self, query: Query, joins: Mapping[Path, Join], columns: list[list[str]], changelog: bool) -> None:
         self.query, self.joins, self.changelog = query, joins, changelog
+        self.tables = query.tables_at
         versioned = {one.table for one in query.as_of_joins}
         self.shelf = Shelf(query, [[] if i in versioned else own for i, own in enumerate(columns)])
         self.as_of = AsOfJoins(query, self.shelf, columns) if versioned else None
@@ -103,13 +105,13 @@ class Partners:
 
     def begin(self, loading: bool = False) -> None:
         """Leave out dead versions of tables. In `follow` each part notes its own state."""
-        for i in self.query.tables_at:
+        for i in self.tables:
             if self.shelf.crowded(i):
                 self.shelf.compact(i, self.living(i))
 
     def compact(self) -> None:
         """Leave out all dead versions of tables, between two pushes. O(rows kept of tables)."""
-        for i in self.query.tables_at:
+        for i in self.tables:
             self.shelf.compact(i, self.living(i))
 
     def follow(self, arrivals: Arrivals, found: Mapping[Path, PartnerRows]) -> tuple[PartnerRows, list[int]]:
@@ -159,7 +161,7 @@ class Partners:
         """
         rows, signs = found.rows, np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8)
         if pairs and len(rows):
-            rows, signs = paired(found, {i: self._replaced(i) for i in self.query.tables_at})
+            rows, signs = paired(found, {i: self._replaced(i) for i in self.tables})
         shown = [self.query.index(stream.name) for stream in self.query.shown]
         return Combined(
             len(rows),
@@ -184,7 +186,7 @@ class Partners:
             for i, low in zip(path, join.modules.oldest().tolist(), strict=True):
                 window = self.query.graph.windows[i]
                 live[i] = max(counts[i] - window.size, 0) if window.kind == WindowKind.ROWS else low
-        for i in self.query.tables_at:
+        for i in self.tables:
             live[i] = 0
         return live
 
@@ -199,7 +201,7 @@ class Partners:
         if self.as_of is not None:
             self.as_of.lower(lows)
         lows = np.minimum(lows, self.live) if self.changelog else lows
-        for i in self.query.tables_at:
+        for i in self.tables:
             # The dead versions of a table leave by compaction.
             lows[i] = self.shelf.low[i]
         return lows
@@ -224,7 +226,7 @@ class Partners:
         nodes = self.nodes
         for own, node in zip(parts.items("nodes", len(nodes)), nodes, strict=True):
             node.load_parts(own)
-        for i in self.query.tables_at:
+        for i in self.tables:
             whole = bool(np.isin(self.living(i), self.shelf.kept(i)).all())
             parts.require(whole, f"table {self.query.streams[i].name} lacks payload of versions that live")
         self.live = parts.integers("live", len(self.live))

@@ -97,7 +97,7 @@ def prepare(
         batches, derived = _derived(pipeline, batches, order, watermark, ends)
         watermark, atomic = None if pipeline.clock is None else watermark, True
     # The rows of a query with branches over tables are the difference of two answers.
-    atomic = atomic or (pipeline.partners is not None and bool(pipeline.query.tables_at))
+    atomic = atomic or (pipeline.partners is not None and bool(pipeline.partners.tables))
     arrivals = pipeline.gate.admit(
         batches, order, pipeline.clock if reading is None else reading, watermark, atomic=atomic, whole=whole
     )

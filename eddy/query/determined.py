@@ -1,4 +1,4 @@
-"""Tables of a query whose versions in a result follow from those of others, so that they are no part of its key.
+"""The tables of a query that its other tables determine. They are no part of the key of a result.
 
 orders.buyer = person.id, where id is the key of person: an order has one person at most, so the key of a result
 is that of orders
