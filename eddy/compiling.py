@@ -127,6 +127,9 @@ def _warm_tables(schema: pa.Schema, batch: pa.RecordBatch) -> None:
     runtime = Runtime(Query(inputs, ["R.k = T.k"]), output="changelog")
     for atomic in (False, False, True):
         runtime.push({"R": batch.slice(0, 2), "T": batch.slice(0, 2)}, order=[0, 0, 1, 1], atomic=atomic)
+    dated = Runtime(Query([inputs[0], Table("T", schema, key="s", version="t")], ["R.k = T.k"]), output="changelog")
+    dated.push({"T": batch.slice(0, 2)})
+    Runtime.restore(dated.snapshot(), dated.query)
     runtime = Runtime(Query(inputs[1:], branches=[Branch(inputs[:1], ["R.k = T.k"], "left")]), output="changelog")
     for _ in range(2):
         runtime.push({"T": batch.slice(0, 2)})

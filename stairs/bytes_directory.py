@@ -22,6 +22,7 @@ from stairs.kernels.byte_strings import (
     B_FACTOR,
     B_FIELDS,
     B_FREE,
+    B_FRESH,
     B_HEAP,
     B_NEXT,
     B_SEED,
@@ -81,6 +82,11 @@ class BytesDirectory:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arena)
+
+    @property
+    def fresh(self) -> int:
+        """The number of strings that the push has brought, 0 between two pushes."""
+        return int(self.arena.meta[B_FRESH])
 
     # Parts for another process (`eddy.live`)
 

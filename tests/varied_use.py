@@ -215,11 +215,16 @@ def use_branches() -> None:
                 runtime = eddy.Runtime.restore(runtime.snapshot(), runtime.query)
             runtime.push({name: batch(0, 0) for name in "RST"})
             runtime.finish()
-    inputs = [eddy.Table("R", SCHEMA, key="k"), eddy.Table("S", SCHEMA, key="k")]
+    inputs = [
+        eddy.Table("R", SCHEMA, key=["k", "s", "d"], version="t", tombstones=2 * MS),
+        eddy.Table("S", SCHEMA, key="k"),
+    ]
     one = eddy.Query(inputs[:1], branches=[eddy.Branch(inputs[1:], ["R.k = S.k"], "left")])
     runtime = eddy.Runtime(one, output="changelog")
     for _ in range(2):
         runtime.push({name: batch(0, ROWS) for name in "RS"})
+        runtime.push({name: batch(3, ROWS) for name in "RS"})
+        runtime = eddy.Runtime.restore(runtime.snapshot(), one)
 
 
 def use_all() -> None:

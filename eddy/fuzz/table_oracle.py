@@ -39,6 +39,8 @@ class TableInput:
 
     span   instead of `rows`, that of a RANGE window over the column `time`
     keep   the filter: a row of a stream for which it is not True does not arrive, one of a table deletes
+    version     the column by which a change of a table may be stale
+    tombstones  how far the newest version is ahead when the version of a deleted key is forgotten; None = never
     """
 
     name: str
@@ -47,6 +49,8 @@ class TableInput:
     span: Any = None
     time: str = ""
     keep: Callable[[Row], bool | None] | None = None
+    version: str = ""
+    tombstones: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,8 @@ class TableOracle:
     answer: set[Result] = field(default_factory=set)
     due: Any = None
     """The watermark, None before the first."""
+    newest: dict[str, dict[tuple[Any, ...], tuple[int, bool]]] = field(default_factory=dict)
+    """Of each table with versions, the version of each key, and whether it is that of a delete."""
 
     def __post_init__(self) -> None:
         self.every = [*self.inputs, *(one for branch in self.branches for one in branch.all_inputs())]
@@ -114,6 +120,21 @@ class TableOracle:
         changes = left + [("-D", one) for one in ended if one not in replaced]
         changes += [change for left, right in pairs for change in (("-U", left), ("+U", right))]
         return changes + [("+I", one) for one in begun if one not in new]
+
+    def is_stale(self, name: str, row: Row, deletes: bool = False) -> bool:
+        """Return whether a change does not arrive because its key has a newer version; note its version otherwise."""
+        own = next(one for one in self.every if one.name == name)
+        if not own.version:
+            return False
+        known = self.newest.setdefault(name, {})
+        key, version = tuple(row[column] for column in own.key), row[own.version]
+        if key in known and version < known[key][0]:
+            return True
+        known[key] = version, deletes or (own.keep is not None and own.keep(row) is not True)
+        if own.tombstones is not None:
+            end = max(at for at, _ in known.values()) - own.tombstones
+            self.newest[name] = {key: (at, gone) for key, (at, gone) in known.items() if not gone or at >= end}
+        return False
 
     def since(self, before: set[Result]) -> list[Change]:
         """Return the difference of the answer from an earlier one: ended results, then replaced ones, then new ones.

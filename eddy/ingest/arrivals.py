@@ -33,6 +33,19 @@ class LateBatch(NamedTuple):
     behind: int
 
 
+class NewVersions(NamedTuple):
+    """What a push tells of the versions of a table (`eddy.ingest.newest_versions`).
+
+    ids       the keys that changed, int64[changes], in order; the last one of several changes of a key counts
+    versions  int64[changes]
+    gone      bool[changes], whether the key has no row after the change
+    """
+
+    ids: Rows
+    versions: Rows
+    gone: Deletes
+
+
 @dataclass(slots=True)
 class Arrivals:
     """One push, ready for the state modules.
@@ -48,6 +61,7 @@ class Arrivals:
     given      whether the caller gave a watermark with the push
     ends       whether the input ends with this push
     atomic     whether the results are the difference between the answers before and after the push
+    newest     by table with versions, those of its changes
     """
 
     batches: list[pa.RecordBatch | None]
@@ -61,6 +75,7 @@ class Arrivals:
     ends: bool = False
     atomic: bool = False
     deletes: Mapping[int, Deletes] = field(default_factory=dict)
+    newest: Mapping[int, NewVersions] = field(default_factory=dict)
 
     @property
     def watermark(self) -> int | None:

@@ -14,7 +14,9 @@ import pyarrow.types as pt
 from eddy.ingest.arrivals import Deletes, Order, Rows
 from eddy.ingest.soundness import Loose, loose_columns
 from eddy.ingest.tables import checked_rows
+from eddy.ingest.validation import checked_ticks
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
+from eddy.streams.table import Table
 from stairs.errors import InputError
 from stairs.plain_types import taken, to_plain
 
@@ -30,12 +32,24 @@ class TableChanges(NamedTuple):
     deletes  bool[changes], which of them are deletes; None = none is
     pushed   the number of rows that were pushed
     sources  the row of the push from which each change comes, ascending; None = each row is one change
+    versions int64[changes], the version of each change; None for a table without versions
     """
 
     batch: pa.RecordBatch
     deletes: Deletes | None
     pushed: int
     sources: Rows | None
+    versions: Rows | None = None
+
+    def of(self, kept: Rows) -> TableChanges:
+        """Return some of the changes, by their numbers, ascending."""
+        return TableChanges(
+            taken(self.batch, kept),
+            None if self.deletes is None else self.deletes[kept],
+            self.pushed,
+            kept if self.sources is None else self.sources[kept],
+            None if self.versions is None else self.versions[kept],
+        )
 
 
 def newest(changed: TableChanges, keys: Sequence[str]) -> TableChanges:
@@ -46,13 +60,7 @@ def newest(changed: TableChanges, keys: Sequence[str]) -> TableChanges:
     last = pa.table([*columns, pa.array(np.arange(n))], [*names, "n"]).group_by(names).aggregate([("n", "max")])
     if len(last) == n:
         return changed
-    kept = np.sort(last["n_max"].to_numpy())
-    return TableChanges(
-        taken(changed.batch, kept),
-        None if changed.deletes is None else changed.deletes[kept],
-        changed.pushed,
-        kept if changed.sources is None else changed.sources[kept],
-    )
+    return changed.of(np.sort(last["n_max"].to_numpy()))
 
 
 def spread(order: Order, changed: Mapping[int, TableChanges]) -> Order:
@@ -74,11 +82,14 @@ class ChangeReader:
         schema = table.schema
         self._schema = schema if table.ops is None else schema.append(pa.field(OP_COLUMN, pa.string()))
         self._loose: Loose = loose_columns(self._schema)
+        self._version = table.version if isinstance(table, Table) else None
+        self._version_type = table.version_type if isinstance(table, Table) else None
 
     def read(self, rows: object) -> TableChanges:
         """Return the changes.
 
-        Raises InputError for rows that cannot be read, for an unknown operation, and for a change without a key.
+        Raises InputError for rows that cannot be read, for an unknown operation, and for a change without a key or a
+        version.
         """
         changed = self._changes(rows)
         for column in self.table.keys:
@@ -90,13 +101,21 @@ class ChangeReader:
                     f" push has no key: {column}={changed.batch.column(column)[row].as_py()!r}; a change needs a value"
                     " in each column of the key"
                 )
-        return changed
+        return changed if self._version is None or changed.versions is not None else self._versioned(changed)
+
+    def _versioned(self, changed: TableChanges) -> TableChanges:
+        """Return changes with the versions that their column has."""
+        table, kind = self.table, self._version_type
+        assert self._version is not None
+        assert kind is not None
+        return changed._replace(versions=checked_ticks(table.place, self._version, "version", changed.batch, kind))
 
     def _changes(self, rows: object) -> TableChanges:
         """Return the changes of rows, which say what they do in a column if the table has one. Keys are not checked."""
         if self.table.ops == "column" and isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
-            # A delete needs its key only.
-            blank = dict.fromkeys(name for name in self.table.schema.names if name not in self.table.keys)
+            # A delete needs its key and its version only.
+            needed = (*self.table.keys, self._version)
+            blank = dict.fromkeys(name for name in self.table.schema.names if name not in needed)
             rows = [
                 {**blank, **row} if isinstance(row, Mapping) and row.get(OP_COLUMN) in DELETES else row for row in rows
             ]

@@ -14,16 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from eddy.ingest.arrivals import Rows
 from eddy.ingest.changes import DELETES, UPSERTS, ChangeReader, Mask, TableChanges, comparable, is_one_of, is_true
 from eddy.ingest.tables import arrow_table, checked_rows
+from eddy.ingest.validation import checked_ticks
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from stairs.errors import InputError
 from stairs.plain_types import from_plain, merged, plain, taken
 
 MESSAGE, TRUNCATION = "m", "t"
 """Operations that name no row: a message of the application, and the removal of all rows."""
-BEFORE, AFTER, KEY = "before", "after", "key"
-"""Columns of an envelope: the row before, the row after, and the key of the message."""
+BEFORE, AFTER, KEY, SOURCE = "before", "after", "key", "source"
+"""Columns of an envelope: the row before, the row after, the key of the message, and where the change comes from."""
 
 
 class _Part(NamedTuple):
@@ -56,9 +58,12 @@ class EnvelopeReader(ChangeReader):
         An upsert whose envelope has another key before than after is a delete and an upsert. An envelope without an
         operation and a row after it is that of a message without a value, which deletes its key.
         """
-        ops, parts = self._envelopes(rows)
+        ops, parts, versions = self._envelopes(rows)
         after, before = parts[AFTER], parts[BEFORE]
-        deletes = is_one_of(ops, DELETES) | (is_true(ops.is_null()) & ~after.known)
+        valueless = is_true(ops.is_null()) & ~after.known
+        # With versions, the delete before a message without a value has said it already.
+        skipped = valueless & (versions is not None)
+        deletes = is_one_of(ops, DELETES) | (valueless & ~skipped)
         upserts, truncates = is_one_of(ops, UPSERTS), is_one_of(ops, (TRUNCATION,))
         if truncates.any():
             self.refuse(
@@ -66,7 +71,7 @@ class EnvelopeReader(ChangeReader):
                 "is 't', the truncation of the table, whose rows the change does not name; push a delete for each row,"
                 " or let Debezium leave truncations out (skipped.operations=t)",
             )
-        known = deletes | upserts | is_one_of(ops, (MESSAGE,))
+        known = deletes | upserts | skipped | is_one_of(ops, (MESSAGE,))
         self.require_known(ops, known, "an envelope of Debezium has c, r, u, d, t or m")
         if (upserts & ~after.known).any():
             self.refuse(upserts & ~after.known, "is an upsert without a row 'after'; push the envelopes whole")
@@ -77,13 +82,30 @@ class EnvelopeReader(ChangeReader):
         places = np.argsort(np.concatenate([2 * of_old, 2 * of_new + 1]))
         both = [merged([left, right]) for left, right in zip(old.columns, new.columns, strict=True)]
         batch = taken(pa.RecordBatch.from_arrays(both, schema=self.table.schema), places)
-        ends = places < len(of_old)
-        return TableChanges(batch, ends if ends.any() else None, len(ops), np.concatenate([of_old, of_new])[places])
+        ends, sources = places < len(of_old), np.concatenate([of_old, of_new])[places]
+        if versions is not None:
+            versions = self._checked(versions, sources)
+        return TableChanges(batch, ends if ends.any() else None, len(ops), sources, versions)
 
-    def _envelopes(self, rows: object) -> tuple[pa.Array, dict[str, _Part]]:
-        """Return the operations of envelopes and their rows; what is missing is null, and the rest is left out."""
+    def _checked(self, versions: pa.Array, sources: Rows) -> Rows:
+        """Return the versions of changes from those of envelopes. Raises InputError for a change without one."""
+        used = versions.take(pa.array(sources))
+        if used.null_count:
+            row = int(sources[np.flatnonzero(is_true(used.is_null()))[0]])
+            raise InputError(
+                f"{self.table.place}: row {row} of the push has no version: neither its {SOURCE!r} nor the envelope has"
+                f" a number {self._version!r}; push the envelopes whole"
+            )
+        name = str(self._version)
+        return checked_ticks(self.table.place, name, "version", pa.record_batch([used], [name]), pa.int64())
+
+    def _envelopes(self, rows: object) -> tuple[pa.Array, dict[str, _Part], pa.Array | None]:
+        """Return the operations of envelopes, their rows, and their versions if the table has some.
+
+        What is missing is null, and the rest is left out.
+        """
         place, found = self.table.place, arrow_table(rows, self.table.place)
-        wanted = (*self._parts, OP_COLUMN)
+        wanted = (*self._parts, OP_COLUMN, *(() if self._version is None else (SOURCE, self._version)))
         columns: dict[str, Any]
         if found is not None:
             doubled = [one for one in wanted if found.schema.names.count(one) > 1]
@@ -127,7 +149,23 @@ class EnvelopeReader(ChangeReader):
         lengths = {OP_COLUMN: len(ops)} | {column: len(part.known) for column, part in parts.items()}
         if len(set(lengths.values())) > 1:
             raise InputError(f"{place}: the columns have different lengths: {lengths}")
-        return ops, parts
+        return ops, parts, self._versions(columns, n)
+
+    def _versions(self, columns: Mapping[str, Any], n: int) -> pa.Array | None:
+        """Return the versions of n envelopes: what their source says, or the envelope; None for a table without."""
+        name = self._version
+        if name is None:
+            return None
+        place, schema = self.table.place, pa.schema([(name, pa.int64())])
+        source, own = columns.get(SOURCE), checked_rows({name: columns.get(name, pa.nulls(n))}, schema, place).column(0)
+        if isinstance(source, pa.Array | pa.ChunkedArray):
+            held = checked_rows({SOURCE: source}, pa.schema([(SOURCE, source.type)]), place).column(0)
+            fields = held.type.names if pt.is_struct(held.type) else []
+            inner = pc.struct_field(held, name) if name in fields else pa.nulls(n)
+        else:
+            values = [None if _is_missing(one) else one for one in (source if source is not None else [None] * n)]
+            inner = [one.get(name) if isinstance(one, Mapping) else None for one in values]
+        return pc.coalesce(checked_rows({name: inner}, schema, place).column(0), own)
 
     def _part(self, values: Any, column: str) -> _Part:
         """Return the rows that a column of envelopes has."""

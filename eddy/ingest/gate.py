@@ -11,11 +11,23 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.ingest.arrivals import Arrivals, Deletes, LateBatch, Order, Rows, Times, counts, keep_rows, kept_places
+from eddy.ingest.arrivals import (
+    Arrivals,
+    Deletes,
+    LateBatch,
+    NewVersions,
+    Order,
+    Rows,
+    Times,
+    counts,
+    keep_rows,
+    kept_places,
+)
 from eddy.ingest.changes import DELETES, UPSERTS, ChangeReader, TableChanges, newest, spread
 from eddy.ingest.clock import Clock, Ticked
 from eddy.ingest.envelopes import EnvelopeReader
 from eddy.ingest.kernels import merge_by_time
+from eddy.ingest.newest_versions import NewestVersions
 from eddy.ingest.soundness import loose_columns
 from eddy.ingest.tables import checked_rows
 from eddy.ingest.validation import checked_order, checked_times
@@ -26,6 +38,7 @@ from eddy.streams.table import Table
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError
 from stairs.graph import FOREVER, WindowKind
+from stairs.memory.allowance import Allowance
 from stairs.plain_types import taken
 
 MERGED_ONE_BY_ONE = 12
@@ -37,9 +50,12 @@ _MAPPINGS = dict, Mapping
 
 
 class Gate:
-    """Admits the pushes of one query. It has no state but that of its adaptive filters."""
+    """Admits the pushes of one query. It has no state but that of its adaptive filters, and versions of tables.
 
-    def __init__(self, query: Query) -> None:
+    allowance   that for the keys of versions
+    """
+
+    def __init__(self, query: Query, allowance: Allowance | None = None) -> None:
         self.query = query
         self.names = query.graph.names
         self._places = [stream.place for stream in query.streams]
@@ -58,6 +74,12 @@ class Gate:
         """What reads the changes of each table, by its position."""
         self._timeless = [i for i, one in enumerate(query.streams) if isinstance(one, Table)]
         """The tables whose changes have no event time."""
+        self.versions = {
+            i: NewestVersions(one, allowance)
+            for i, one in enumerate(query.streams)
+            if isinstance(one, Table) and one.version is not None
+        }
+        """The newest versions of the keys of tables that have versions, by position. Only a commit changes them."""
         self._seen: Rows = np.zeros(256, np.int64)
         """Room to count the arrivals of each stream."""
 
@@ -136,6 +158,7 @@ class Gate:
         """
         assert not isinstance(clock, ClockReading), "a query with tables has a clock of its own"
         batches, rows, changed = self._changed(pushed)
+        fresh, stale = self._fresh(batches, changed)
         if atomic:
             changed = {
                 i: newest(one, self.changes[i].table.keys) if i in self._timeless else one for i, one in changed.items()
@@ -161,21 +184,22 @@ class Gate:
             of_streams = np.isin(sequence, self._timeless, invert=True)
             sequence = np.concatenate([sequence[~of_streams], sequence[of_streams]])
         if clock is None:
-            return Arrivals(batches, counts(batches), sequence, self._untimed, {}, deletes=deletes, atomic=atomic)
+            rows = counts(batches)
+            return Arrivals(batches, rows, sequence, self._untimed, stale, deletes=deletes, atomic=atomic, newest=fresh)
         times = [None if i in self._timeless else self._times(i, batch) for i, batch in enumerate(batches)]
         streams = [i for i in range(len(batches)) if i not in self._timeless]
         place = np.full(256, len(batches), np.uint8)
         place[streams] = np.arange(len(streams))
         of_streams = place[sequence] < len(batches)
         ticked = clock.tick(place[sequence[of_streams]], [times[i] for i in streams], given, past)
-        reading, late = ticked.reading, dict[int, LateBatch]()
+        reading, late = ticked.reading, stale
         marks = np.append(reading.before, reading.marks)[np.cumsum(of_streams)]
         reading = reading._replace(marks=marks)
         if len(ticked.late):
             because = np.zeros(len(batches), np.int64)
             because[streams] = ticked.because
-            keep, late = self._late(batches, times, ticked._replace(because=because))
-            late = {i: one._replace(rows=self._shown_late(i, one.rows)) for i, one in late.items()}
+            keep, found = self._late(batches, times, ticked._replace(because=because))
+            late = stale | {i: one._replace(rows=self._shown_late(i, one.rows)) for i, one in found.items()}
             places = np.flatnonzero(kept_places(sequence, batches, keep))
             times = [None if ticks is None else ticks[keep[i]] if i in keep else ticks for i, ticks in enumerate(times)]
             batches, sequence, reading = keep_rows(batches, keep), sequence[places], reading.of(places)
@@ -198,20 +222,48 @@ class Gate:
             given is not None,
             deletes=deletes,
             atomic=atomic,
+            newest=fresh,
         )
+
+    def _fresh(
+        self, batches: list[pa.RecordBatch | None], changed: dict[int, TableChanges]
+    ) -> tuple[dict[int, NewVersions], dict[int, LateBatch]]:
+        """Leave stale changes out of a push; return its versions, and the stale changes, by table."""
+        fresh, stale = dict[int, NewVersions](), dict[int, LateBatch]()
+        for i, own in self.versions.items():
+            if i not in changed or not len(changed[i].batch):
+                continue
+            # A rejected row is a delete: of both, the tombstone ends.
+            given = changed[i]
+            given = given._replace(deletes=self._rejected(i, given.batch, given.deletes))
+            changed[i], old, fresh[i] = own.take(given)
+            batches[i] = changed[i].batch if len(changed[i].batch) else None
+            if old is not None:
+                wanted = self.query.late_by_stream[i] != "count"
+                rows = self._shown(i, old.batch, old.deletes) if wanted else None
+                stale[i] = LateBatch(rows, len(old.batch), 0)
+        return fresh, stale
 
     def _shown_late(self, i: int, batch: pa.RecordBatch | None) -> pa.RecordBatch | None:
         """Return late rows of stream i with the columns that their side output has."""
         batch, gone = _unflagged(batch)
+        return None if batch is None else self._shown(i, batch, gone)
+
+    def _shown(self, i: int, batch: pa.RecordBatch, gone: Deletes | None) -> pa.RecordBatch:
+        """Return rows or changes of stream i, and which of them are deletes, as the columns of their side output."""
         schema = self.query.streams[i].late_schema
-        if batch is None or len(schema) == len(batch.schema):
+        if len(schema) == len(batch.schema):
             return batch
         ops = np.where(np.zeros(len(batch), bool) if gone is None else gone, DELETES[0], UPSERTS[0])
         return pa.RecordBatch.from_arrays([*batch.columns, pa.array(ops, pa.string())], schema=schema)
 
     def _deletes(self, batches: list[pa.RecordBatch | None], changed: Mapping[int, TableChanges]) -> dict[int, Deletes]:
         """Return by table which of its changes are deletes, for tables that have some."""
-        own = {i: self._rejected(i, batch, one.deletes) for i, one in changed.items() if (batch := batches[i])}
+        own = {
+            i: one.deletes if i in self.versions else self._rejected(i, batch, one.deletes)
+            for i, one in changed.items()
+            if (batch := batches[i])
+        }
         return {i: deletes for i, deletes in own.items() if deletes is not None}
 
     def _rejected(self, i: int, batch: pa.RecordBatch, deletes: Deletes | None) -> Deletes | None:
@@ -269,6 +321,7 @@ class Gate:
         their order, and none is skipped. No row is late. Raises InputError as `admit` does.
         """
         (batches, _, changed), times = self._changed(pushed), self._untimed
+        fresh, _ = self._fresh(batches, changed)
         deletes = self._deletes(batches, changed)
         tables = {i: batches[i] for i in changed}
         batches = [None if i in tables else batch for i, batch in enumerate(batches)]
@@ -306,7 +359,7 @@ class Gate:
         order = np.repeat(np.arange(len(kept), dtype=np.uint8), rows)
         if reading is not None:
             reading = reading._replace(marks=np.full(len(order), reading.after))
-        return Arrivals(kept, rows, order, on_time, {}, reading, state, deletes=deletes), skipped
+        return Arrivals(kept, rows, order, on_time, {}, reading, state, deletes=deletes, newest=fresh), skipped
 
     def _sorted(self, batches: list[pa.RecordBatch | None]) -> tuple[list[pa.RecordBatch | None], list[Times | None]]:
         """Return each stream's rows and event times, ordered by (event time, row)."""

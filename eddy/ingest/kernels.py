@@ -41,6 +41,42 @@ def merge_by_time(
         next_time[u64(first)] = times[u64(at)] if at < ends[u64(first)] else never
 
 
+@jit
+def find_stale(
+    ids: np.ndarray,
+    versions: np.ndarray,
+    deletes: np.ndarray,
+    newest: np.ndarray,
+    gone: np.ndarray,
+    until: np.ndarray,
+    before: np.ndarray,
+    stale: np.ndarray,
+) -> int:
+    """Mark the changes of a table that are older than the newest version of their key; return their number.
+
+    ids int64[changes], places of keys in newest int64[] and gone uint8[], which are as before in the end; versions
+    int64[changes] and deletes uint8[changes], the changes; until int64[2], the newest version of all keys, and how far
+    it is ahead when a tombstone ends; before int64[2, changes] is scratch; stale uint8[changes] is the output.
+    O(changes).
+    """
+    n, found = ids.shape[0], 0
+    greatest, tombstones = until[0], until[1]
+    for k in range(n):
+        place = u64(ids[u64(k)])
+        before[0, u64(k)], before[1, u64(k)] = newest[place], gone[place]
+        remembered = not gone[place] or newest[place] >= greatest - tombstones
+        if versions[u64(k)] < newest[place] and remembered:
+            stale[u64(k)] = 1
+            found += 1
+            continue
+        newest[place], gone[place] = versions[u64(k)], deletes[u64(k)]
+        greatest = max(greatest, versions[u64(k)])
+    for k in range(n - 1, -1, -1):
+        place = u64(ids[u64(k)])
+        newest[place], gone[place] = before[0, u64(k)], before[1, u64(k)]
+    return found
+
+
 GREATEST, WATERMARK, BEHIND, UNTIL, SCALARS = 0, 1, 2, 3, 4
 """Scalars of the state of a clock, after the two arrays; their number."""
 BY_ROWS, GIVEN, PAST = 0, 1, 2

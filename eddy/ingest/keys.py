@@ -182,3 +182,31 @@ def key_hash(
     """
     one = query.classes[class_index]
     return KeyEncoder(query.stream(stream).place, one.columns[stream], one.types).hashes(batch)
+
+
+def key_bytes(
+    place: str, columns: Sequence[str], kinds: Sequence[pa.DataType], batch: pa.RecordBatch
+) -> tuple[Words, npt.NDArray[np.uint8]]:
+    """Return a key of each row as bytes, (offsets int64[rows + 1], uint8[]), which are equal exactly when the keys are.
+
+    kinds   the unified type of each column of the key
+
+    The keys have no nulls and NaN.
+    """
+    fixed, texts = list[Words](), list[pa.Array]()
+    for name, kind in zip(columns, kinds, strict=True):
+        column, key_type = unified_column(batch.column(name), kind, f"{place}, column {name}"), key_type_of(kind)
+        if key_type.interned:
+            offsets, _ = text_buffers(column)
+            # With the length of each text, the bytes after one another have one meaning.
+            fixed.append(np.diff(offsets).reshape(-1, 1))
+            texts.append(column.cast(pa.large_binary()))
+        else:
+            fixed.append(_fixed_words(key_type, column, np.zeros(len(batch), np.uint8)))
+    words = np.ascontiguousarray(np.concatenate(fixed, axis=1))
+    ends = np.arange(len(batch) + 1, dtype=np.int64) * (8 * words.shape[1])
+    if not texts:
+        return ends, words.reshape(-1).view(np.uint8)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(words)]
+    first = pa.Array.from_buffers(pa.large_binary(), len(batch), buffers)
+    return text_buffers(pc.binary_join_element_wise(first, *texts, pa.scalar(b"", pa.large_binary())))

@@ -82,22 +82,32 @@ def checked_times(stream: Stream, batch: pa.RecordBatch, kind: pa.DataType | Non
     Raises InputError for a null and for times beyond ±2^61 ticks.
     """
     assert stream.time is not None
-    place = f"{stream.place}, column {stream.time}"
+    return checked_ticks(stream.place, stream.time, "event time", batch, kind)
+
+
+def checked_ticks(place: str, column_name: str, noun: str, batch: pa.RecordBatch, kind: pa.DataType | None) -> Times:
+    """Return the values of a column in ticks of a type of event times, int64[rows].
+
+    place  the input as errors name it;  noun  what a value is
+
+    Raises InputError for a null and for values beyond ±2^61 ticks.
+    """
+    place = f"{place}, column {column_name}"
     try:
-        column = unified_column(batch.column(stream.time), kind, place)
+        column = unified_column(batch.column(column_name), kind, place)
     except InputError as error:
-        raise InputError(f"{error}; event times must lie {reach(kind)}") from error
+        raise InputError(f"{error}; {noun}s must lie {reach(kind)}") from error
     # The nulls of a dictionary may be among its values, so the column is checked after it was decoded.
     if column.null_count:
         row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
-        raise InputError(f"{place}: the event time of row {row} of the push is null; set it or filter the row out")
+        raise InputError(f"{place}: the {noun} of row {row} of the push is null; set it or filter the row out")
     if column.type.bit_width == 32:
         return np.asarray(column.view(pa.int32())).astype(np.int64)
     ticks = np.asarray(column.view(pa.int64()))
     if len(ticks) and (ticks.min() < -FOREVER or ticks.max() > FOREVER):
         row = int(np.flatnonzero((ticks < -FOREVER) | (ticks > FOREVER))[0])
         raise InputError(
-            f"{place}: the event time of row {row} of the push is {in_words(int(ticks[row]), column.type)}; event times"
+            f"{place}: the {noun} of row {row} of the push is {in_words(int(ticks[row]), column.type)}; {noun}s"
             f" must lie {reach(column.type)}"
         )
     return ticks

@@ -137,7 +137,10 @@ class Pipeline:
         self.operators: list[Operator] = [*self._list]
         self.operators += [one for one in (self.partners, self.groups, self.tops) if one is not None]
         self.derived = {one.name: Pipeline(source, self._options_of(source)) for one, source in derived_tables(query)}
-        self.gate, self.clock = Gate(query), clock_of(query)
+        self.gate, self.clock = Gate(query, allowance), clock_of(query)
+        versions = list(self.gate.versions.values())
+        if versions:
+            allowance.parts.append(lambda: sum(one.nbytes for one in versions))
         self.late, self.failed = LateOutput(query), FailedOutput(query)
         self.set_bound(options.max_bytes, self.join.used if self.partners is None else self.nbytes)
         self.position = self.n_results = self.n_deleted = self.pushes = 0
@@ -189,7 +192,7 @@ class Pipeline:
     def nbytes(self) -> int:
         """Bytes of all state; see `Runtime.nbytes`."""
         derived = sum(one.nbytes for one in self.derived.values())
-        own = sum(one.nbytes for one in self.operators)
+        own = sum(one.nbytes for one in self.operators) + sum(one.nbytes for one in self.gate.versions.values())
         return own + derived + self.late.rows.nbytes + self.failed.rows.nbytes
 
     @property
@@ -233,7 +236,8 @@ class Pipeline:
             )
         self.max_bytes = checked_bound(max_bytes, least)
         if self.partners is None:
-            self.join.set_bound(self.max_bytes, [one for one in (self.groups, self.tops) if one is not None])
+            others = [one for one in (self.groups, self.tops) if one is not None]
+            self.join.set_bound(self.max_bytes, [*others, *self.gate.versions.values()])
 
     def share_bound(self, join: Join) -> None:
         """Give one of several joins the rest of `max_bytes`. Raises CapacityError if no bytes are left."""
@@ -282,6 +286,8 @@ class Pipeline:
             return True
         if self.derived and any(one.unsettled for one in self.derived.values()):
             return True
+        if any(one.directory.fresh for one in self.gate.versions.values()):
+            return True
         return self.partners is not None and any(join.undo is not None for join in self._list)
 
     def begin(self, loading: bool = False) -> None:
@@ -322,6 +328,8 @@ class Pipeline:
             operator.settle(record, again)
         for name, prepared in commit.derived.items():
             self.derived[name].settle(prepared)
+        for i, new in commit.newest.items():
+            self.gate.versions[i].settle(new, again)
         self.position, self.n_results, self.n_deleted = commit.position, commit.results, commit.deleted
         self.late.rows, self.failed.rows = commit.late, commit.failed
         self.last, self.pushes, self.finished = commit.last, commit.pushes, commit.finished
@@ -337,6 +345,8 @@ class Pipeline:
         """Restore the state of all operators at `begin`, and that of the queries of tables. Idempotent."""
         for one in self.derived.values():
             one.roll_back()
+        for versions in self.gate.versions.values():
+            versions.forget()
         self.roll_back_operators()
 
     def roll_back_operators(self) -> None:
@@ -361,6 +371,8 @@ class Pipeline:
         """Raise StateError unless all invariants of all operators hold. O(state), for tests."""
         for one in self.operators:
             one.check()
+        for versions in self.gate.versions.values():
+            versions.check()
         for source in self.derived.values():
             source.check()
 

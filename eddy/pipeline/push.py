@@ -220,6 +220,7 @@ def _attempt(pipeline: Pipeline, arrivals: Arrivals, only_kept: bool, loading: b
         new_failed,
         _clock_after(pipeline, arrivals),
         arrivals.ends,
+        newest=arrivals.newest,
     )
 
 
@@ -354,6 +355,7 @@ def _load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
         pipeline.late.rows,
         pipeline.failed.rows,
         clock=arrivals.clock,
+        newest=arrivals.newest,
     )
     # Stored states miss these rows: they start empty, as after an interrupted push.
     pipeline.recover()
@@ -369,5 +371,6 @@ def _load_with_partners(pipeline: Pipeline, batches: Batches, watermark: int | N
             " arrivals; use snapshot and restore"
         )
     arrivals = pipeline.gate.admit(batches, None, pipeline.clock, watermark, past=True)
+    arrivals.late = {}
     pipeline.begin()
     pipeline.settle(Prepared(arrivals, _computed(pipeline, arrivals, loading=True), 0.0))

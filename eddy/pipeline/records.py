@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eddy.ingest.arrivals import Arrivals
+from eddy.ingest.arrivals import Arrivals, NewVersions
 from eddy.results.failed_rows import FailedBatch
 from eddy.results.side_rows import LateRows
 from stairs.memory.arena import Int64s
@@ -31,6 +31,7 @@ class Commit(NamedTuple):
     clock         the state of the clock; None in a query without a clock
     finished      whether the input has ended
     derived       by table, the push in the query whose answer it has
+    newest        by table with versions, those of its changes
     """
 
     operators: tuple[Any, ...]
@@ -45,6 +46,7 @@ class Commit(NamedTuple):
     clock: Int64s | None = None
     finished: bool = False
     derived: Mapping[str, Prepared] = MappingProxyType({})
+    newest: Mapping[int, NewVersions] = MappingProxyType({})
 
 
 class Prepared(NamedTuple):

@@ -40,7 +40,7 @@ QUERY_FORM = fields(
                     "time": optional(text),
                     "filter": FILTER_FORM,
                 },
-                others=("key", "source", "unkept"),
+                others=("key", "source", "unkept", "version"),
             )
         ),
         "classes": list_of(list_of(row_of(text, rest=list_of(text)))),
@@ -76,6 +76,7 @@ def query_text(query: Query) -> Text:
                 "filter": filter_text(stream.conditions),
                 **({"key": ", ".join(map(repr, stream.keys))} if isinstance(stream, KeyedInput) else {}),
                 **_source(stream),
+                **_version(stream),
                 **({"unkept": "no window"} if query.unretracted and not streams else {}),
             }
         )
@@ -104,6 +105,14 @@ def _source(stream: Stream) -> Text:
     """Return the query whose answer a table has, as text."""
     source = stream.source if isinstance(stream, Table) else None
     return {"source": json.dumps(query_text(source), sort_keys=True)} if isinstance(source, Query) else {}
+
+
+def _version(stream: Stream) -> Text:
+    """Return what orders the changes of a key of a table, as text."""
+    if not isinstance(stream, Table) or stream.version is None:
+        return {}
+    lasting = "" if stream.tombstone_ticks is None else f", tombstones of {stream.tombstone_ticks}"
+    return {"version": f"{stream.version!r}{lasting}"}
 
 
 def _output_text(name: str, one: tuple[str, str] | ComputedExpression) -> list[str]:
@@ -305,6 +314,8 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         if theirs.get("key") != mine.get("key"):
             shown = [one.get("key", "none, a stream") for one in (theirs, mine)]
             return differ(f"{place}, key of a table", *shown)
+        if theirs.get("version") != mine.get("version"):
+            return differ(f"{place}, version", theirs.get("version", "none"), mine.get("version", "none"))
         if theirs.get("source") != mine.get("source"):
             return differ(
                 f"{place}, its query", *("another one" if one.get("source") else "none" for one in (theirs, mine))

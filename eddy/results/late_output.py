@@ -8,6 +8,7 @@ from eddy.ingest.arrivals import LateBatch
 from eddy.query.query import Query
 from eddy.results.side_output import SideOutput
 from eddy.streams.span_texts import lateness_text, span_text
+from eddy.streams.table import Table
 from stairs.errors import LateRowsError
 
 
@@ -26,7 +27,12 @@ class LateOutput(SideOutput):
 
     def _first(self, i: int, one: LateBatch, given: bool) -> str:
         """Return the message about the first late row of a stream."""
-        query = self.query
+        query, stream = self.query, self.query.streams[i]
+        if isinstance(stream, Table):
+            return (
+                f"{stream.place}: a change was stale: its {stream.version} is less than that of an earlier change of"
+                f" its key. It {self._goes(i)}"
+            )
         assert query.time_type is not None
         behind = span_text(one.behind, query.time_type)
         if given:
@@ -39,4 +45,4 @@ class LateOutput(SideOutput):
                 f"{behind} older than the watermark, which follows the {query.watermark} stream, and lateness is"
                 f" {allowed}; Query(…, {wanted}) would accept it"
             )
-        return f"stream {query.streams[i].name}: a row came too late to join anything. It is {how}. It {self._goes(i)}"
+        return f"{stream.place}: a row came too late to join anything. It is {how}. It {self._goes(i)}"

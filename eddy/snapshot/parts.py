@@ -11,6 +11,7 @@ from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.results.side_rows import LateRows
 from eddy.routing.policies import Policy
+from eddy.snapshot.versions import load_versions, versions_parts
 from stairs.storage.parts import Parts, Plain
 
 
@@ -27,6 +28,7 @@ def to_parts(pipeline: Pipeline) -> Plain:
         "finished": pipeline.finished,
         "filters": {place: one.to_parts() for place, one in pipeline.filters.items()},
         "clock": None if clock is None else clock.to_parts(),
+        **versions_parts(pipeline),
         **({"derived": [to_parts(one) for one in pipeline.derived.values()]} if pipeline.derived else {}),
     }
 
@@ -60,6 +62,7 @@ def from_parts(parts: Parts, query: Query, policy: str | Policy | None) -> Pipel
     pipeline.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     pipeline.position, pipeline.n_results, pipeline.n_deleted = parts.integers("counts", 3)
     pipeline.finished = parts.flag("finished")
+    load_versions(pipeline, parts)
     kept = parts.part("filters")
     for place, one in pipeline.filters.items():
         one.load_parts(kept.part(place))

@@ -25,6 +25,7 @@ from eddy.query.text import query_text
 from eddy.results.failed_rows import FAILED
 from eddy.results.side_rows import LateRows
 from eddy.snapshot.header import COUNTS
+from eddy.snapshot.versions import load_versions, versions_parts
 from eddy.storage.arrow_bytes import write_rows
 from eddy.storage.file_kind import SNAPSHOT
 from stairs.descriptors import S_BASE, S_LO, S_NEXT
@@ -69,6 +70,7 @@ def snapshot_parts(pipeline: Pipeline) -> Plain:
         **tops,
         "late": late,
         "failed": failed,
+        **versions_parts(pipeline),
         **({"derived": [snapshot_parts(one) for one in pipeline.derived.values()]} if pipeline.derived else {}),
     }
 
@@ -178,6 +180,7 @@ def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -
         parts.require(ended, "only groups have seen the end, or not")
     if pipeline.tops is not None:
         pipeline.tops.load_parts(parts.part("tops"), pipeline.watermark)
+    load_versions(pipeline, parts)
     parts.check_read()
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+import pyarrow as pa
+
 from eddy.streams.key_types import unified
 from eddy.streams.stream import Stream
 from stairs.errors import QueryError
@@ -55,3 +57,10 @@ class KeyedInput(Stream):
     def keys(self) -> tuple[str, ...]:
         """The columns of the key."""
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def late_schema(self) -> pa.Schema:
+        """The columns of its late rows: with `ops`, also what each of them says."""
+        if self.ops is None or OP_COLUMN in self.schema.names:
+            return self.schema
+        return self.schema.append(pa.field(OP_COLUMN, pa.string(), False))

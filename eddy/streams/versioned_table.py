@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pyarrow as pa
-
-from eddy.streams.keyed import OP_COLUMN, KeyedInput
+from eddy.streams.keyed import KeyedInput
 from eddy.streams.windows import Unbounded
 from stairs.errors import QueryError
 
@@ -55,8 +53,3 @@ class VersionedTable(KeyedInput):
     def extent(self) -> str:
         """Which of its rows take part in a join, as text."""
         return f"VERSIONS BY {', '.join(self.keys)}"
-
-    @property
-    def late_schema(self) -> pa.Schema:
-        """The columns of its late rows: with `ops`, also what each of them says."""
-        return self.schema if self.ops is None else self.schema.append(pa.field(OP_COLUMN, pa.string(), False))

@@ -154,7 +154,7 @@ WORLDS: dict[str, tuple[Callable[[], Query], dict[str, Any], bool]] = {
             [TABLE],
             branches=[
                 eddy.Branch([Stream("S", SCHEMA, window=Rows(9))], ["V.s = S.s"], "left"),
-                eddy.Branch([replace(TABLE, name="W")], ["V.b = W.b"], "anti"),
+                eddy.Branch([replace(TABLE, name="W", version="t", tombstones=15)], ["V.b = W.b"], "anti"),
             ],
         ),
         {"output": "changelog"},

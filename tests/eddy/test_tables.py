@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,6 +45,7 @@ SCHEMA = pa.schema(
         ("v", pa.string()),
         ("w", pa.int32()),
         ("t", pa.int64()),
+        ("z", pa.int64()),
     ]
 )
 UPSERTS, DELETES = ("+I", "+U", "c", "r", "u"), ("-D", "d")
@@ -70,6 +72,7 @@ class TablesQuery:
 
     switched   whether the results have a filter that fails at times
     grouped    the group columns of a query with aggregates; None = the results are the joined rows
+    tombstones those of tables with versions; -1 = without end, None = tables without versions
     """
 
     tables: tuple[bool, ...]
@@ -80,6 +83,14 @@ class TablesQuery:
     switched: bool
     shown: str
     grouped: tuple[str, ...] | None
+    tombstones: int | None = None
+
+    @property
+    def versions(self) -> dict[str, Any]:
+        """The options of tables on versions."""
+        if self.tombstones is None:
+            return {}
+        return {"version": "z", "tombstones": None if self.tombstones < 0 else self.tombstones}
 
     @property
     def functions(self) -> dict[str, OracleAggregate]:
@@ -108,7 +119,7 @@ class TablesQuery:
         kept = pa.compute.field("w") <= WHERE if self.filtered else None
         for name, table, rows in zip(self.names, self.tables, self.windows, strict=True):
             if table:
-                inputs.append(eddy.Table(name, SCHEMA, key=self.key, ops="column", filter=kept))
+                inputs.append(eddy.Table(name, SCHEMA, key=self.key, ops="column", filter=kept, **self.versions))
             else:
                 window: Any = eddy.Unbounded() if rows is None else eddy.Rows(rows) if rows > 0 else eddy.Range(-rows)
                 time = "t" if self.timed else None
@@ -138,6 +149,7 @@ class TablesQuery:
                 span=-rows if not table and rows is not None and rows < 0 else None,
                 time="t" if self.timed and not table else "",
                 keep=keep if self.filtered else None,
+                **(self.versions if table else {}),
             )
             for name, table, rows in zip(self.names, self.tables, self.windows, strict=True)
         ]
@@ -164,9 +176,8 @@ def shapes(draw: st.DrawFn) -> TablesQuery:
         predicates.append(((NAMES[0], "a"), draw(st.sampled_from(["=", "!="])), (NAMES[m - 1], "b")))
     key = draw(st.sampled_from([("k",), ("p",), ("k", "p")]))
     shown = draw(st.sampled_from(["abkpvw", "abkpvw", "a", "v"]))
-    return TablesQuery(
-        tuple(tables), tuple(windows), tuple(predicates), key, draw(st.booleans()), draw(st.booleans()), shown, grouped
-    )
+    parts = tuple(tables), tuple(windows), tuple(predicates), key, draw(st.booleans()), draw(st.booleans()), shown
+    return TablesQuery(*parts, grouped, draw(st.sampled_from([None, None, -1, 0, 3])))
 
 
 NUMBERS = st.sampled_from([0, 0, 0, 1, 1, 2, None])
@@ -179,6 +190,7 @@ ROWS = st.fixed_dictionaries(
         "v": st.none() | st.text("uv", max_size=2),
         "w": st.integers(0, 10),
         "t": st.just(0),
+        "z": st.integers(0, 9),
     }
 )
 OPS = st.sampled_from([*UPSERTS, *DELETES, "-U"])
@@ -206,6 +218,7 @@ class TableMachine(RuleBasedStateMachine):
         self.clock, self.now = shape.clock(), 0
         self.sum = Counter[tuple[Any, ...]]()
         self.moved = self.begun = False
+        self.stale = Counter[str]()
 
     @precondition(
         lambda self: (
@@ -220,8 +233,10 @@ class TableMachine(RuleBasedStateMachine):
         pushed, order = self.batches(arrivals)
         self.runtime.load(pushed)
         for k, (_, row, op) in sorted(enumerate(arrivals), key=lambda one: order[one[0]]):
-            if not (self.shape.tables[order[k]] and op == "-U"):
-                self.oracle.arrive(self.shape.names[order[k]], row, op in DELETES)
+            name = self.shape.names[order[k]]
+            unread = self.shape.tables[order[k]] and (op == "-U" or self.oracle.is_stale(name, row, op in DELETES))
+            if not unread:
+                self.oracle.arrive(name, row, op in DELETES)
         self.sum.update(self.shown(("", one))[1:] for one in self.oracle.answer)
 
     def batches(self, arrivals: Sequence[tuple[int, Row, str]]) -> tuple[dict[str, list[Row]], list[int]]:
@@ -276,7 +291,7 @@ class TableMachine(RuleBasedStateMachine):
             i %= len(self.shape.names)
             if not self.shape.tables[i]:
                 rows.append((i, row, op))
-            elif op != "-U":
+            elif op != "-U" and not self.is_stale(i, row, op):
                 key = i, *(row[column] for column in self.shape.key)
                 last.pop(key, None)
                 last[key] = i, row, op
@@ -289,6 +304,12 @@ class TableMachine(RuleBasedStateMachine):
             assert [one[0] for one in found] == [one[0] for one in wanted]
             assert Counter(pairs_of(found)) == Counter(pairs_of(wanted))
         self.count(found, before)
+
+    def is_stale(self, i: int, row: Row, op: str) -> bool:
+        """Return whether a change is stale in the oracle, and count it then."""
+        found = self.oracle.is_stale(self.shape.names[i], row, op in DELETES)
+        self.stale[self.shape.names[i]] += found
+        return found
 
     def arrive(self, i: int, row: Row, op: str) -> list[Change]:
         """Take a row or a change in the oracle, and return the changes of the answer. A late row does not arrive."""
@@ -309,7 +330,7 @@ class TableMachine(RuleBasedStateMachine):
         at = 0
         for i, row, op in arrivals:
             i %= len(self.shape.names)
-            if self.shape.tables[i] and op == "-U":
+            if self.shape.tables[i] and (op == "-U" or self.is_stale(i, row, op)):
                 continue
             changes = self.without_equal([self.shown(one) for one in self.arrive(i, row, op)])
             if self.shape.grouped is not None:
@@ -347,7 +368,7 @@ class TableMachine(RuleBasedStateMachine):
     @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), max_size=10), fault=st.sampled_from(["key", "op"]))
     def refuse(self, arrivals: list[tuple[int, Row, str]], fault: str) -> None:
         i = self.shape.tables.index(True)
-        row: Row = {"a": 1, "b": 1, "k": "x", "p": 1, "v": "", "w": 1, "t": 0}
+        row: Row = {"a": 1, "b": 1, "k": "x", "p": 1, "v": "", "w": 1, "t": 0, "z": 9}
         bad = (i, {**row, self.shape.key[-1]: None}, "c") if fault == "key" else (i, row, "delete")
         with pytest.raises(eddy.InputError, match=f"table {self.shape.names[i]}"):
             self.runtime.push(*self.batches([*arrivals, bad]))
@@ -409,6 +430,8 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "runtime"))
     def holds(self) -> None:
         self.runtime.check()
+        late = self.runtime.late_counts
+        assert all(late[name] == self.stale[name] for name in self.shape.names if self.stale[name])
         assert +self.sum == self.answer()
 
 
@@ -450,6 +473,14 @@ def joined(**more: Any) -> eddy.Query:
         ({"window": eddy.Rows(3)}, "leave the window out"),
         ({"time": "id"}, "leave time out"),
         ({"late": "count"}, "leave late out"),
+        ({"late": "never", "version": "k"}, "late must be"),
+        ({"version": "id"}, "is the version of a row, and no part of its key"),
+        ({"version": "x"}, "no column 'x'"),
+        ({"version": 7}, "version is the name of a column"),
+        ({"schema": ROW.append(pa.field("v", pa.string())), "version": "v"}, "a version is an integer"),
+        ({"tombstones": 3}, "leave tombstones out"),
+        ({"version": "k", "tombstones": -1}, "is negative"),
+        ({"version": "k", "tombstones": timedelta(1)}, "event times are integers"),
         ({"ops": "avro"}, "ops is None or one of 'column'"),
         ({"schema": ROW.append(pa.field("op", pa.string())), "ops": "column"}, "rename it"),
         ({"schema": pa.schema([("id", pa.list_(pa.int64())), ("k", pa.int64())])}, "cannot be a key"),

@@ -19,7 +19,7 @@ from eddy.fuzz.table_oracle import TableInput, TableOracle
 from jisc.strategies import STRATEGIES
 from tests.eddy.test_interrupts import TRIED, WITHOUT_STRATEGY, Seen, traced
 
-SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("t", pa.int64())])
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("t", pa.int64()), ("z", pa.int64())])
 PLANS = ("(R T) S", "(S T) R", "(R T) S", "R T S")
 COLUMNS = ("R.b", "S.a", "T.b")
 PREDICATES = [(("R", "a"), "=", ("T", "a")), (("T", "b"), "=", ("S", "b"))]
@@ -52,7 +52,8 @@ class InterruptedTables:
     """
 
     def __init__(self, strategy: str, bad: float) -> None:
-        tables = [eddy.Table(name, SCHEMA, key="t", ops="column") for name in "RT"]
+        versions: dict[str, Any] = {"version": "z", "tombstones": 1}
+        tables = [eddy.Table(name, SCHEMA, key="t", ops="column", **versions) for name in "RT"]
         stream = eddy.Stream("S", SCHEMA, window=eddy.Range(4), time="t")
         query = eddy.Query(
             [*tables, stream],
@@ -62,7 +63,7 @@ class InterruptedTables:
             watermark="fastest",
         )
         self.runtime = eddy.Runtime(query, PLANS[0], strategy=strategy, output="changelog", renumber_at=60)
-        inputs = [TableInput("R", ("t",)), TableInput("T", ("t",)), TableInput("S", span=4, time="t")]
+        inputs = [TableInput(name, ("t",), **versions) for name in "RT"] + [TableInput("S", span=4, time="t")]
         self.oracle, self.clock = TableOracle(inputs, PREDICATES), OracleClock({"S": 0}, "fastest")
         self.sum = Counter[tuple[Any, ...]]()
         self.random, self.plans, self.now = random.Random(3), cycle(PLANS), 0
@@ -76,6 +77,7 @@ class InterruptedTables:
             self.now += name == "S" and self.random.random() < 0.5
             row = {"a": self.random.choice([1, 2, None]), "b": self.random.choice(["x", "a text of many bytes"])}
             row["t"] = self.now if name == "S" else self.random.randrange(4)
+            row["z"] = self.now + self.random.randrange(4)
             if name == "R" and self.random.random() < self.bad:
                 row["b"] = "bad"
             found.append((name, row if name == "S" else {**row, "op": self.random.choice("uuud")}))
@@ -102,6 +104,7 @@ class InterruptedTables:
         order = ["RTS".index(name) for name, _ in rows]
         before = copy.deepcopy((self.oracle, self.clock))
         results, at = set(self.oracle.answer), (runtime.position, runtime.pushes)
+        rows = [one for one in rows if not self.oracle.is_stale(*one, one[1].get("op") == "d")]
         fails = self.follow(net(rows) if atomic else rows)
         if atomic:
             # What comes and goes within the push is not filtered.
