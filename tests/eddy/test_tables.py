@@ -376,6 +376,8 @@ class TableMachine(RuleBasedStateMachine):
     @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), min_size=5, max_size=30), tight=st.booleans())
     def fail(self, arrivals: list[tuple[int, Row, str]], tight: bool) -> None:
         """Push while the filter of results fails, or memory is short: either there is no result, or nothing happens."""
+        # Stale changes make room for what a bound lets in.
+        self.runtime.late()
         before, batches, self.switch.on = self.runtime.snapshot(), self.batches(arrivals), not tight
         if tight:
             self.runtime.max_bytes = self.runtime.nbytes
