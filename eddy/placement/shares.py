@@ -14,6 +14,9 @@ share above 1, some stream is only at the coordinate of its value. So each resul
 covers all streams, nothing is copied. A single share above 1 means one class as the key, with the other streams sent
 everywhere.
 
+A table whose rows may move, because its column of a class is no part of its key, is copied along this class as a stream
+without it. So each partition gets the change that takes a row away from it.
+
 Shares are chosen for the fewest copies: the sum over streams of rows * product of the shares of the classes that the
 stream lacks. Source: Afrati, Ullman, "Optimizing joins in a map-reduce environment", EDBT 2010, sec. 3, which solves
 this over the reals; this module tries the factorizations of the number of partitions.
@@ -28,6 +31,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eddy.expressions.derived import given_columns
+from eddy.streams.stream import Stream
+from eddy.streams.table import Table
+
 if TYPE_CHECKING:
     from eddy.query.query import Query
 
@@ -41,7 +48,8 @@ class Shares:
     streams  names, as in the query
     classes  one label per class, for messages
     counts   share per class; their product is the number of partitions
-    has      per stream, the classes in which it has columns, ascending
+    has      per stream, the classes in which it has columns, ascending; of a table only those that its key determines
+             (`settled`)
     weights  per stream, its expected size; only proportions matter
     """
 
@@ -149,6 +157,20 @@ def _count(n: int, places: int) -> int:
     return math.prod(math.comb(factors.count(p) + places - 1, places - 1) for p in set(factors))
 
 
+def settled(stream: Stream, columns: Mapping[str, Sequence[Sequence[str]]]) -> bool:
+    """Return whether a stream has a class, and all changes of one row have one value of it.
+
+    columns   stream -> per component of the key its columns
+
+    A change of a table moves its row to another value of a column that is no part of the key. A table without versions
+    has one change of each key (`eddy.spark.changes`).
+    """
+    own = columns.get(stream.name)
+    if own is None or not isinstance(stream, Table) or stream.version is None:
+        return own is not None
+    return all(set(given_columns(component)) <= set(stream.keys) for component in own)
+
+
 def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = None) -> Shares:
     """Return the grid of `partitions` cells, 1 or more, that copies the fewest tuples.
 
@@ -158,7 +180,7 @@ def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = 
     up to 20 000 factorizations times streams.
     """
     names = tuple(stream.name for stream in query.streams)
-    has = tuple(tuple(c for c, k in enumerate(query.classes) if name in k.columns) for name in names)
+    has = tuple(tuple(c for c, k in enumerate(query.classes) if settled(stream, k.columns)) for stream in query.streams)
     labels = tuple(_label(k.columns) for k in query.classes)
     given = weights or {}
     usual = sum(given.values()) / len(given) if given else 1.0

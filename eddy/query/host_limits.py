@@ -21,6 +21,11 @@ def check_changeless(query: Query, host: str) -> None:
 def check_all_rows(query: Query, host: str) -> None:
     """Raise QueryError for a query with tables, or with `top`: its answer changes."""
     check_changeless(query, host)
+    check_topless(query, host)
+
+
+def check_topless(query: Query, host: str) -> None:
+    """Raise QueryError for a query with `top`, whose answer changes."""
     if query.top is not None:
         raise QueryError(f"{host} gives all rows of a query, and this query has top; use a Runtime")
 

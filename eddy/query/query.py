@@ -434,6 +434,12 @@ class Query:
         except InputError as problem:
             raise QueryError(str(problem)) from problem
 
+    def with_inputs(self, inputs: Mapping[str, Stream]) -> Query:
+        """Return the query with other inputs in place of those of the same names, for a host that makes it anew."""
+        other = copy(self)
+        other.streams = tuple(inputs.get(one.name, one) for one in self.streams)
+        return other
+
     def with_clock(self, rule: ClockRule) -> Query:
         """Return the query with another rule for the watermark."""
         other = copy(self)

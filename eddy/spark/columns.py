@@ -6,10 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from eddy.query.host_limits import check_all_rows
+import pyarrow as pa
+
+from eddy.query.host_limits import check_changeless, check_topless
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.types import why_unfit
+from eddy.streams.keyed import OP_COLUMN
+from eddy.streams.table import Table
+from stairs.errors import QueryError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +27,7 @@ def check_frames(query: object, frames: object) -> None:
         raise SparkJoinError("the query is text: pass an eddy.Query, or the text to eddy.spark.sql(spark, …)")
     if not isinstance(query, Query):
         raise SparkJoinError(f"the query is {_article(query)}: pass an eddy.Query")
-    check_all_rows(query, "a join on Spark")
+    check_tables(query)
     if not isinstance(frames, Mapping):
         names = ", ".join(f"{stream.name!r}: …" for stream in query.streams)
         raise SparkJoinError(
@@ -30,6 +35,23 @@ def check_frames(query: object, frames: object) -> None:
         )
     for name, frame in frames.items():
         check_frame(f"stream {name!r}", frame)
+
+
+def check_tables(query: Query) -> None:
+    """Raise QueryError for a query with `top` or as-of joins, or with tables whose changes have no order."""
+    check_topless(query, "a join on Spark")
+    if query.as_of:
+        check_changeless(query, "a join on Spark")
+    for stream in query.streams:
+        if not isinstance(stream, Table):
+            continue
+        if stream.source is not None:
+            raise QueryError(f"{stream.place}: a join on Spark has no tables of queries; use a Runtime")
+        if stream.version is None:
+            raise QueryError(
+                f"{stream.place}: on Spark, changes arrive in no order; name the column that orders the changes of a"
+                " key with version=…, such as the offset of a topic or the position in a log"
+            )
 
 
 def check_frame(where: str, frame: object) -> None:
@@ -70,7 +92,8 @@ def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFr
             raise SparkJoinError(f"stream {stream.name!r} has no DataFrame; pass one under this name")
         frame = frames[stream.name]
         sensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        for field in stream.schema:
+        ops = [pa.field(OP_COLUMN, pa.string())] if isinstance(stream, Table) and stream.ops == "column" else []
+        for field in (*stream.schema, *ops):
             same = [one for one in frame.columns if _key(one, sensitive) == _key(field.name, sensitive)]
             if same != [field.name]:
                 how = "" if sensitive or len(same) < 2 else ", as spark.sql.caseSensitive=false ignores case"
@@ -123,9 +146,9 @@ def numbered(frame: DataFrame, names: Sequence[str]) -> DataFrame:
 
     `mapInArrow` of pyspark 4.3 looks up columns by their unquoted names and fails if one contains a dot.
     """
-    return frame.select(*(frame[_quoted(name)].alias(f"c{k}") for k, name in enumerate(names)))
+    return frame.select(*(frame[quoted(name)].alias(f"c{k}") for k, name in enumerate(names)))
 
 
-def _quoted(column: str) -> str:
+def quoted(column: str) -> str:
     """Return a column name in backticks, so that Spark does not interpret dots and backticks in it."""
     return "`" + column.replace("`", "``") + "`"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from eddy.query.query import Query
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
+from eddy.spark.changes import with_last_rows, with_plain_changes
 from eddy.spark.columns import check_frames
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import GroupedJoin, prepare_groups
@@ -83,6 +84,7 @@ def _prepare(
     check_frames(query, frames)
     engines, partitioning, streaming = options_of(given)
     streams = {name: frame.isStreaming for name, frame in frames.items()}
+    query, frames = with_plain_changes(query, frames)
     if not any(streams.values()):
         if streaming.checkpoint is not None:
             raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
@@ -90,6 +92,7 @@ def _prepare(
             raise SparkJoinError("change= is for a streaming join with a checkpoint; leave it out")
         if partitioning.memory is not None:
             raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
+        query, frames = with_last_rows(query, frames)
         kind = prepare_batch if query.aggregation is None else prepare_groups
         return kind(query, frames, engines, partitioning)
     if not all(streams.values()):
@@ -103,6 +106,11 @@ def _prepare(
     from eddy.spark.groups.sink import without_groups
     from eddy.spark.streaming.driver.prepare import prepare
 
+    if streaming.change is not None and query.tables_changing:
+        raise SparkJoinError(
+            f"change= is for queries without tables, and {query.tables_changing[0]} is one: the new query would have to"
+            " take back the results of the old one. Start the changed query with a checkpoint of its own"
+        )
     if streaming.change is not None and query.aggregation is not None:
         raise SparkJoinError(
             "change= is for queries without aggregates: the windows that are open belong to the query that began them."

@@ -39,13 +39,18 @@ def join_blobs(job: Job, blobs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
     def push(rows: dict[str, pa.Table]) -> Iterator[pa.RecordBatch]:
         nonlocal engine
         engine = engine or PartitionEngine(job.query, job.options)
+        for name in job.first:
+            if name in rows:
+                yield from engine.push({name: rows.pop(name)})
+        if not rows:
+            return
         if job.breaks_ties:
             for i, stream in enumerate(job.query.streams):
                 if stream.name in rows:
                     rows[stream.name] = sort_ties(job, i, rows[stream.name])
         yield from engine.push(rows, None if job.arrival == "time" else interleave(job, rows))
 
-    schemas = [stream.schema for stream in job.query.streams]
+    schemas = job.logged
     for batch in blobs:
         for first, stream, tuples in unpack(batch, schemas):
             for rows in merger.add(first, stream, tuples):

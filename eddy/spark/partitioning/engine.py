@@ -9,9 +9,12 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from eddy.ingest.changes import UPSERTS
 from eddy.log import endless_told
 from eddy.query.query import Query
+from eddy.results.results import OP
 from eddy.routing.policies import Policy, PolicyName
 from eddy.runtime import Runtime
 from eddy.spark.errors import SparkJoinError
@@ -50,6 +53,7 @@ class EngineOptions:
                 policy=self.new_policy(),
                 max_bytes=self.max_bytes,
                 bounded=bounded,
+                output="changelog" if query.tables_changing else "append",
             )
 
     def new_policy(self) -> PolicyName | Policy | None:
@@ -108,6 +112,9 @@ class PartitionEngine:
                     f"expressions of the query have no value for {self._runtime.failed_count:,} rows, and max_bytes"
                     " leaves no room to tell which: raise it to see the reason"
                 )
+        if self._query.tables_changing:
+            # A table has one change of each key here. So results end only when rows leave their windows.
+            results = results.filter(pc.equal(results.column(OP), UPSERTS[0])).drop_columns([OP])
         for batch in results.to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield as_spark(batch, self.output_schema)

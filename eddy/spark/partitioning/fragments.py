@@ -13,8 +13,8 @@ on the row, so a row goes to the same fragment in a replay, and when the log is 
 A stream can be dealt only if each result has *exactly one* row of it (`why_undealt`). A stream in a branch cannot be
 dealt: whether a left, semi or anti join emits a row depends on all partners of the row, and a fragment has only some of
 them. A full outer join has two cores, and each core has results without a row of the other core, so none of its streams
-can be dealt. Windows of event time do not depend on the other rows in an engine, and streaming joins have no other
-windows.
+can be dealt. A table is not dealt, because all changes of a row have to meet. Windows of event time do not depend on
+the other rows in an engine, and streaming joins have no other windows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import pyarrow as pa
 from eddy.ingest.keys import KeyEncoder
 from eddy.query.query import Query
 from eddy.streams.key_types import unified
+from eddy.streams.table import Table
 from stairs.kernels.stable_hashes import mix_words
 
 
@@ -46,6 +47,8 @@ class Dealt(NamedTuple):
 
 def why_undealt(query: Query, stream: int) -> str | None:
     """Return why the rows of a stream cannot be dealt to fragments; None if they can be dealt."""
+    if isinstance(query.streams[stream], Table):
+        return f"{query.streams[stream].name} is a table: all changes of a row have to meet"
     if query.branches:
         if len(query.cores) > 1:
             return "a full outer join has results without a row of any one stream"

@@ -4,6 +4,9 @@ Order of arrival. An engine needs one total order:
   time      every stream has a time column: by (event time, stream order in the query)
   sequence  `order_by` names one column per stream, with one numbering over all streams: by (number, stream order)
   any       all windows are unbounded: every order gives the same results, so Spark's order is used
+The changes of a table come before the rows of streams, and their versions order them; so do the last rows of a table
+in a batch join. They have no position.
+
 With a `ROWS` window the order of rows at equal positions determines the rows of the window. So such rows are ordered by
 content, column after column, and no column of the stream's schema is dropped. With `RANGE` and unbounded windows the
 order of rows at equal positions has no influence.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -26,11 +30,16 @@ from eddy.filters.conditions import Predicate
 from eddy.ingest.keys import unified_column
 from eddy.placement.shares import Shares, choose
 from eddy.query.query import Query
+from eddy.results.results import OP
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.partitioning.last_rows import LastRows
 from eddy.spark.partitioning.narrow import narrowed
 from eddy.spark.types import sortable_type
 from eddy.streams.event_time import unified_time
+from eddy.streams.keyed import OP_COLUMN
+from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.plain_types import plain
 
@@ -48,7 +57,8 @@ class Job:
     sequence         per stream, the column that determines the order of arrival; None for all if `arrival` is "any"
     sequence_type    type in which these columns are compared, None if `arrival` is "any"
     breaks_ties      rows at equal positions are ordered by content
-    keeps_null_keys  rows with null keys are sent as well, because a window counts them, or a branch needs no partner
+    keeps_null_keys  rows with null keys are sent as well, because a window counts them, a branch needs no partner, or a
+                     change of a table ends the row before it
     """
 
     query: Query
@@ -61,6 +71,49 @@ class Job:
     sequence_type: pa.DataType | None
     breaks_ties: bool
     keeps_null_keys: bool
+
+    @property
+    def first(self) -> list[str]:
+        """The inputs whose rows come before all others, although these have an order."""
+        if self.arrival == "any":
+            return []
+        return [one.name for one, column in zip(self.query.streams, self.sequence, strict=True) if column is None]
+
+    @property
+    def changing(self) -> bool:
+        """Whether the query has tables, so that its results are a changelog and each push is atomic."""
+        return bool(self.query.tables_changing)
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows of streams wait in a streaming join until the watermark has passed them.
+
+        Rows leave windows in the order in which they came. With tables, this order decides which results a change
+        finds; so it has to be that of event time, however the rows were divided into micro-batches.
+        """
+        return self.changing and self.query.graph.timed
+
+    @property
+    def logged(self) -> list[pa.Schema]:
+        """The columns of the rows of each stream after the map side: of a table, with the operation of each change."""
+        return [
+            stream.schema.append(pa.field(OP_COLUMN, pa.string())) if isinstance(stream, Table) else stream.schema
+            for stream in self.query.streams
+        ]
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The columns of the results."""
+        schema = self.query.output_schema
+        return schema.insert(0, pa.field(OP, pa.string(), False)) if self.changing else schema
+
+    @cached_property
+    def moving(self) -> tuple[tuple[int, ...], ...]:
+        """Per stream, the classes along which its rows move: those of a table that its key does not determine."""
+        return tuple(
+            tuple(c for c, one in enumerate(self.query.classes) if stream.name in one.columns and c not in has)
+            for stream, has in zip(self.query.streams, self.shares.has, strict=True)
+        )
 
     def positions(self, rows: pa.RecordBatch | pa.Table, stream: int) -> np.ndarray | None:
         """Return the position of each row in the order of arrival, int64[n]; None without an order.
@@ -86,12 +139,17 @@ class Job:
 
 
 def _of_kind(query: Query, kind: type) -> list[str]:
-    return [stream.name for stream in query.streams if isinstance(stream.window, kind)]
+    return [stream.name for stream in _streams(query) if isinstance(stream.window, kind)]
 
 
-def _by_number(query: Query, order_by: Mapping[str, str]) -> tuple[tuple[str, ...], pa.DataType]:
+def _streams(query: Query) -> list[Stream]:
+    """Return the inputs that are no tables: their rows have an order of arrival."""
+    return [stream for stream in query.streams if not isinstance(stream, Table | LastRows)]
+
+
+def _by_number(query: Query, order_by: Mapping[str, str]) -> tuple[tuple[str | None, ...], pa.DataType]:
     """Check `order_by`; return its columns in the order of the streams, and the type in which they are compared."""
-    names = [stream.name for stream in query.streams]
+    names = [stream.name for stream in _streams(query)]
     timed = _of_kind(query, Range)
     if timed:
         raise SparkJoinError(
@@ -102,7 +160,7 @@ def _by_number(query: Query, order_by: Mapping[str, str]) -> tuple[tuple[str, ..
     if unknown:
         raise SparkJoinError(f"order_by names {unknown[0]!r}, which is not a stream of the query ({', '.join(names)})")
     kinds = {}
-    for stream in query.streams:
+    for stream in _streams(query):
         column = order_by.get(stream.name)
         if column is None:
             raise SparkJoinError(
@@ -119,19 +177,20 @@ def _by_number(query: Query, order_by: Mapping[str, str]) -> tuple[tuple[str, ..
     if common is None:
         listed = ", ".join(f"{column} is {kind}" for column, kind in kinds.items())
         raise SparkJoinError(f"order_by needs columns that are all integers, all timestamps or all dates, but {listed}")
-    return tuple(order_by[name] for name in names), common
+    return tuple(order_by.get(stream.name) for stream in query.streams), common
 
 
 def _arrival(
     query: Query, order_by: Mapping[str, str] | None
 ) -> tuple[Arrival, tuple[str | None, ...], pa.DataType | None]:
     if order_by is not None:
-        return "sequence", *_by_number(query, order_by)
+        columns, kind = _by_number(query, order_by)
+        return "sequence", columns, kind
     if all(isinstance(stream.window, Unbounded) for stream in query.streams):
         return "any", (None,) * len(query.streams), None
-    if all(stream.time is not None for stream in query.streams):
+    if all(stream.time is not None for stream in _streams(query)):
         return "time", tuple(stream.time for stream in query.streams), query.time_type
-    without = next(stream.name for stream in query.streams if stream.time is None)
+    without = next(stream.name for stream in _streams(query) if stream.time is None)
     raise SparkJoinError(
         f"stream {_of_kind(query, Rows)[0]!r} has a Rows window, but the order of arrival is not defined: stream"
         f" {without!r} has no time column; name a time column on every stream, or pass order_by={{stream: column}} with"
@@ -187,12 +246,13 @@ def make_job(
     return Job(
         query=for_workers,
         inputs=inputs,
-        filters=tuple(stream.conditions for stream in query.streams),
+        # What the filter of a table rejects is a delete, which the engine makes of it.
+        filters=tuple(() if isinstance(stream, Table) else stream.conditions for stream in query.streams),
         shares=choose(query, partitions, weights),
         options=options or EngineOptions(),
         arrival=arrival,
         sequence=sequence,
         sequence_type=sequence_type,
         breaks_ties=bool(counted),
-        keeps_null_keys=bool(counted) or bool(query.branches),
+        keeps_null_keys=bool(counted) or bool(query.branches) or bool(query.tables_changing),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +12,13 @@ import pyarrow as pa
 from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.derived import given_columns
 from eddy.query.query import Query
+from eddy.streams.keyed import OP_COLUMN
 from eddy.streams.late_options import Failed, Late
 from eddy.streams.stream import Stream, readable_name
+from eddy.streams.table import Table
 from stairs.plain_types import plain
+
+OP_FIELD = pa.field(OP_COLUMN, pa.string())
 
 
 def _flat(schema: pa.Schema, names: set[str]) -> pa.Schema:
@@ -33,8 +38,8 @@ def narrowed(
     The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of each `where`. The narrowed
     query has no filters: rows are filtered when they are read, so a column that only the filter reads is not sent to
     the worker. The arrivals are in order of event time or come with watermarks, so the query needs no lateness and
-    waits for no stream. Functions for late and failed rows run on the driver: workers keep all of these rows until they
-    have written them.
+    waits for no stream. A table keeps its filter, because a change that the filter rejects is a delete. Functions for
+    late and failed rows run on the driver: workers keep all of these rows until they have written them.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     joins = tuple(query.inner_joins().values())
@@ -48,13 +53,21 @@ def narrowed(
     for stream, place in zip(query.streams, sequence, strict=True):
         if place is not None:
             needed[stream.name].add(place)
-    streams, inputs = [], []
+    streams, inputs = list[Stream](), list[pa.Schema]()
     for stream, choice in zip(query.streams, query.late_by_stream, strict=True):
         late: Late = "count" if choice == "count" else "keep"
         kept = set(stream.schema.names) if whole else needed[stream.name]
         read = kept.union(*(one.read(stream.schema) for one in stream.conditions))
         time = stream.time if timed else None
         window = None if stream.name in query.unwindowed else stream.window
+        if isinstance(stream, Table):
+            kept, ops = read | {*stream.keys, *([stream.version] if stream.version else ())}, [OP_FIELD]
+            schema = _flat(stream.schema, kept)
+            streams.append(
+                replace(stream, schema=schema, ops="column", late="count" if stream.version else None, window=None)
+            )
+            inputs.append(pa.schema([*schema, *(ops if stream.ops == "column" else [])]))
+            continue
         streams.append(Stream(stream.name, _flat(stream.schema, kept), window, time, late=late))
         inputs.append(_flat(stream.schema, read))
     select = {

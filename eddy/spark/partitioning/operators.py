@@ -22,6 +22,11 @@ def why_unplaced(query: Query) -> str | None:
     counted = [stream.name for stream in query.streams if isinstance(stream.window, Rows)]
     if counted:
         return f"stream {counted[0]!r} has a Rows window"
+    if query.tables_changing:
+        return f"{query.tables_changing[0]} is a table"
+    untimed = [stream.name for stream in query.streams if stream.time is None]
+    if query.graph.timed and untimed:
+        return f"{untimed[0]} has no event time"
     if len(query.streams) < 2:
         return "it has a single stream"
     return None

@@ -18,12 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
+from eddy.ingest.changes import UPSERTS
 from eddy.ingest.keys import key_hash
 from eddy.results.failed_rows import failed_batch
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.kernels import find_cells, group_rows, keep_branch, refine_cells
 from eddy.spark.partitioning.split_tree import SplitTree
+from eddy.streams.keyed import OP_COLUMN
+from stairs.graph import FOREVER
 from stairs.plain_types import TOO_LONG, to_plain
 
 PIECE_ROWS = 65_536
@@ -37,7 +40,7 @@ class GridPiece:
     """Tuples of one run that go to one cell of the grid, and to the cells at the stream's other offsets from it.
 
     cell         cell of the grid; a key group if the splitter has applied splits
-    first, last  positions in arrival order of the first and last tuple, 0 without an order
+    first, last  positions in arrival order of the first and last tuple; 0 without an order, -FOREVER before all others
     """
 
     cell: int
@@ -81,7 +84,7 @@ class Splitter:
         self._stream = stream
         self._name = job.query.streams[stream].name
         self._input = job.inputs[stream]
-        self._kept = job.query.streams[stream].schema.names
+        self._kept = job.logged[stream].names
         conditions = job.filters[stream]
         place = f"stream {self._name}: its filter"
         self._filter = AdaptiveFilter(conditions, place=place) if conditions else None
@@ -127,6 +130,9 @@ class Splitter:
             run = self._filter.filter(run) if self._failed is None else self._filtered(self._filter, run, self._failed)
             if not run.num_rows:
                 return []
+        if OP_COLUMN in self._kept and OP_COLUMN not in run.schema.names:
+            # The rows of a table without operations are upserts.
+            run = run.append_column(OP_COLUMN, pa.repeat(UPSERTS[0], run.num_rows))
         return self._cut(run.select(self._kept))
 
     def _filtered(self, accepts: AdaptiveFilter, run: pa.RecordBatch, failed: list[pa.RecordBatch]) -> pa.RecordBatch:
@@ -152,11 +158,12 @@ class Splitter:
         # Wide tuples make shorter pieces: the reduce side holds a piece per run, and a binary value is limited to 2 GB.
         step = max(1, min(PIECE_ROWS, PIECE_BYTES * dealt.num_rows // max(1, dealt.nbytes)))
         pieces: list[GridPiece] = []
+        none = (-FOREVER, -FOREVER) if self._name in self._job.first else (0, 0)
         for cell in np.flatnonzero(np.diff(starts)):
             begin, end = int(starts[cell]), int(starts[cell + 1])
             for low in range(begin, end, step):
                 high = min(low + step, end)
-                first, last = (0, 0) if positions is None else positions[rows[[low, high - 1]]].tolist()
+                first, last = none if positions is None else positions[rows[[low, high - 1]]].tolist()
                 pieces.append(GridPiece(int(cell), dealt.slice(low, high - low), first, last))
         return pieces
 

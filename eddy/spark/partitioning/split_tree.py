@@ -34,13 +34,16 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from eddy.ingest.changes import DELETES, UPSERTS
 from eddy.ingest.keys import key_hash
 from eddy.placement.shares import Shares
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.fragments import Dealt, keep_part
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.kernels import keep_branch
+from eddy.spark.partitioning.kernels import find_cells, keep_branch
+from eddy.streams.keyed import OP_COLUMN
 
 MAX_DEPTH = 16
 """Maximal number of bits of one class for a group. The fraction of a hash has 32 bits, fewer with many shares."""
@@ -265,8 +268,12 @@ def _own_branches(tree: SplitTree, group: int, since: int, has: tuple[int, ...])
 def own_rows(job: Job, tree: SplitTree, group: int, stream: int, splits: int, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of a stream that belong to a group, in their order. O(rows) if some rows may not belong to it.
 
+    Of a table whose rows move, each group gets all changes: those that move a row to another group are deletes here.
+
     splits  number of splits when the rows were written, for a group of which this group is a descendant
     """
+    if job.moving[stream]:
+        rows = _with_moves(job, tree, group, stream, rows)
     branches = _own_branches(tree, group, splits, job.shares.has[stream])
     dealt = tree.deal_of(group) if tree.dealt else None
     if dealt is not None and dealt.stream != stream:
@@ -280,3 +287,26 @@ def own_rows(job: Job, tree: SplitTree, group: int, stream: int, splits: int, ro
     if dealt is not None:
         keep_part(rows, dealt.parts, tree.fragments(dealt.group).index(group), keep)
     return rows if keep.all() else rows.filter(pa.array(keep))
+
+
+def _with_moves(job: Job, tree: SplitTree, group: int, stream: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the changes of a table for a group: upserts of rows that belong to other groups are deletes."""
+    shares, name, cell = job.shares, job.query.streams[stream].name, tree.origin(group, 0)
+    bits = {one.along: one for one in tree.branches(group)}
+    keep, n = np.ones(rows.num_rows, np.bool_), rows.num_rows
+    for c in job.moving[stream]:
+        share = shares.counts[c]
+        if share == 1 and c not in bits:
+            continue
+        hashes, _ = key_hash(job.query, c, name, rows)
+        coordinates = np.empty(n, np.int32)
+        own, one = np.array([share], np.int64), np.ones(1, np.int64)
+        find_cells(hashes.reshape(1, n), np.ones(n, np.bool_), own, one, coordinates, np.zeros(share + 1, np.int64))
+        keep &= coordinates == cell // shares.strides[c] % share
+        if c in bits:
+            keep_branch(hashes, share, 32 - bits[c].depth, bits[c].bits, keep)
+    if keep.all():
+        return rows
+    ops = rows.column(OP_COLUMN)
+    gone = pc.and_(pa.array(~keep), pc.is_in(ops, pa.array(UPSERTS)))
+    return rows.set_column(rows.schema.get_field_index(OP_COLUMN), OP_COLUMN, pc.if_else(gone, DELETES[0], ops))

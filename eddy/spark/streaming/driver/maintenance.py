@@ -12,10 +12,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
 from eddy.log import LOG
+from eddy.spark.partitioning.latest import latest
 from eddy.spark.partitioning.split_tree import SplitTree, own_rows
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.state.batch_names import batch_name
@@ -23,6 +25,7 @@ from eddy.spark.streaming.state.compaction import Horizon, compact, part
 from eddy.spark.streaming.state.manifest import GroupState, Manifest, ManifestLink
 from eddy.spark.streaming.state.retention import retain
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
+from eddy.streams.table import Table
 
 
 class Maintenance:
@@ -39,6 +42,8 @@ class Maintenance:
         self.bounds: frozenset[int] = frozenset()
         """Batches before and after which rows must not be in one link, because a version of a query distinguishes
         them."""
+        streams = context.job.query.streams
+        self._latest = {i: partial(latest, one) for i, one in enumerate(streams) if isinstance(one, Table)}
         self._pool = ThreadPoolExecutor(1, "eddy maintenance")
         self._after_commit: Future[None] | None = None
         self._thread: threading.Thread | None = None
@@ -66,7 +71,8 @@ class Maintenance:
 
         The work deletes files that are no longer needed, and starts a compaction if a chain is long enough.
         """
-        self._after_commit = self._pool.submit(self._work, manifest, Horizon(frontier, self.spans), self.bounds)
+        horizon = Horizon(frontier, self.spans, self._latest)
+        self._after_commit = self._pool.submit(self._work, manifest, horizon, self.bounds)
 
     def check(self) -> None:
         """Wait until the work after the last commit is done; raise its error."""
@@ -108,7 +114,7 @@ class Maintenance:
 
     def _compact(self, tree: SplitTree, horizon: Horizon) -> None:
         job, log = self._context.job, self._context.locations.log
-        schemas = [stream.schema for stream in job.query.streams]
+        schemas = job.logged
         assert self._name is not None
         try:
             with SegmentReader(log, schemas) as reader, SegmentWriter(log, self._name) as writer:

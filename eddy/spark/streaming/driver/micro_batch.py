@@ -127,7 +127,7 @@ class MicroBatches:
         self._forget = False
         locations.delete_old_engines()
         self._check_groups()
-        context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
+        context.sink.prepare(schema=job.output_schema, owner=locations.state, scratch=locations.root)
         self._events = Events(self.title, self._memory, self.metrics)
         self._events.recoveries(context.checkpoint.recoveries)
         self._workers = Workers(context, settings.partitions)

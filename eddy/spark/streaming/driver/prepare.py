@@ -84,7 +84,7 @@ def prepare(
             " leave key_groups out, or add an equality"
         )
     groups = job.shares.partitions
-    struct_type(query.output_schema)
+    struct_type(job.output_schema)
     empty = engines.runtime(job.query)  # a bad plan should fail here and not in a task
     check_bound(partitioning.memory_bytes, empty.nbytes)
     tasks = min(parallelism(session), groups) if partitioning.partitions is None else partitioning.partitions

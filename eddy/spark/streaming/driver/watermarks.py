@@ -55,13 +55,14 @@ class WatermarkRules:
     """Rules by which marks follow from event times.
 
     policy        "slowest": one watermark for all streams; "per-source": each stream has its own mark
-    lateness      per stream, ticks by which a row may be older than the greatest event time of earlier batches
+    lateness      per stream, ticks by which a row may be older than the greatest event time of earlier batches; None
+                  for a table, whose changes have no event time
     idle_after_s  seconds of processing time without rows after which a source no longer holds the watermark back; None
                   = a source always holds the watermark back
     """
 
     policy: WatermarkOf
-    lateness: tuple[int, ...]
+    lateness: tuple[int | None, ...]
     idle_after_s: float | None = None
 
 
@@ -117,7 +118,7 @@ class Watermarks:
         greatest = tuple(_later(old, new) for old, new in zip(self.greatest, batch_greatest, strict=True))
         # The mark that follows from each stream's own rows; None for a stream without rows so far.
         own = [
-            None if most is None else max(LEAST, most - ticks)
+            None if most is None or ticks is None else max(LEAST, most - ticks)
             for most, ticks in zip(greatest, rules.lateness, strict=True)
         ]
 
@@ -130,14 +131,16 @@ class Watermarks:
         if rules.policy == "per-source":
             # A mark never decreases, even if it advanced while its source was idle, or under other rules.
             own = [_later(old, new) for old, new in zip(self.marks, own, strict=True)]
-        held = [own[stream] for stream in range(streams) if waited_for(stream)]
+        timed = [stream for stream, ticks in enumerate(rules.lateness) if ticks is not None]
+        held = [own[stream] for stream in timed if waited_for(stream)]
         known = [mark for mark in held if mark is not None]
         engine = self.engine
         if known and len(known) == len(held):
             engine = _later(engine, min(known))
         marks = own if rules.policy == "per-source" else list(self.marks)
         # The engines have evicted rows before their watermark, so older rows of every stream are late.
-        return Watermarks(greatest, rows_at, tuple(_later(mark, engine) for mark in marks), engine, begun, now_s)
+        passed = tuple(_later(mark, engine) if i in timed else None for i, mark in enumerate(marks))
+        return Watermarks(greatest, rows_at, passed, engine, begun, now_s)
 
     def ended(self) -> Watermarks:
         """Return the state after the end of the input: event time has passed all rows."""
@@ -243,7 +246,9 @@ def make_rules(
                     delay,
                     ticks[name],
                 )
-    return WatermarkRules(options.watermark, tuple(ticks[name] for name in names), options.idle_after_s)
+    tables = query.tables_changing
+    spans_of = tuple(None if name in tables else ticks[name] for name in names)
+    return WatermarkRules(options.watermark, spans_of, options.idle_after_s)
 
 
 def _span_ticks(query: Query, name: str, span: timedelta | int) -> int:

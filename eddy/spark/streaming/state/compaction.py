@@ -1,5 +1,7 @@
 """Compaction: turns many small segments of a chain into a few large ones, without late and dead rows.
 
+Of a table, a change that a newer change of its key among the merged ones replaces is dead, too.
+
 A row of stream s with event time t is *dead* once frontier - t > spans[s] (`Horizon`): the frontier guarantees that no
 later arrival is older, so no later result depends on the row. An engine that rebuilds its state would forget the same
 rows, so compaction does not change the meaning of a chain.
@@ -14,8 +16,8 @@ of its rows are dead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -42,10 +44,12 @@ class Horizon:
     frontier   event time below which no later arrival comes; None if it is unknown
     spans      `Query.spans`: the RANGE of each stream in ticks, more in a query with branches; None for a stream whose
                rows never die
+    latest     by table, what returns the changes among some that no newer one of their key replaces
     """
 
     frontier: int | None
     spans: Sequence[int | None]
+    latest: Mapping[int, Callable[[pa.RecordBatch], pa.RecordBatch]] = field(default_factory=dict)
 
     def least(self, link: ManifestLink, stream: int) -> int | None:
         """Return the event time below which the rows of a link are dead or late; None if no row is."""
@@ -98,6 +102,8 @@ def compact(
                     parts.append(rows)
         if parts:
             merged = pa.concat_batches(parts)
+            if stream in horizon.latest:
+                merged = horizon.latest[stream](merged)
             written += _write(merged, np.concatenate(times) if times else None, writer, group, stream, splits)
     return ManifestLink(chain[-1].batch, None, tuple(written))
 

@@ -27,7 +27,7 @@ from eddy.spark.streaming.worker.kept_engine import Engine
 from eddy.spark.streaming.worker.late_rows import TaskLateRows
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.streaming.worker.samples import StreamSampler
-from eddy.spark.streaming.worker.state_loader import StateLoader, split_late
+from eddy.spark.streaming.worker.state_loader import StateLoader, passed, split_late
 from eddy.spark.streaming.worker.tasks import (
     LOADED,
     NEW,
@@ -61,7 +61,7 @@ class PartitionJoin:
         self._task = task
         self._state = StateLoader(job, engines.locations, task.previous, task.tree)
         self._state.reader.know(known)
-        self._results = ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
+        self._results = ResultFile(task.staging, task.partition, spark_schema(job.output_schema))
         """Results of the one query of a join."""
         self._late, self._failed = TaskLateRows(job.query, task.late_below), FailedRows()
         self._sampler = StreamSampler(job.query, task.steps)
@@ -115,7 +115,8 @@ class PartitionJoin:
             for pushed in pushes(job, arrivals) if arrivals else ({},):
                 to_come -= sum(table.num_rows for table in pushed.values())
                 results += self._push(runtime, pushed, self._given(self._watermark(pushed, to_come)))
-            lost = {name: n for name, n in runtime.late_counts.items() if n}
+            tables = job.query.tables_changing
+            lost = {name: n for name, n in runtime.late_counts.items() if n and name not in tables}
             if lost:
                 raise SparkJoinError(
                     f"batch {task.batch}: key group {one.group} would have lost rows; this is a defect, please report"
@@ -170,18 +171,20 @@ class PartitionJoin:
     def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:
         """Join rows and write their results; return the number of results."""
         assert isinstance(engine, Runtime)
-        order = None if self._job.arrival == "time" or not pushed else interleave(self._job, pushed)
-        found = engine.push(pushed, order, watermark=watermark)
+        job = self._job
+        order = None if job.changing or job.arrival == "time" or not pushed else interleave(job, pushed)
+        found = engine.push(pushed, order, watermark=watermark, atomic=job.changing)
         self._results.write(found)
         self._failed.add(engine.failed().to_batches())
         return found.num_rows
 
     def _due(self, engine: Engine) -> int | None:
         assert isinstance(engine, Runtime)
-        return engine.due
+        # Rows that leave their windows take results back, whether or not others come.
+        return -FOREVER if self._job.changing and self._timed else engine.due
 
     def _arrivals(self, one: GroupTask) -> tuple[list[_Arrival], int]:
-        """Return the group's rows that are not late, ascending by first position, and the number of late rows."""
+        """Return the group's rows that join now, ascending by first position, and the number of late rows."""
         job, arrivals, late = self._job, [], 0
         for segment in one.segments:
             read = self._state.reader.read(segment)
@@ -193,14 +196,28 @@ class PartitionJoin:
                 if too_late.num_rows:
                     late += too_late.num_rows
                     self._late.note(segment, too_late)
+            if job.waits:
+                rows = passed(job, segment.stream, rows, None, self._task.watermark)
             if rows.num_rows:
                 positions = job.positions(rows.slice(0, 1), segment.stream)
                 arrivals.append(_Arrival(0 if positions is None else int(positions[0]), segment.stream, rows))
+        if job.waits and one.before is not None:
+            waited = self._state.waiting_rows(one.group, self._task.forgotten, self._task.watermark)
+            arrivals += [_Arrival(0, stream, rows) for stream, rows in waited]
         return sorted(arrivals, key=lambda own: (own.first, own.stream)), late
 
 
 def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Table]]:
-    """Yield rows in arrival order as pushes of a suitable size; `arrivals` ascend."""
+    """Yield rows in arrival order as pushes of a suitable size; `arrivals` ascend.
+
+    With tables, the rows of a micro-batch are one push: its results are the difference between two answers.
+    """
+    if job.changing:
+        rows: dict[str, list[pa.RecordBatch]] = {}
+        for _, stream, own in arrivals:
+            rows.setdefault(job.query.streams[stream].name, []).append(own)
+        yield {name: pa.Table.from_batches(own) for name, own in rows.items()}
+        return
     merger = Merger(job)
     for first, stream, rows in arrivals:
         yield from merger.add(first, stream, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ class StateLoader:
         self._manifest: Manifest | None = None
         self.bytes_read = 0
         self._reader: SegmentReader | None = None
-        self._schemas = [stream.schema for stream in job.query.streams]
+        self._schemas = job.logged
 
     @property
     def reader(self) -> SegmentReader:
@@ -43,13 +43,37 @@ class StateLoader:
         return self._reader
 
     def load(self, group: int, runtime: Runtime, watermark: int | None) -> None:
-        """Load all rows of a group's chain into a runtime; `watermark` is the watermark after these rows."""
+        """Load all rows of a group's chain into a runtime; `watermark` is the watermark after these rows.
+
+        Rows that wait for the watermark (`Job.waits`) are left out.
+        """
         rows: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
         for stream, _, batch in self._rows(group):
+            if self._job.waits:
+                batch = passed(self._job, stream, batch, None, watermark)
             rows[stream].append(batch)
         names = [stream.name for stream in self._job.query.streams]
         tables = {name: pa.Table.from_batches(own) for name, own in zip(names, rows, strict=True) if own}
         runtime.load(tables, watermark=watermark)
+
+    def waiting_rows(
+        self, group: int, watermark: int | None, after: int | None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the stream and the rows of a group's chain that have waited, and that a watermark passes now.
+
+        watermark   the watermark before, None if it was unknown;  after   the watermark now
+        """
+        if after is None or after == watermark:
+            return
+
+        def may_pass(segment: Segment) -> bool:
+            waited = self._job.sequence[segment.stream] is not None
+            return waited and (watermark is None or segment.last > watermark) and segment.first <= after
+
+        for stream, _, batch in self._rows(group, may_pass):
+            rows = passed(self._job, stream, batch, watermark, after)
+            if len(rows):
+                yield stream, rows
 
     def placed_rows(self, group: int, column: str) -> dict[str, pa.RecordBatch | None]:
         """Return all rows of a group's chain by stream, None without rows.
@@ -65,14 +89,16 @@ class StateLoader:
             for name, own in zip(names, rows, strict=True)
         }
 
-    def _rows(self, group: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """Yield the stream, the batch of their link, and the rows of each segment that are not late."""
+    def _rows(
+        self, group: int, wanted: Callable[[Segment], bool] = lambda _: True
+    ) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Yield the stream, the batch of their link, and the rows of each wanted segment that are not late."""
         if self._manifest is None:
             assert self._previous is not None
             self._manifest = read_manifest(self._locations.root, self._previous)
         had = self._manifest.groups[self._tree.origin(group, len(self._manifest.splits))]
         for link in had.chain:
-            for segment in link.segments:
+            for segment in filter(wanted, link.segments):
                 self.bytes_read += segment.length
                 batch = own_rows(
                     self._job, self._tree, group, segment.stream, segment.splits, self.reader.read(segment)
@@ -85,11 +111,26 @@ class StateLoader:
             self._reader.close()
 
 
+def passed(job: Job, stream: int, rows: pa.RecordBatch, watermark: int | None, after: int | None) -> pa.RecordBatch:
+    """Return the rows of a segment that a watermark passes on its way from `watermark` to `after`.
+
+    The changes of a table do not wait: of these, all rows.
+    """
+    positions = job.positions(rows, stream)
+    if positions is None:
+        return rows
+    low = 0 if watermark is None else int(np.searchsorted(positions, watermark, side="right"))
+    high = 0 if after is None else int(np.searchsorted(positions, after, side="right"))
+    return rows.slice(low, max(high - low, 0))
+
+
 def split_late(
     job: Job, segment: Segment, rows: pa.RecordBatch, late_below: Sequence[int] | None
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the rows of a segment that are not late, and the late rows. Segments are sorted by event time."""
     mark = None if late_below is None else late_below[segment.stream]
+    if job.sequence[segment.stream] is None:
+        return rows, rows.slice(0, 0)
     if mark is None or segment.first >= mark:
         return rows, rows.slice(0, 0)
     positions = job.positions(rows, segment.stream)

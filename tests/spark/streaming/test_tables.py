@@ -1,0 +1,224 @@
+"""Joins over tables: the changelog that a job publishes adds up to the answer, through restarts, moves and splits."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import eddy
+from eddy.fuzz.table_oracle import TableBranch, TableInput, TableOracle
+from eddy.spark import SparkJoinError, join
+from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+from eddy.spark.streaming.state import compaction
+from eddy.spark.streaming.state.checkpoint import Checkpoint
+from tests.spark.streaming.jobs import Inputs, published, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHANGES = pa.schema([("id", pa.int64()), ("ref", pa.int64()), ("name", pa.string()), ("z", pa.int64())])
+PUSHED = CHANGES.append(pa.field("op", pa.string()))
+ROWS = pa.schema([("who", pa.int64()), ("n", pa.int64()), ("t", pa.int64())])
+SCHEMAS = {"R": PUSHED, "T": PUSHED, "S": ROWS}
+KEYS, LATENESS, SPAN = 12, 60, 40
+Rows = list[dict[str, Any]]
+
+
+def table(name: str, **more: Any) -> eddy.Table:
+    return eddy.Table(name, CHANGES, key="id", version="z", ops="column", **more)
+
+
+def stream(timed: bool = False) -> eddy.Stream:
+    return eddy.Stream("S", ROWS, window=eddy.Range(SPAN) if timed else None, time="t" if timed else None)
+
+
+Joined = tuple[eddy.Query, TableOracle]
+
+
+def joined(name: str) -> Joined:
+    """Return a query by its name, and its reference."""
+    r, t = TableInput("R", ("id",), version="z"), TableInput("T", ("id",), version="z")
+    on_key, on_value = (("R", "ref"), "=", ("T", "id")), (("R", "ref"), "=", ("T", "ref"))
+    match name:
+        case "by the key of the table":
+            query = eddy.Query([stream(), table("T")], ["S.who = T.id"])
+            return query, TableOracle([TableInput("S"), t], [(("S", "who"), "=", ("T", "id"))])
+        case "rows that move":
+            return eddy.Query([table("R"), table("T")], ["R.ref = T.id"]), TableOracle([r, t], [on_key])
+        case "all rows move":
+            return eddy.Query([table("R"), table("T")], ["R.ref = T.ref"]), TableOracle([r, t], [on_value])
+        case "a chain":
+            query = eddy.Query([stream(), table("R"), table("T")], ["S.who = R.id", "R.ref = T.id"])
+            return query, TableOracle([TableInput("S"), r, t], [(("S", "who"), "=", ("R", "id")), on_key])
+        case "a left join":
+            query = eddy.Query([table("R")], branches=[eddy.Branch([table("T")], ["R.ref = T.id"], "left")])
+            return query, TableOracle([r], [], [TableBranch([t], [on_key], "left")])
+        case "filtered":
+            query = eddy.Query([table("R"), table("T", filter=pa.compute.field("ref") < 6)], ["R.ref = T.id"])
+            kept = TableInput("T", ("id",), version="z", keep=lambda row: row["ref"] is not None and row["ref"] < 6)
+            return query, TableOracle([r, kept], [on_key])
+        case _:
+            query = eddy.Query([stream(timed=True), table("T")], ["S.who = T.id"], lateness=LATENESS)
+            on = [(("S", "who"), "=", ("T", "id"))]
+            return query, TableOracle([TableInput("S", span=SPAN, time="t"), t], on)
+
+
+NAMES = [
+    "by the key of the table",
+    "rows that move",
+    "all rows move",
+    "a chain",
+    "a left join",
+    "filtered",
+    "a window of event time",
+]
+
+
+def changes(chance: random.Random, file: int, rows: int = 30) -> Rows:
+    """Return changes whose versions come in disorder, also between files."""
+    found = []
+    for k in range(rows):
+        op = chance.choice(["c", "u", "+I", "d", "-U", "r"])
+        version = (30 * file + chance.randrange(60)) * 1000 + k + 100 * file
+        row = {"id": chance.randrange(KEYS), "ref": chance.choice([*range(KEYS), None]), "z": version, "op": op}
+        found.append({**row, "name": chance.choice(["x", "y", None]) if op != "d" else None})
+    return found
+
+
+def rows(chance: random.Random, file: int, count: int = 20) -> Rows:
+    return [
+        {"who": chance.randrange(KEYS), "n": 100 * file + k, "t": 30 * file + chance.randrange(50)}
+        for k in range(count)
+    ]
+
+
+def answer(query: eddy.Query, oracle: TableOracle, inputs: Inputs, watermark: int | None = None) -> Counter[Any]:
+    """Return the rows of the answer after all changes and rows."""
+    for one in query.streams:
+        given = inputs.rows(one.name)
+        if watermark is not None and one.name == "S":
+            given = sorted((row for row in given if row["t"] <= watermark), key=lambda row: row["t"])
+        for row in given:
+            op = row.get("op")
+            if op != "-U" and not oracle.is_stale(one.name, row, op == "d"):
+                oracle.arrive(one.name, row, op == "d", watermark)
+    if watermark is not None:
+        oracle.answer = {one for one in oracle.answer if oracle._stands(one)}
+    shown = [text.split(".") for text in query.output_schema.names]
+    names = [one.name for one in oracle.every]
+
+    def value(result: tuple[int, ...], stream: str, column: str) -> Any:
+        number = result[names.index(stream)]
+        return None if number < 0 else oracle.row(stream, number)[column]
+
+    return Counter(tuple(value(one, *place) for place in shown) for one in oracle.answer)
+
+
+def total(out: Path) -> Counter[Any]:
+    """Return the rows that a changelog adds up to."""
+    found = Counter[Any]()
+    for op, *row in (tuple(one.values()) for one in published(out).to_pylist()):
+        found[tuple(row)] += 1 if op in ("+I", "+U") else -1
+    return +found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_changelog_adds_up_to_the_answer(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    query, oracle = joined(name)
+    chance = random.Random(NAMES.index(name))
+    inputs = Inputs(tmp_path / "in", **{one.name: SCHEMAS[one.name] for one in query.streams})
+    for start in range(3):
+        for file in range(3 * start, 3 * start + 3):
+            inputs.add_together(
+                {one: rows(chance, file) if one == "S" else changes(chance, file) for one in inputs.schemas}
+            )
+        how = {"partitions": 1 + start % 2, "strategy": ("jisc", "eddy", "mjoin")[start]}
+        running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", **how)
+        watermark = int(running.batches()["watermark"][-1].as_py()) if name == NAMES[-1] else None
+        oracle = joined(name)[1]
+        assert total(tmp_path / "out") == answer(query, oracle, inputs, watermark)
+    if name == NAMES[-1]:
+        assert oracle._low(oracle.every[0]) > 20
+    assert published(tmp_path / "out").column("op").to_pylist().count("-D")
+
+
+class ChangingRun:
+    """A running join over tables to which a test adds files, one micro-batch after the other."""
+
+    def __init__(self, spark: SparkSession, root: Path, name: str) -> None:
+        self.spark, self.root, self.name = spark, root, name
+        self.query = joined(name)[0]
+        self.inputs = Inputs(root / "in", **{one.name: SCHEMAS[one.name] for one in self.query.streams})
+        self.chance, self.file = random.Random(7), 0
+
+    def start(self, **how: Any) -> StreamingJoinQuery:
+        how = {"rebalance": "off", "keep": 2, **how}
+        joined = join(self.query, self.inputs.frames(self.spark), checkpoint=self.root / "state", **how)
+        return joined.writeStream.toParquet(self.root / "out")
+
+    def batch(self, running: StreamingJoinQuery) -> None:
+        """Add a file to each input, and compare what has been published with the answer."""
+        before, given = running.batches().num_rows, self.file
+        made = {
+            one: rows(self.chance, given) if one == "S" else changes(self.chance, given) for one in self.inputs.schemas
+        }
+        self.inputs.add_together(made)
+        self.file += 1
+        while running.batches().num_rows == before and running.isActive:
+            running.processAllAvailable()
+        running.processAllAvailable()
+        watermark = running.batches()["watermark"][-1].as_py() if "window" in self.name else None
+        assert total(self.root / "out") == answer(self.query, joined(self.name)[1], self.inputs, watermark)
+
+
+@pytest.mark.parametrize(
+    ("name", "transport"),
+    [
+        ("rows that move", "packed"),
+        ("a left join", "packed"),
+        ("a chain", "rows"),
+        ("a window of event time", "packed"),
+        ("all rows move", "packed"),
+    ],
+)
+def test_key_groups_change_under_a_changelog(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, transport: str
+) -> None:
+    monkeypatch.setattr(compaction, "MERGED", 3)
+    run = ChangingRun(spark, tmp_path, name)
+    running = run.start(partitions=2, key_groups=2, transport=transport)
+    for _ in range(2):
+        run.batch(running)
+    running.split(0)
+    run.batch(running)
+    running.move(1, 0)
+    running.split(2)
+    run.batch(running)
+    running.forget_engines()  # they load what compaction has written
+    run.batch(running)
+    if "S" in run.inputs.schemas:
+        running.fragment(0, "S")
+        run.batch(running)
+        running.forget_engines()
+        run.batch(running)
+        running.gather(0)
+    else:
+        with pytest.raises(SparkJoinError, match="is a table: all changes of a row have to meet"):
+            running.fragment(0, "R")
+    run.batch(running)
+    running.stop()
+    running = run.start(partitions=1, transport=transport)
+    for _ in range(3):
+        run.batch(running)
+    assert running.compaction_problem is None
+    running.stop()
+    manifest = Checkpoint(tmp_path / "state").newest()
+    assert manifest is not None
+    rows_kept = sum(one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments)
+    pushed = sum(len(run.inputs.rows(name)) for name in run.inputs.schemas)
+    assert rows_kept < pushed * len(manifest.groups) * 2 // 3

@@ -1,0 +1,201 @@
+"""Tables on Spark: batch joins over change logs, envelopes of Debezium, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import eddy
+from eddy.spark import SparkJoinError, explain, join
+from eddy.spark.types import struct_type
+from tests.spark.streaming.jobs import Inputs, published, run
+from tests.spark.streaming.test_tables import CHANGES, NAMES, SCHEMAS, Rows, answer, changes, joined, rows, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STREAM = eddy.Stream("S", SCHEMAS["S"])
+
+
+def filled(root: Path, query: eddy.Query, seed: int = 3) -> Inputs:
+    chance, names = random.Random(seed), [one.name for one in query.streams]
+    inputs = Inputs(root, **{name: SCHEMAS[name] for name in names})
+    for file in range(4):
+        inputs.add_together({name: rows(chance, file) if name == "S" else changes(chance, file) for name in names})
+    return inputs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_join_reads_the_last_rows(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    query, oracle = joined(name)
+    inputs = filled(tmp_path / "in", query)
+    found = join(query, inputs.batch_frames(spark), partitions=3).toArrow()
+    assert Counter(tuple(row.values()) for row in found.to_pylist()) == answer(query, oracle, inputs)
+    assert found.num_rows
+
+
+def test_groups_of_the_last_rows(spark: SparkSession, tmp_path: Path) -> None:
+    inputs = filled(tmp_path / "in", joined("rows that move")[0])
+    options: dict[str, Any] = {"group_by": ["T.name"], "aggregates": {"n": eddy.agg.count()}}
+    query, oracle = joined("rows that move")
+    rows_of = answer(query, oracle, inputs)
+    counted = Counter(row[query.output_schema.names.index("T.name")] for row in rows_of.elements())
+    found = join(eddy.Query([table("R"), table("T")], ["R.ref = T.id"], **options), inputs.batch_frames(spark))
+    assert {row["T.name"]: row["n"] for row in found.toArrow().to_pylist()} == counted
+    alone = join(eddy.Query([table("R")], aggregates={"n": eddy.agg.count()}), {"R": inputs.batch_frames(spark)["R"]})
+    assert alone.toArrow().to_pylist() == [{"n": len(oracle.alive["R"])}]
+
+
+def test_rows_windows_and_numbers_beside_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    streams = [eddy.Stream("S", SCHEMAS["S"], window=eddy.Rows(5)), table("T")]
+    query = eddy.Query([*streams, eddy.Stream("U", SCHEMAS["S"])], ["S.who = T.id", "S.n = U.n"])
+    inputs = filled(tmp_path / "in", joined("by the key of the table")[0])
+    frames = inputs.batch_frames(spark)
+    frames["U"] = frames["S"]
+    found = join(query, frames, order_by={"S": "n", "U": "n"}).toArrow()
+    plain = answer(*joined("by the key of the table"), inputs)
+    assert found.num_rows == plain.total()
+
+
+ENVELOPE = pa.struct([("id", pa.int64()), ("ref", pa.int64()), ("name", pa.string())])
+
+
+def envelopes(given: Rows) -> list[dict[str, Any]]:
+    """Return changes as envelopes of Debezium."""
+    made = []
+    for row in given:
+        own = {name: row[name] for name in ("id", "ref", "name")}
+        if row["op"] == "-U":
+            made.append({"op": "m", "before": None, "after": None, "source": {"lsn": None}, "key": None})
+            continue
+        gone = row["op"] == "d"
+        parts = {"before": own if gone and row["id"] % 2 else None, "after": None if gone else own}
+        made.append({"op": "d" if gone else "u", **parts, "source": {"lsn": row["z"]}, "key": {"id": row["id"]}})
+        if gone:
+            made.append({"op": None, "before": None, "after": None, "source": None, "key": {"id": row["id"]}})
+    return made
+
+
+FORM = pa.schema(
+    [
+        ("op", pa.string()),
+        ("before", ENVELOPE),
+        ("after", ENVELOPE),
+        ("source", pa.struct([("lsn", pa.int64())])),
+        ("key", pa.struct([("id", pa.int64())])),
+    ]
+)
+
+
+def of_debezium(name: str) -> eddy.Table:
+    return eddy.Table(name, CHANGES.remove(3), key="id", version="lsn", ops="debezium")
+
+
+def test_envelopes_are_changes(spark: SparkSession, tmp_path: Path) -> None:
+    plain, oracle = joined("rows that move")
+    inputs = filled(tmp_path / "in", plain)
+    wrapped = Inputs(tmp_path / "wrapped", R=FORM, T=FORM)
+    for name in "RT":
+        wrapped.add(name, envelopes(inputs.rows(name)))
+    query = eddy.Query([of_debezium("R"), of_debezium("T")], ["R.ref = T.id"])
+    kept = [k for k, name in enumerate(plain.output_schema.names) if not name.endswith(".z")]
+    expected = Counter(tuple(row[k] for k in kept) for row in answer(plain, oracle, inputs).elements())
+    found = join(query, wrapped.batch_frames(spark)).toArrow()
+    assert Counter(tuple(row.values()) for row in found.to_pylist()) == expected
+    run(query, wrapped.frames(spark), tmp_path / "state", tmp_path / "out")
+    total = Counter[Any]()
+    for op, *row in (tuple(one.values()) for one in published(tmp_path / "out").to_pylist()):
+        total[tuple(row)] += 1 if op in ("+I", "+U") else -1
+    assert +total == expected
+
+
+def test_an_envelope_that_moves_a_row_to_another_key(spark: SparkSession) -> None:
+    moved = [
+        {"op": "c", "after": {"id": 1, "ref": 5, "name": "x"}, "source": {"lsn": 1}},
+        {"op": "u", "before": {"id": 1}, "after": {"id": 2, "ref": 5, "name": "x"}, "source": {"lsn": 2}},
+    ]
+    frames = {
+        "R": spark.createDataFrame(pa.Table.from_pylist(moved, schema=FORM)),
+        "T": spark.createDataFrame(pa.Table.from_pylist([{"id": 5, "z": 1, "op": "c"}], schema=SCHEMAS["T"])),
+    }
+    query = eddy.Query([of_debezium("R"), table("T")], ["R.ref = T.id"], select=["R.id"])
+    assert join(query, frames).toArrow().to_pylist() == [{"R.id": 2}]
+
+
+def framed(spark: SparkSession, given: Rows, schema: pa.Schema = SCHEMAS["T"]) -> DataFrame:
+    return spark.createDataFrame(given, struct_type(schema))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"id": None, "z": 1, "op": "c"}, "table T, column id: a change without a value"),
+        ({"id": 1, "z": None, "op": "c"}, "table T, column z: a change without a value"),
+        ({"id": 1, "z": 1, "op": "delete"}, "table T: column 'op' is delete; an upsert is one of"),
+        ({"id": 1, "z": 1, "op": None}, "table T: column 'op' is null"),
+    ],
+)
+def test_bad_changes_end_a_batch_join(spark: SparkSession, given: dict[str, Any], message: str) -> None:
+    query = eddy.Query([STREAM, table("T")], ["S.who = T.id"])
+    row = {"ref": None, "name": None, **given}
+    frames = {"S": framed(spark, [{"who": 1, "n": 1, "t": 1}], SCHEMAS["S"]), "T": framed(spark, [row])}
+    with pytest.raises(Exception, match=message):
+        join(query, frames).toArrow()
+
+
+@pytest.mark.parametrize(
+    ("envelope", "message"),
+    [
+        ({"op": "t"}, "the truncation of a table"),
+        ({"op": "x"}, "another op than c, r, u, d, t or m"),
+        ({"op": "u", "source": {"lsn": 1}}, "without a row 'after'"),
+        ({"op": "d", "source": {"lsn": 1}}, "neither 'before' nor 'key'"),
+        ({"op": "c", "after": {"id": 1}}, "has no version 'lsn'"),
+        ({"after": {"id": 1}, "source": {"lsn": 1}}, "a row after it and no op"),
+    ],
+)
+def test_bad_envelopes_end_a_join(spark: SparkSession, envelope: dict[str, Any], message: str) -> None:
+    query = eddy.Query([STREAM, of_debezium("T")], ["S.who = T.id"])
+    given = spark.createDataFrame(pa.Table.from_pylist([envelope], schema=FORM))
+    frames = {"S": framed(spark, [{"who": 1, "n": 1, "t": 1}], SCHEMAS["S"]), "T": given}
+    with pytest.raises(Exception, match=message):
+        join(query, frames).toArrow()
+
+
+def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    plain = eddy.Table("T", CHANGES, key="id", ops="column")
+    batch = {"S": framed(spark, [], SCHEMAS["S"]), "T": framed(spark, [])}
+    with pytest.raises(eddy.QueryError, match=r"table T: on Spark, changes arrive in no order; .* version="):
+        join(eddy.Query([STREAM, plain], ["S.who = T.id"]), batch)
+    query = eddy.Query([STREAM, table("T")], ["S.who = T.id"])
+    with pytest.raises(SparkJoinError, match="table T: its changes need column 'op'"):
+        join(query, {**batch, "T": batch["T"].drop("op")})
+    with pytest.raises(SparkJoinError, match="placement='hops': T is a table"):
+        join(
+            eddy.Query([eddy.Stream("S", SCHEMAS["S"], window=eddy.Range(5), time="t"), table("T")], ["S.who = T.id"]),
+            batch,
+            placement="hops",
+        )
+    inputs = Inputs(tmp_path / "in", S=SCHEMAS["S"], T=SCHEMAS["T"])
+    frames = inputs.frames(spark)
+    with pytest.raises(SparkJoinError, match=r"change= is for queries without tables, and T is one"):
+        join(query, frames, checkpoint=tmp_path / "state", change="handover")
+    with pytest.raises(SparkJoinError, match="its changes need column 'after'"):
+        join(eddy.Query([STREAM, of_debezium("T")], ["S.who = T.id"]), batch)
+    with pytest.raises(SparkJoinError, match="needs column 'op'"):
+        join(query, {"S": frames["S"], "T": frames["T"].drop("op")}, checkpoint=tmp_path / "state")
+    with pytest.raises(SparkJoinError, match="placement='hops': T is a table"):
+        join(query, frames, checkpoint=tmp_path / "state", placement="hops")
+    assert "T: 8 copies" not in explain(query, frames, checkpoint=tmp_path / "state")
+
+
+def test_explain_says_which_changes_are_copied(spark: SparkSession, tmp_path: Path) -> None:
+    query, _ = joined("rows that move")
+    inputs = filled(tmp_path / "in", query)
+    text = explain(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4)
+    assert "R: 4 copies of each tuple" in text
