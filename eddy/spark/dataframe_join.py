@@ -35,9 +35,10 @@ def join(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> DataF
         join(query, frames).write.parquet("results")
         join(query, frames, checkpoint="state").writeStream.format("parquet").start("results")
 
-    query       2 to 128 streams with their windows, predicates and filters; `select` names the columns of the results.
-                With aggregates the results are groups (docs/guide/spark.md): of all results in a batch join, of windows
-                of event time in a streaming join
+    query       2 to 128 streams, or tables whose changes have versions (docs/guide/tables.md), with their windows,
+                predicates and filters; `select` names the columns of the results. With aggregates the results are
+                groups (docs/guide/spark.md): of all results in a batch join, of windows of event time in a streaming
+                join
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
                 streaming
 

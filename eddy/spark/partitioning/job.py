@@ -75,7 +75,7 @@ class Job:
     @property
     def first(self) -> list[str]:
         """The inputs whose rows come before all others, although these have an order."""
-        if self.arrival == "any":
+        if not any(self.sequence):
             return []
         return [one.name for one, column in zip(self.query.streams, self.sequence, strict=True) if column is None]
 

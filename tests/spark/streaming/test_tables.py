@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 import eddy
 from eddy.fuzz.table_oracle import TableBranch, TableInput, TableOracle
 from eddy.spark import SparkJoinError, join
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+from eddy.spark.streaming.sinks.keyed import key_columns, keyed_changes
 from eddy.spark.streaming.state import compaction
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.spark.streaming.jobs import Inputs, published, run
@@ -222,3 +225,47 @@ def test_key_groups_change_under_a_changelog(
     rows_kept = sum(one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments)
     pushed = sum(len(run.inputs.rows(name)) for name in run.inputs.schemas)
     assert rows_kept < pushed * len(manifest.groups) * 2 // 3
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("rows that move", "R.id"), ("all rows move", "R.id, T.id"), ("a left join", "R.id")]
+)
+def test_a_delta_table_has_the_answer(spark: SparkSession, tmp_path: Path, name: str, key: str) -> None:
+    query, _ = joined(name)
+    chance = random.Random(5)
+    inputs = Inputs(tmp_path / "in", R=PUSHED, T=PUSHED)
+    for start in range(2):
+        for file in range(2 * start, 2 * start + 2):
+            inputs.add_together({one: changes(chance, file) for one in "RT"})
+        writer = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4).writeStream
+        running = writer.format("delta").option("key", key).trigger(availableNow=True).start(tmp_path / "table")
+        assert running.awaitTermination(120)
+        found = pa.table(DeltaTable(tmp_path / "table").to_pyarrow_table()).select(query.output_schema.names)
+        expected = answer(query, joined(name)[1], inputs)
+        assert Counter(tuple(row.values()) for row in found.to_pylist()) == expected
+        assert expected
+
+
+def written(root: Path, schema: pa.Schema, *rows: tuple[Any, ...]) -> list[Path]:
+    pq.write_table(
+        pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema), root / "a"
+    )
+    return [root / "a"]
+
+
+def test_the_changes_of_a_batch_by_key(tmp_path: Path) -> None:
+    schema = pa.schema([("op", pa.string()), ("k", pa.int64()), ("v", pa.string())])
+    paths = written(tmp_path, schema, ("-D", 1, "a"), ("+I", 1, "b"), ("-U", 2, "c"), ("+U", 2, "d"), ("-D", 3, "e"))
+    upserts, deletes = keyed_changes(paths, schema, ["k"], "here")
+    assert upserts.to_pylist() == [{"k": 1, "v": "b"}, {"k": 2, "v": "d"}]
+    assert deletes.to_pylist() == [{"k": 3}]
+    plain = keyed_changes(written(tmp_path, ROWS, (1, 2, 3)), ROWS, ["who"], "here")
+    assert (plain.upserts.num_rows, plain.deletes.num_rows) == (1, 0)
+    with pytest.raises(SparkJoinError, match="here: a batch has 2 rows with the key k=1; take the columns that"):
+        keyed_changes(written(tmp_path, schema, ("+I", 1, "a"), ("+I", 1, "b")), schema, ["k"], "here")
+    with pytest.raises(SparkJoinError, match="here: column 'k' of the key is null in a result"):
+        keyed_changes(written(tmp_path, schema, ("+I", None, "a")), schema, ["k"], "here")
+    assert key_columns(" k, v", schema, "here") == ["k", "v"]
+    for wrong in ("op", "x", ""):
+        with pytest.raises(SparkJoinError, match=f"here: key '{wrong}' is no result column; the columns are k, v"):
+            key_columns(wrong, schema, "here")

@@ -208,8 +208,9 @@ class JoinWriter:
         "transactions"  option `path`; Parquet files in `data/`, and for each micro-batch a file in `_log/` that names
                         its files; read them with `eddy.spark.read_transactions`; each result once
         "delta"         option `path`, and for a new table `partitionBy`, names of columns with commas between them; one
-                        commit of a Delta Lake table for each micro-batch with results; each result once. Needs
-                        `pip install 'eddy-join[delta]'`
+                        commit of a Delta Lake table for each micro-batch with results; each result once. With `key`,
+                        the columns that identify a row, rows replace and delete those with their keys: the table has
+                        the answer of a query over tables. Needs `pip install 'eddy-join[delta]'`
         "kafka"         options `kafka.bootstrap.servers`, `topic`, `key` (a result column), and settings of librdkafka
                         as `kafka.<name>`; a message for each result, a JSON object; each result at least once. Needs
                         `pip install 'eddy-join[kafka]'`

@@ -1,4 +1,6 @@
-"""Appends results to a Delta Lake table: each batch is one commit of the table's log. Needs the package deltalake.
+"""Writes results to a Delta Lake table: each batch is one commit of the table's log. Needs the package deltalake.
+
+Rows are appended, those of a changelog with their operation; or, with a key, they replace and delete rows of the table.
 
 Delta's log records, in the commit of a batch, the job and the number of the batch (an "application transaction"). So
 the rows of a batch and the record of the batch appear together, and the sink recognises a repeated batch.
@@ -25,11 +27,12 @@ from eddy.spark.local_path import local_path
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.delta_schema import delta_schema, differences
 from eddy.spark.streaming.sinks.directory import check_same
+from eddy.spark.streaming.sinks.keyed import key_columns, keyed_changes, row_schema
 from eddy.spark.streaming.sinks.staging import checked_names, read_batches, row_count
 from eddy.spark.types import spark_schema
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
     from pyspark.sql import SparkSession
 
 _JOB, _BATCH, _FILES = "eddyJob", "eddyBatch", "eddyFiles"
@@ -39,13 +42,18 @@ _COLOUR = re.compile(r"\x1b\[\d+m")
 _SHOWN = 400
 """Messages of deltalake have colours, and they may end in a long trace of calls."""
 
+_SOURCE, _TARGET, _GONE = "s", "t", "_eddy_gone"
+"""The aliases in a merge, and the column that says which rows end."""
+
 
 class DeltaSink(Sink):
-    """Publishes a batch by one commit that appends its rows; each row is in the table once, through all restarts.
+    """Publishes a batch by one commit, which appends or merges its rows once, through all restarts.
 
     path          directory of the table, or its URL (`s3://…`); created if missing. Only the driver writes there.
                   deltalake takes credentials of object stores from environment variables
     partition_by  columns whose values name the subdirectories of a new table; an existing table keeps its own
+    key           columns that identify a row, of which none is null: rows replace those with their keys, and the table
+                  has the answer of a query over tables; None = rows are appended, those of a changelog with `op`
 
     The table may already have rows and other writers: other jobs, or Spark. The path of its checkpoint identifies a
     job. A job with another path is another writer, which appends its results even if the table has them. A job that
@@ -56,15 +64,19 @@ class DeltaSink(Sink):
     """
 
     name = "delta"
-    options = frozenset({"path", "partitionBy"})
+    options = frozenset({"path", "partitionBy", "key"})
 
-    def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], partition_by: Sequence[str] = (), key: str | Sequence[str] | None = None
+    ) -> None:
         text = os.fspath(path)
         # delta-rs does not sync files, so the sink syncs the files of a table on a mounted file system.
         remote = "://" in text and not text.startswith("file:")
         self._root = None if remote else local_path(text, type(self).__name__)
         self.path = text if remote else str(self._root)
         self._partition_by = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+        self._asked_key = key
+        self._key: list[str] = []
         self._owner = ""
         self._table: DeltaTable | None = None
 
@@ -73,7 +85,7 @@ class DeltaSink(Sink):
         if "path" not in options:
             raise SparkJoinError("format 'delta' needs a path: call start(path), or option('path', …)")
         columns = [name.strip() for name in options.get("partitionBy", "").split(",")]
-        return cls(options["path"], [name for name in columns if name])
+        return cls(options["path"], [name for name in columns if name], options.get("key"))
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """Open the table, or create an empty one.
@@ -85,7 +97,9 @@ class DeltaSink(Sink):
             from deltalake import DeltaTable
         except ImportError as problem:
             raise SparkJoinError("DeltaSink needs the package deltalake: pip install 'eddy-join[delta]'") from problem
-        wanted = delta_schema(schema)
+        if self._asked_key is not None:
+            self._key = key_columns(self._asked_key, schema, f"Delta table {self.path}")
+        wanted = delta_schema(row_schema(schema) if self._key else schema)
         if unknown := [name for name in self._partition_by if name not in schema.names]:
             raise SparkJoinError(
                 f"{self.path}: partitionBy names {unknown[0]!r}, which is no result column; the columns are"
@@ -114,7 +128,7 @@ class DeltaSink(Sink):
         self._owner, self._table = owner, table
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
-        """Append the rows of the files in one commit, unless the log has a commit for this batch."""
+        """Write the rows of the files in one commit, unless the log has a commit for this batch."""
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         names = checked_names(files)
@@ -136,8 +150,24 @@ class DeltaSink(Sink):
             app_transactions=[Transaction(self._owner, batch)],
         )
         with self._refused(f"publishing batch {batch}"):
-            write_deltalake(self._table, self._rows(paths), mode="append", commit_properties=commit)
+            if self._key:
+                self._merge(self._table, paths, commit)
+            else:
+                write_deltalake(self._table, self._rows(paths), mode="append", commit_properties=commit)
             self._sync(self._table.version())
+
+    def _merge(self, table: DeltaTable, paths: Sequence[Path], commit: CommitProperties) -> None:
+        """Replace and delete rows of the table in one commit."""
+        assert self._schema is not None
+        upserts, deletes = keyed_changes(paths, self._schema, self._key, f"Delta table {self.path}")
+        gone = pa.concat_tables(
+            [one.append_column(_GONE, pa.repeat(ends, len(one))) for one, ends in ((upserts, False), (deletes, True))],
+            promote_options="default",
+        )
+        same = " AND ".join(f"{_TARGET}.{_quoted(name)} = {_SOURCE}.{_quoted(name)}" for name in self._key)
+        merge = table.merge(gone, same, source_alias=_SOURCE, target_alias=_TARGET, commit_properties=commit)
+        merge = merge.when_matched_delete(f"{_SOURCE}.{_GONE}").when_matched_update_all(except_cols=[_GONE])
+        merge.when_not_matched_insert_all(f"NOT {_SOURCE}.{_GONE}", except_cols=[_GONE]).execute()
 
     def _rows(self, paths: Sequence[Path]) -> pa.RecordBatchReader:
         assert self._schema is not None
@@ -196,3 +226,7 @@ class DeltaSink(Sink):
                 f"Delta table {self.path}: {action} failed: {plain[:_SHOWN]}; check that the driver may write there,"
                 " then start the job again"
             ) from problem
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
