@@ -57,8 +57,9 @@ class Job:
     sequence         per stream, the column that determines the order of arrival; None for all if `arrival` is "any"
     sequence_type    type in which these columns are compared, None if `arrival` is "any"
     breaks_ties      rows at equal positions are ordered by content
-    keeps_null_keys  rows with null keys are sent as well, because a window counts them, a branch needs no partner, or a
-                     change of a table ends the row before it
+    keeps_null_keys  rows with null keys are sent as well, because a window counts them, or a branch needs no partner.
+                     Of
+                     a table, only nulls of classes that its key determines would count, and a key has none
     """
 
     query: Query
@@ -254,5 +255,5 @@ def make_job(
         sequence=sequence,
         sequence_type=sequence_type,
         breaks_ties=bool(counted),
-        keeps_null_keys=bool(counted) or bool(query.branches) or bool(query.tables_changing),
+        keeps_null_keys=bool(counted) or bool(query.branches),
     )

@@ -269,3 +269,17 @@ def test_the_changes_of_a_batch_by_key(tmp_path: Path) -> None:
     for wrong in ("op", "x", ""):
         with pytest.raises(SparkJoinError, match=f"here: key '{wrong}' is no result column; the columns are k, v"):
             key_columns(wrong, schema, "here")
+
+
+def test_rows_leave_their_windows_in_groups_without_new_rows(spark: SparkSession, tmp_path: Path) -> None:
+    query, _ = joined(NAMES[-1])
+    inputs = Inputs(tmp_path / "in", S=SCHEMAS["S"], T=SCHEMAS["T"])
+    first = [{"who": k, "n": k, "t": 10} for k in range(KEYS)]
+    people = [{"id": k, "ref": k, "name": "x", "z": 1, "op": "c"} for k in range(KEYS)]
+    inputs.add_together({"S": [*first, {"who": 99, "n": 0, "t": 100}], "T": people})
+    for t in (1000, 2000):
+        inputs.add_together({"S": [{"who": 3, "n": t, "t": t}], "T": [{**people[3], "z": t, "op": "u"}]})
+    run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    ops = Counter(one["op"] for one in published(tmp_path / "out").to_pylist())
+    assert ops["-D"] >= KEYS - 1
+    assert set(total(tmp_path / "out")) <= {row for row in total(tmp_path / "out") if row[0] == 3}
