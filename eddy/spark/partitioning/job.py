@@ -58,8 +58,7 @@ class Job:
     sequence_type    type in which these columns are compared, None if `arrival` is "any"
     breaks_ties      rows at equal positions are ordered by content
     keeps_null_keys  rows with null keys are sent as well, because a window counts them, or a branch needs no partner.
-                     Of
-                     a table, only nulls of classes that its key determines would count, and a key has none
+                     (Of a table, only nulls in its key would count, and a key has none.)
     """
 
     query: Query

@@ -221,3 +221,31 @@ def test_values_that_json_lacks_are_text() -> None:
 )
 def test_keys_are_plain(key: object, text: bytes) -> None:
     assert json_text(key) == text
+
+
+CHANGES = pa.schema([("op", pa.string()), ("k", pa.int64()), ("v", pa.string())])
+
+
+@pytest.mark.parametrize(("key", "encoded"), [("k", [b"1", b"2", b"3"]), ("k, v", [b'{"k":1,"v":"b"}'])])
+def test_an_upsert_topic_has_rows_by_key(tmp_path: Path, kafka: MockKafka, key: str, encoded: list[bytes]) -> None:
+    topic = kafka.topic("rows")
+    sink = ready(KafkaSink(kafka.servers, topic, key=key, upsert=True), tmp_path, CHANGES)
+    changes = [("-D", 1, "a"), ("+I", 1, "b"), ("-U", 2, "c"), ("+U", 2, "d"), ("-D", 3, "e")]
+    rows = [dict(zip(CHANGES.names, one, strict=True)) for one in changes]
+    pq.write_table(pa.Table.from_pylist(rows, CHANGES), sink.staging(0) / "a.parquet")
+    sink.publish(0, ["a.parquet"])
+    found = {message.key(): message.value() for message in kafka.messages(topic)}
+    assert set(encoded) <= found.keys()
+    assert {value and value.decode() for value in found.values()} == {'{"k":1,"v":"b"}', '{"k":2,"v":"d"}', None}
+    assert len(found) == (3 if key == "k" else 5)
+
+
+def test_an_upsert_topic_needs_a_key(tmp_path: Path, kafka: MockKafka) -> None:
+    with pytest.raises(SparkJoinError, match="topic rows: upsert needs the columns that identify a row"):
+        KafkaSink(kafka.servers, "rows", upsert=True)
+    options = {"kafka.bootstrap.servers": kafka.servers, "topic": "rows", "key": "k"}
+    with pytest.raises(SparkJoinError, match="upsert is true or false, not 'yes'"):
+        KafkaSink.from_options({**options, "upsert": "yes"})
+    sink = KafkaSink.from_options({**options, "upsert": "true", "key": "op"})
+    with pytest.raises(SparkJoinError, match="topic rows: key 'op' is no result column; the columns are k, v"):
+        ready(sink, tmp_path, CHANGES)

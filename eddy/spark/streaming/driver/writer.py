@@ -212,8 +212,8 @@ class JoinWriter:
                         the columns that identify a row, rows replace and delete those with their keys: the table has
                         the answer of a query over tables. Needs `pip install 'eddy-join[delta]'`
         "kafka"         options `kafka.bootstrap.servers`, `topic`, `key` (a result column), and settings of librdkafka
-                        as `kafka.<name>`; a message for each result, a JSON object; each result at least once. Needs
-                        `pip install 'eddy-join[kafka]'`
+                        as `kafka.<name>`; a message for each result, a JSON object; each result at least once. With
+                        `upsert` "true", the topic has rows by key. Needs `pip install 'eddy-join[kafka]'`
         "console"       option `numRows`, default 20; prints each micro-batch, some again after a crash
         "noop"          counts results and drops them
 

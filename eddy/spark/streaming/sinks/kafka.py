@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.json_rows import json_rows, json_text
+from eddy.spark.streaming.sinks.keyed import key_columns, keyed_changes
 from eddy.spark.streaming.sinks.staging import read_batches, row_count
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _LATE_S = 10.0
 """Seconds after the time of a message by which the client must have reported it."""
 
 
-_Message: TypeAlias = tuple[bytes | None, bytes, dict[str, str | bytes | None]]
+_Message: TypeAlias = tuple[bytes | None, bytes | None, dict[str, str | bytes | None]]
 """Key, value and headers."""
 
 
@@ -50,6 +51,9 @@ class KafkaSink(Sink):
     topic     name of the topic; Kafka creates the topic if the brokers are configured so
     key       result column that is the key of messages: text and binary values as they are, others as in the JSON
               object; None = messages without a key
+    upsert    whether the topic is one of rows by key, as Kafka's compaction keeps them: `key` then names the columns
+              that identify a row, with commas between them; a row that ends without a successor is a message without a
+              value, and the value of another has no column `op`. For the changelog of a join over tables
     settings  further settings of librdkafka, such as `security.protocol` and `message.timeout.ms`
 
     The value of a message is the row as a JSON object; `json_rows` describes it. The driver encodes and sends all rows.
@@ -62,10 +66,15 @@ class KafkaSink(Sink):
     """
 
     name = "kafka"
-    options = frozenset({"kafka.*", "topic", "key"})
+    options = frozenset({"kafka.*", "topic", "key", "upsert"})
 
     def __init__(
-        self, servers: str, topic: str, key: str | None = None, settings: Mapping[str, object] | None = None
+        self,
+        servers: str,
+        topic: str,
+        key: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        upsert: bool = False,
     ) -> None:
         fixed = {_SERVERS: servers, "enable.idempotence": True}
         given = dict(settings or {})
@@ -75,7 +84,10 @@ class KafkaSink(Sink):
                     f"KafkaSink: setting {name}={given[name]!r}: the sink sets {value!r}; leave it out"
                 )
         self._settings: dict[str, Any] = {**_DEFAULTS, **given, **fixed}
-        self._servers, self._topic, self._key = servers, topic, key
+        self._servers, self._topic, self._key, self._upsert = servers, topic, key, upsert
+        self._columns: list[str] = []
+        if upsert and key is None:
+            raise SparkJoinError(f"topic {topic}: upsert needs the columns that identify a row: give key=…")
         self._producer: Producer | None = None
 
     @classmethod
@@ -84,7 +96,10 @@ class KafkaSink(Sink):
             if not options.get(name):
                 raise SparkJoinError(f"format 'kafka' needs the option {name!r}: call option({name!r}, …)")
         settings = {name.removeprefix(_PREFIX): text for name, text in options.items() if name.startswith(_PREFIX)}
-        return cls(settings.pop(_SERVERS), options["topic"], options.get("key"), settings)
+        upsert = options.get("upsert", "false").lower()
+        if upsert not in ("true", "false"):
+            raise SparkJoinError(f"format 'kafka': upsert is true or false, not {upsert!r}")
+        return cls(settings.pop(_SERVERS), options["topic"], options.get("key"), settings, upsert == "true")
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """Connect to the brokers.
@@ -96,7 +111,9 @@ class KafkaSink(Sink):
             raise SparkJoinError(
                 "KafkaSink needs the packages confluent-kafka and polars: pip install 'eddy-join[kafka]'"
             )
-        if self._key is not None and self._key not in schema.names:
+        if self._upsert:
+            self._columns = key_columns(str(self._key), schema, f"topic {self._topic}")
+        elif self._key is not None and self._key not in schema.names:
             raise SparkJoinError(
                 f"topic {self._topic}: key {self._key!r} is no result column; the columns are {', '.join(schema.names)}"
             )
@@ -157,11 +174,30 @@ class KafkaSink(Sink):
     def _messages(self, batch: int, paths: Sequence[Path]) -> Iterator[_Message]:
         """Yield key, value and headers of each row."""
         number, of_batch = 0, {BATCH: str(batch)}
+        if self._upsert:
+            for key, value in self._by_key(paths):
+                yield key, value, {**of_batch, ROW: str(number)}
+                number += 1
+            return
         for rows in read_batches(paths):
             keys: list[Any] = [None] * rows.num_rows if self._key is None else rows[self._key].to_pylist()
             for key, value in zip(keys, json_rows(rows), strict=True):
                 yield None if key is None else json_text(key), value, {**of_batch, ROW: str(number)}
                 number += 1
+
+    def _by_key(self, paths: Sequence[Path]) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the key and the value of each key that changes, None for a key without a row."""
+        assert self._schema is not None
+        upserts, deletes = keyed_changes(paths, self._schema, self._columns, f"topic {self._topic}")
+        for rows in upserts.combine_chunks().to_batches():
+            yield from zip(self._keys(rows), json_rows(rows), strict=True)
+        for rows in deletes.combine_chunks().to_batches():
+            yield from ((key, None) for key in self._keys(rows))
+
+    def _keys(self, rows: pa.RecordBatch) -> Iterable[bytes]:
+        """Return the key of each row: the value of one column, or a JSON object of several."""
+        columns = rows.select(self._columns)
+        return map(json_text, columns.column(0).to_pylist()) if len(self._columns) == 1 else json_rows(columns)
 
     def _connect(self) -> Producer:
         """Return a producer after the brokers have named the topic; they may create it at the first request."""
