@@ -282,4 +282,24 @@ def test_rows_leave_their_windows_in_groups_without_new_rows(spark: SparkSession
     run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
     ops = Counter(one["op"] for one in published(tmp_path / "out").to_pylist())
     assert ops["-D"] >= KEYS - 1
-    assert set(total(tmp_path / "out")) <= {row for row in total(tmp_path / "out") if row[0] == 3}
+    assert {row[0] for row in total(tmp_path / "out")} <= {3}
+
+
+@pytest.mark.parametrize("name", ["by the key of the table", "rows that move"])
+def test_stale_changes_are_counted_once(
+    spark: SparkSession, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    query, oracle = joined(name)
+    moving = query.streams[0] if name == "rows that move" else query.streams[1]
+    inputs = Inputs(tmp_path / "in", **{one.name: SCHEMAS[one.name] for one in query.streams})
+    chance = random.Random(2)
+    for file in range(3):
+        inputs.add_together(
+            {one: rows(chance, file) if one == "S" else changes(chance, file) for one in inputs.schemas}
+        )
+    running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    # In a file, changes are in the order in which they were written: each file is one micro-batch and one segment.
+    given = [row for row in inputs.rows(moving.name) if row["op"] != "-U"]
+    stale = sum(oracle.is_stale(moving.name, row, row["op"] == "d") for row in given)
+    assert running.late_counts[moving.name] == stale > 5
+    assert f"table {moving.name}: batch 0 has its first stale changes" in caplog.text

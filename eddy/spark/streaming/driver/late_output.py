@@ -21,6 +21,7 @@ from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.tasks import LateCount
 from eddy.streams.late_options import Failed, Late
 from eddy.streams.span_texts import span_text
+from eddy.streams.table import Table
 
 LOG = logging.getLogger(__name__)
 
@@ -55,7 +56,13 @@ class JobLateOutput:
             for i, count in part.items():
                 sums[i] = sums.get(i, LateCount()).plus(count)
         for i, (rows, behind) in sorted(sums.items()):
-            if not self._counts[i]:
+            stream = self._query.streams[i]
+            if not self._counts[i] and isinstance(stream, Table):
+                LOG.warning(
+                    f"{stream.place}: batch {batch} has its first stale changes since the start: {rows:,} changes with"
+                    f" a {stream.version} less than that of an earlier change of their key. They are only counted"
+                )
+            elif not self._counts[i]:
                 name, kind = self._query.streams[i].name, self._query.time_type
                 assert kind is not None
                 span = span_text(behind, kind)

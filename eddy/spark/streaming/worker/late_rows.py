@@ -29,10 +29,13 @@ class TaskLateRows:
         """Count the late rows of a segment, and collect them for their file unless the query only counts them."""
         stream = segment.stream
         assert self._marks is not None
-        count = LateCount(rows.num_rows, self._marks[stream] - segment.first)
-        self.counts[stream] = self.counts.get(stream, LateCount()).plus(count)
+        self.add(stream, LateCount(rows.num_rows, self._marks[stream] - segment.first))
         if self._query.late_by_stream[stream] != "count":
             self._rows[stream].append(rows)
+
+    def add(self, stream: int, count: LateCount) -> None:
+        """Count late rows of a stream."""
+        self.counts[stream] = self.counts.get(stream, LateCount()).plus(count)
 
     def write(self, locations: Locations, batch: int) -> list[OutputFile]:
         """Write a file for each stream with late rows."""

@@ -32,6 +32,7 @@ from eddy.spark.streaming.worker.tasks import (
     LOADED,
     NEW,
     GroupTask,
+    LateCount,
     PartitionReport,
     PartitionTask,
 )
@@ -107,7 +108,7 @@ class PartitionJoin:
             runtime, source = self._engine(one, lent)
             received += self._state.bytes_read - read_before
             ready = perf_counter()
-            changes = runtime.changes
+            changes, stale = runtime.changes, runtime.late_counts
             arrivals, late = self._arrivals(one)
             results = 0
             to_come = sum(own.rows.num_rows for own in arrivals)
@@ -122,6 +123,7 @@ class PartitionJoin:
                     f"batch {task.batch}: key group {one.group} would have lost rows; this is a defect, please report"
                     f" it: {', '.join(f'{n} of stream {name!r}' for name, n in lost.items())}"
                 )
+            late += self._count_stale(one.group, {name: runtime.late_counts[name] - stale[name] for name in tables})
             joined, streams = perf_counter(), range(len(job.query.streams))
             keys = hot_keys(job, ((own.stream, own.rows) for own in arrivals)) if one.watched else []
             metrics: dict[str, Any] = {
@@ -177,6 +179,16 @@ class PartitionJoin:
         self._results.write(found)
         self._failed.add(engine.failed().to_batches())
         return found.num_rows
+
+    def _count_stale(self, group: int, found: Mapping[str, int]) -> int:
+        """Count stale changes by their table, those of several groups once; return their number."""
+        counted = 0
+        for name, rows in found.items():
+            i = self._job.query.index(name)
+            if rows and self._task.tree.is_first(self._job.shares, i, group):
+                self._late.add(i, LateCount(rows))
+                counted += rows
+        return counted
 
     def _due(self, engine: Engine) -> int | None:
         assert isinstance(engine, Runtime)
