@@ -26,7 +26,14 @@ import pytest
 
 import eddy
 from eddy.spark.partitioning import pieces
-from tests.spark.streaming.faults.campaign import ROOT, Campaign, HubCampaign, late_rows, parquet_results
+from tests.spark.streaming.faults.campaign import (
+    ROOT,
+    Campaign,
+    HubCampaign,
+    TablesCampaign,
+    late_rows,
+    parquet_results,
+)
 from tests.spark.streaming.faults.hub_program import Journal
 from tests.spark.streaming.faults.network import INSIDE, missing
 from tests.spark.streaming.faults.schedule import COMMITTING, JOINING, PUBLISHING
@@ -197,6 +204,28 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(
     assert total.results > 1000
     assert effective >= 3  # elements that no manifest has named die with the driver
     assert total.faults.total() >= wanted
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("faults")
+def test_faults_under_tables_change_no_answer(tmp_path: Path, variables: dict[str, str]) -> None:
+    """EDDY_FAULTS continues with further jobs, as above. Only the first one runs without it."""
+    eddy.warmup()
+    pieces.warmup()
+    wanted = int(os.environ.get("EDDY_FAULTS", HUB_FEWEST))
+    total = Total()
+    for seed, (transport, kills) in enumerate(zip(cycle(("packed", "rows")), cycle(KILLS)), start=FIRST_SEED):
+        batches, kills = (6, kills) if LONG else (5, SHORT_HUB_KILLS)
+        campaign = TablesCampaign(
+            seed, "parquet", transport, "availableNow", batches, kills, program="tables_driver", long=LONG
+        )
+        total.run(campaign, tmp_path / str(seed), variables)
+        if total.faults.total() >= wanted:
+            break
+    total.show(f"{total.late} late rows")
+    assert total.results > 100
+    assert total.regrouped["split"]
 
 
 def on_hosts(program: str, batches: int, root: Path, inside: Sequence[str] = ()) -> str:

@@ -22,6 +22,7 @@ from tests.spark.streaming.faults.driver import REGROUPED
 from tests.spark.streaming.faults.hub_program import NAMES, HubProgram, Journal, counted_results, on_time, versions
 from tests.spark.streaming.faults.processes import processes
 from tests.spark.streaming.faults.schedule import plan
+from tests.spark.streaming.faults.tables_workload import TablesWorkload
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Traps
 from tests.spark.streaming.faults.workload import LATENESS, STREAMS, FaultsWorkload, Result, Row, counted
 
@@ -53,7 +54,7 @@ class Campaign:
 
         variables  of the driver's environment, besides those of this process
         """
-        workload = FaultsWorkload(self.seed, self.batches)
+        workload = self._workload()
         workload.write(root / "sources")
         config = {
             "seed": self.seed,
@@ -86,6 +87,9 @@ class Campaign:
         regrouped = Counter((root / REGROUPED).read_text().splitlines())
         return Ended(faults, lives, left, self._results(root), results, late_rows(root), late, regrouped)
 
+    def _workload(self) -> FaultsWorkload:
+        return FaultsWorkload(self.seed, self.batches)
+
     def _expected(self, workload: FaultsWorkload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
         return workload.expected()
 
@@ -115,6 +119,19 @@ class HubCampaign(Campaign):
             tables = [pq.ParquetFile(path).read() for path in sorted((root / "out" / name).glob("batch=*/*.parquet"))]
             found.update({(name, *result): count for result, count in counted_results(tables).items()})
         return found
+
+
+class TablesCampaign(Campaign):
+    """One job over tables and its faults. Its results are what its changelog adds up to, whatever the sign."""
+
+    def _workload(self) -> FaultsWorkload:
+        return TablesWorkload(self.seed, self.batches)
+
+    def _results(self, root: Path) -> Counter[Result]:
+        total: Counter[Result] = Counter()
+        for (op, *row), count in parquet_results(root).items():
+            total[tuple(row)] += count if op in ("+I", "+U") else -count
+        return Counter({row: count for row, count in total.items() if count})
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow.parquet as pq
 
+import eddy
 from eddy.spark import SparkJoinError, join, session
 from eddy.spark.streaming.driver.batch_plan import BatchPlan
 from eddy.spark.streaming.driver.key_groups import KeyGroupLayout, KeyGroups
@@ -225,8 +226,9 @@ class ProgramRun:
             .parquet(str(self._root / "sources" / name))
             for name in STREAMS
         }
+        asked, more = self._joined()
         joined = join(
-            query(self._root),
+            asked,
             frames,
             checkpoint=self._root / "checkpoint",
             plan=self._chance.choice(PLANS),
@@ -234,8 +236,8 @@ class ProgramRun:
             lateness=self._config["lateness"],
             key_groups=8,
             partitions=self._tasks(),
-            placement=self._placement(),
             keep=self._config["keep"],
+            **more,
         )
         writer = joined.writeStream
         if self._config["sink"] == "callback":
@@ -251,6 +253,10 @@ class ProgramRun:
         except SparkJoinError as refusal:
             self._explain(str(refusal))
             return None
+
+    def _joined(self) -> tuple[eddy.Query, dict[str, Any]]:
+        """Return the query, and further options of the join."""
+        return query(self._root), {"placement": self._placement()}
 
     def _tasks(self) -> int:
         """Return how many tasks a start has; in the short form no fewer than the starts before it in this life.
