@@ -194,6 +194,14 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     assert "T: 8 copies" not in explain(query, frames, checkpoint=tmp_path / "state")
 
 
+def test_event_time_does_not_end_under_tables(spark: SparkSession, tmp_path: Path) -> None:
+    query, _ = joined("a window of event time")
+    inputs = filled(tmp_path / "in", query)
+    writer = join(query, inputs.frames(spark), checkpoint=tmp_path / "state").writeStream.format("noop")
+    with pytest.raises(SparkJoinError, match="finish=True: T is a table, and the end of event time"):
+        writer.trigger(availableNow=True, finish=True).start()
+
+
 def test_explain_says_which_changes_are_copied(spark: SparkSession, tmp_path: Path) -> None:
     query, _ = joined("rows that move")
     inputs = filled(tmp_path / "in", query)

@@ -143,6 +143,11 @@ class StreamingJoin:
             )
         if not self.job.query.graph.timed:
             raise SparkJoinError("finish=True: without event time no result waits for the end; leave it out")
+        if self.job.waits:
+            raise SparkJoinError(
+                f"finish=True: {self.job.query.tables_changing[0]} is a table, and the end of event time would take"
+                " back all results; leave it out"
+            )
         places = {
             stream.name: one.place for stream, one in zip(self.job.query.streams, self.carried.inputs, strict=True)
         }
