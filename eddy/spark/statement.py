@@ -14,12 +14,15 @@ from eddy.dialect.statement import sql as read_sql
 from eddy.dialect.statement import tables_of, unexplained
 from eddy.dialect.union import UnionAll
 from eddy.expressions.source import parse
+from eddy.ingest.envelopes import AFTER
 from eddy.query.query import Query
 from eddy.spark.dataframe_join import explain, join
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.session_zone import session_zone
 from eddy.spark.watermark_delay import delays
+from eddy.streams.keyed import OP_COLUMN
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from eddy.streams.windows import Window
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ def sql(
     *,
     times: Mapping[str, str] | None = None,
     windows: Mapping[str, Window] | None = None,
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
     lateness: int | timedelta = 0,
     **options: Any,
 ) -> Any:
@@ -41,6 +45,8 @@ def sql(
     text      a SELECT, or EXPLAIN and a SELECT, for which `sql` returns a text
     times     view -> its column of event times; views left out: the column of `withWatermark`, if there is one
     windows   view -> its window; views left out: the window that the intervals require, or `Unbounded()`
+    tables    view -> options of the `Table` that it is: {"key": "id", "version": "lsn"}, and `ops`, `tombstones`; its
+              columns are those of the view without `op`, with ops="debezium" those of `after`
     lateness  as in `Query`; 0 = for each streaming view the delay of its `withWatermark`
     options   options of `eddy.spark.join`: plan, policy, partitions, transport, and for streaming views checkpoint=, …
 
@@ -50,15 +56,18 @@ def sql(
     text, SparkJoinError for views and options.
     """
     frames = {name: _view(spark, name) for name in tables_of(text)}
-    known = times or {}, windows or {}
-    for what, own in zip(("times", "windows"), known, strict=True):
+    known = times or {}, windows or {}, tables or {}
+    for what, own in zip(("times", "windows", "tables"), known, strict=True):
         unknown = sorted(set(own) - set(frames))
         if unknown:
             raise SparkJoinError(
                 f"{what} names {unknown[0]!r}, which the statement does not read; it reads {', '.join(frames)}"
             )
     _check_known(text, frames)
-    streams = [_stream(name, frame, *known) for name, frame in frames.items()]
+    streams = [
+        _stream(name, frame, *known[:2]) if name not in known[2] else _table(name, frame, known[2][name])
+        for name, frame in frames.items()
+    ]
     source, asked = unexplained(text)
     found = read_sql(source.text, streams, lateness=lateness)
     if asked:
@@ -95,6 +104,20 @@ def _stream(name: str, frame: DataFrame, times: Mapping[str, str], windows: Mapp
     fields = [(field.name, _arrow_type(field, zone), field.nullable) for field in frame.schema.fields]
     known = pa.schema([pa.field(column, kind, nullable) for column, kind, nullable in fields if kind is not None])
     return Stream(name, known, window=windows.get(name), time=time)
+
+
+def _table(name: str, frame: DataFrame, options: Mapping[str, Any]) -> Table:
+    """Return the table of a view of changes. Raises QueryError for options that do not fit."""
+    if options.get("ops") == "debezium":
+        frame = frame.select(f"{AFTER}.*")
+    elif options.get("ops") == "column":
+        frame = frame.drop(OP_COLUMN)
+    unknown = sorted(set(options) - {"key", "version", "ops", "tombstones"})
+    if unknown:
+        raise SparkJoinError(
+            f"tables: view {name!r} has the option {unknown[0]!r}; give key, version, ops or tombstones"
+        )
+    return Table(name, _stream(name, frame, {}, {}).schema, **options)
 
 
 def _arrow_type(field: StructField, zone: str) -> pa.DataType | None:
