@@ -44,7 +44,7 @@ QUERY = Query(
 Row = dict[str, Any]
 
 
-class Database:
+class Shop:
     """The tables of the shop, and a feed for each: files with the messages of Debezium, a line each."""
 
     def __init__(self, root: Path) -> None:
@@ -125,7 +125,7 @@ def main() -> None:
     plans = ["(carts products) customers", "(carts customers) products", "carts products customers"]
     with TemporaryDirectory() as folder:
         root = Path(folder)
-        database = Database(root)
+        database = Shop(root)
         database.work(40)
         for number, plan in enumerate(plans, 1):
             changes = database.write()
