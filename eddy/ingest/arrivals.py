@@ -34,7 +34,7 @@ class LateBatch(NamedTuple):
 
 
 class NewVersions(NamedTuple):
-    """What a push tells of the versions of a table (`eddy.ingest.newest_versions`).
+    """The versions of the changes of a table in a push (`eddy.ingest.newest_versions`).
 
     ids       the keys that changed, int64[changes], in order; the last one of several changes of a key counts
     versions  int64[changes]

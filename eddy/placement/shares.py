@@ -14,8 +14,8 @@ share above 1, some stream is only at the coordinate of its value. So each resul
 covers all streams, nothing is copied. A single share above 1 means one class as the key, with the other streams sent
 everywhere.
 
-A table whose rows may move, because its column of a class is no part of its key, is copied along this class as a stream
-without it. So each partition gets the change that takes a row away from it.
+The rows of a table may move along a class if its column is no part of the key of the table. Along such a class, the
+table is copied, as a stream without a column in it. So each partition gets the change that takes a row away from it.
 
 Shares are chosen for the fewest copies: the sum over streams of rows * product of the shares of the classes that the
 stream lacks. Source: Afrati, Ullman, "Optimizing joins in a map-reduce environment", EDBT 2010, sec. 3, which solves

@@ -18,7 +18,7 @@ OP, ADDED = "op", ("+I", "+U")
 
 
 class KeyedChanges(NamedTuple):
-    """What a batch does to a target with one row for each key.
+    """The changes of a batch, for a target with one row for each key.
 
     upserts   rows that replace those with their keys
     deletes   the keys of rows that end without a successor, without the other columns
