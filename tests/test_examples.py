@@ -48,4 +48,4 @@ def test_the_notebooks_are_small_and_have_plots() -> None:
     plotted = [one.stem for one in NOTEBOOKS if any(cell.figures for cell in cells(one))]
     assert plotted == ["ad_conversions", "flight_itineraries", "log_correlation", "stock_ticks", "traffic_sensors"]
     assert all(one.stat().st_size < 300_000 for one in NOTEBOOKS)
-    assert len(SPARK) == 1
+    assert [one.stem for one in SPARK] == ["debezium_to_delta", "spark_streaming"]

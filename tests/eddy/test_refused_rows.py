@@ -99,6 +99,7 @@ OPS: dict[str, tuple[str | None, Any]] = {
     ),
     "an unknown operation of an envelope": ("debezium", [{"op": "x"}]),
     "a truncation": ("debezium", [{"op": "t"}]),
+    "an envelope without a version": ("debezium", [{"op": "c", "after": {"id": 1, "x": 1}}]),
     "an upsert without a row": ("debezium", [{"op": "c"}]),
     "a delete without a key": ("debezium", [{"op": "d"}]),
     "no envelope": ("debezium", [7]),
@@ -206,7 +207,8 @@ def push_rows(noun: str, what: str) -> None:
 
 def push_changes(what: str) -> None:
     ops, rows = OPS[what]
-    make_runtime("table", ops=ops).push({"T": rows})
+    version = "lsn" if what == "an envelope without a version" else None
+    make_runtime("table", ops=ops, version=version).push({"T": rows})
 
 
 def check(message: str, noun: str, named: bool = True) -> None:

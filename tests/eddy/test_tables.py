@@ -640,6 +640,16 @@ def test_what_two_tables_change_at_once_comes_as_one() -> None:
     assert len(changes(*many, atomic=False)) == 40
 
 
+def test_what_comes_and_goes_in_one_step_leaves_nothing() -> None:
+    query = eddy.Query([eddy.Stream("S", ROW, window=eddy.Rows(1)), table(ops="column")], ["S.k = T.id"])
+    runtime = eddy.Runtime(query, output="changelog")
+    runtime.load({"T": [{"id": key, "k": 7, "op": op} for key, op in [(1, "c"), (2, "c"), (1, "d")]]})
+    rows = [{"id": n, "k": n % 2 + 1} for n in range(3)]
+    assert runtime.push({"S": rows}, atomic=True).num_rows == 0
+    assert [(one["op"], one["S.id"]) for one in runtime.push({"S": rows[:2]}, atomic=True).to_pylist()] == [("+I", 1)]
+    assert runtime.push({"S": [rows[1], rows[0]]}, atomic=True)["op"].to_pylist() == ["-D"]
+
+
 def test_pairs_of_atomic_pushes_do_not_depend_on_sequence_numbers() -> None:
     """Numbers of tuples start anew in some pushes: then the first one of the push is not what it was before."""
     query = eddy.Query([table("A"), table("B")], ["A.k = B.id"])
