@@ -246,7 +246,7 @@ M_ARRIVALS = 13  # arrivals since the start
 M_SHORT = 14  # bits: the walk lacked room for results, for entries
 M_STOP = 15  # arrivals of the push to process before the kernel returns
 M_MODE = 16  # how tuples are routed: VIRTUAL, STORED, ROUTED
-M_CHANGELOG = 17  # 1 = results are deleted when a component leaves its window
+M_CHANGELOG = 17  # what deletes results: NOTHING, DEPARTURES or ENDS
 M_SUPPRESSED = 18  # results that one plan found and another plan reports
 M_BEHIND = 19  # by how much a tuple, or an arrival of the push, may be older than one that came before it
 M_AFTER = 20  # the watermark after the open push
@@ -259,6 +259,10 @@ VIRTUAL = 0
 STORED = 1
 ROUTED = 2
 LOADING = 3  # not at all: arrivals are inserted, without a probe or a stored composite
+
+NOTHING = 0
+DEPARTURES = 1  # a component leaves its window, or its version ends
+ENDS = 2  # the version of a component ends
 
 SHORT_OUTPUT = 1
 SHORT_ENTRIES = 2

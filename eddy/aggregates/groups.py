@@ -146,7 +146,7 @@ class Groups:
                 )
         self.window = window
         self.buckets = None if window is None else buckets_of(window)
-        self.state = AggregationState(aggregation, changelog and not query.unretracted, window is not None, allowance)
+        self.state = AggregationState(aggregation, changelog and not query.lasting, window is not None, allowance)
         self.progress = WindowProgress()
         self._having = (
             AdaptiveFilter(aggregation.conditions, place="having", rows="groups") if aggregation.conditions else None

@@ -323,4 +323,4 @@ def rings_of(groups: Groups, modules: Modules, payload: Payload, columns: Sequen
     found = served(groups.query)
     if not found.roots:
         return None
-    return Rings(groups.query, found.roots, modules, payload, columns, not groups.changelog)
+    return Rings(groups.query, found.roots, modules, payload, columns, groups.query.lasting or not groups.changelog)

@@ -79,6 +79,7 @@ def _read(text: str, query: Query) -> Query:
         failed_rows=query.failed_rows,
         watermark=query.watermark,
         idle_after=query.idle_after,
+        expiry=query.expiry,
     )
     assert isinstance(again, Query)
     return again

@@ -38,6 +38,7 @@ from eddy.expressions.source import StatementText, parse
 from eddy.expressions.trees import place_of
 from eddy.query.arguments import listed
 from eddy.query.clock_rule import WatermarkOf
+from eddy.query.expiry import Expiry
 from eddy.query.query import Query
 from eddy.query.top import Top
 from eddy.streams.late_options import LATE_ROWS, Failed, Late
@@ -59,13 +60,14 @@ def sql(
     failed_rows: int = LATE_ROWS,
     watermark: WatermarkOf = "slowest",
     idle_after: int | timedelta | None = None,
+    expiry: Expiry = "retract",
 ) -> Any:
     """Return the query of a SELECT; docs/guide/sql.md describes the dialect.
 
     text      one statement. SELECT … gives a `Query`; SELECT … UNION ALL SELECT … a `UnionAll` of several; EXPLAIN
               SELECT … a text about the query and its plan
     streams   the tables, by name, with their windows, time columns and filters
-    lateness, late, late_rows, failed, failed_rows, watermark, idle_after   as in `Query`
+    lateness, late, late_rows, failed, failed_rows, watermark, idle_after, expiry   as in `Query`
 
     A stream of the query has the name of its table, or the alias where the statement names the table more than once;
     `Query.tables` has the table of each stream, and `Query.inputs` the rows of each stream. Raises SqlError, with the
@@ -90,6 +92,7 @@ def sql(
         "failed_rows": failed_rows,
         "watermark": watermark,
         "idle_after": idle_after,
+        "expiry": expiry,
     }
     tables = _tables(streams)
     source, asked = unexplained(text)

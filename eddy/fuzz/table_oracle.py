@@ -72,16 +72,21 @@ class TableOracle:
     """A join whose predicates are all comparisons of two columns: (left, operator, right).
 
     inputs   those of the core; `every` has those of the branches as well
+    expiry   "retract": a result ends when a row of it leaves its window; "final": it stays in the answer for ever
     """
 
     inputs: Sequence[TableInput]
     predicates: Sequence[tuple[Column, str, Column]]
     branches: Sequence[TableBranch] = ()
+    expiry: str = "retract"
     every: Sequence[TableInput] = field(init=False)
     arrived: dict[str, list[Row]] = field(init=False)
     alive: dict[str, dict[tuple[Any, ...], int]] = field(init=False)
     """Of each table, the version of each key."""
-    answer: set[Result] = field(default_factory=set)
+    standing: set[Result] = field(default_factory=set)
+    """The results whose rows are in their windows."""
+    final: set[Result] = field(default_factory=set)
+    """The results whose rows have left them, with `expiry` "final"."""
     due: Any = None
     """The watermark, None before the first."""
     newest: dict[str, dict[tuple[Any, ...], tuple[int, bool]]] = field(default_factory=dict)
@@ -105,21 +110,36 @@ class TableOracle:
         if not own.key and not kept:
             return []
         self.due = self.due if watermark is None else watermark
-        stood, self.answer = self.answer, {one for one in self.answer if self._stands(one)}
-        left = [("-D", one) for one in sorted(stood - self.answer)]
+        left = [("-D", one) for one in self.expire()]
         self.arrived[name].append(row)
         if own.key:
             key = tuple(row[column] for column in own.key)
             self.alive[name].pop(key, None)
             if kept and not deletes:
                 self.alive[name][key] = len(self.arrived[name]) - 1
-        before, self.answer = self.answer, set(self._results(()) if not self.branches else self._branched())
-        ended, begun = sorted(before - self.answer), sorted(self.answer - before)
+        if self.expiry == "final":
+            self.expire()
+        before, self.standing = self.standing, set(self._branched() if self.branches else self._results(()))
+        ended, begun = sorted(before - self.standing), sorted(self.standing - before)
         pairs = list(self._pairs(own, ended, begun)) if own.key else []
         replaced, new = {left for left, _ in pairs}, {right for _, right in pairs}
         changes = left + [("-D", one) for one in ended if one not in replaced]
         changes += [change for left, right in pairs for change in (("-U", left), ("+U", right))]
         return changes + [("+I", one) for one in begun if one not in new]
+
+    @property
+    def answer(self) -> set[Result]:
+        """All results that have come, and have not been taken back."""
+        return self.standing | self.final
+
+    def expire(self) -> list[Result]:
+        """Let the results end whose rows have left their windows; return those that are taken back, in order."""
+        over = {one for one in self.standing if not self._stands(one)}
+        self.standing -= over
+        if self.expiry == "final":
+            self.final |= over
+            return []
+        return sorted(over)
 
     def is_stale(self, name: str, row: Row, deletes: bool = False) -> bool:
         """Return whether a change does not arrive because its key has a newer version; note its version otherwise."""

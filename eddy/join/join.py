@@ -32,7 +32,7 @@ from jisc.plan.states import StateId, read_states
 from jisc.plan.tree import default_plan, read_plan
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import Savepoint
-from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, S_BASE
+from stairs.descriptors import DEPARTURES, ENDS, M_ARRIVALS, M_CHANGELOG, NOTHING, S_BASE
 from stairs.errors import InputError, StateError
 from stairs.modules import Modules
 from stairs.payload import Payload
@@ -100,8 +100,11 @@ class Join:
         if renumber_at is None or renumber_at > RENUMBER_AT:
             raise InputError(f"renumber_at is a sequence number from 1 to {RENUMBER_AT:,}, not {options.renumber_at!r}")
         self.modules = Modules(graph, renumber_at)
-        changelog = takes_back(options.output) and not query.unretracted
-        self.modules.meta[M_CHANGELOG] = changelog
+        # Groups and `top` read rows that are never taken back without signs.
+        reduced = query.aggregation is not None or query.ranking is not None
+        changelog = takes_back(options.output) and not (reduced and query.lasting)
+        deletes = ENDS if query.expiry == "final" else DEPARTURES
+        self.modules.meta[M_CHANGELOG] = deletes if changelog else NOTHING
         self.strategy = make_strategy(
             options.strategy, self.modules, tree, options.background, options.store, options.purge
         )

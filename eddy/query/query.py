@@ -27,6 +27,7 @@ from eddy.query.branch_nodes import BranchNode, Path
 from eddy.query.branches import BranchTree
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
+from eddy.query.expiry import Expiry, checked_expiry
 from eddy.query.group_outputs import GroupOutputs
 from eddy.query.group_windows import GroupWindow
 from eddy.query.intervals import Intervals, check_time_columns
@@ -91,6 +92,9 @@ class Query:
                 that is furthest ahead, so that a stream that lags loses rows
     idle_after  a stream without rows while the event time of others advances by more than this does not hold the
                 watermark back: a timedelta, or ticks of integer event times; None = each stream always holds it back
+    expiry      what becomes of a result when a row of it leaves its window, for the outputs that take results back:
+                "retract" takes it back, so that the answer is what the windows hold; "final" keeps it for ever, so that
+                only the changes of tables take results back
     branches    joins other than inner joins (`Branch`), which hang on the join of `streams`, their *core*; the core may
                 then have a single stream
     as_of       as-of joins (`AsOf`): versioned tables of which each row gets the version at one of its event times. A
@@ -143,6 +147,7 @@ class Query:
         failed_rows: int = LATE_ROWS,
         watermark: WatermarkOf = "slowest",
         idle_after: int | timedelta | None = None,
+        expiry: Expiry = "retract",
         branches: Sequence[Branch] = (),
         as_of: Sequence[AsOf] = (),
         group_by: Sequence[str] | Mapping[str, Argument] = (),
@@ -168,6 +173,7 @@ class Query:
         self.lateness = checked_span(lateness, "lateness")
         self.watermark = checked_watermark(watermark, idle_after)
         self.idle_after = None if idle_after is None else checked_span(idle_after, "idle_after")
+        self.expiry = checked_expiry(expiry, self.branches)
         check_late(late, "")
         self.late = late
         self.late_rows = checked_bound_of_rows(late_rows, "late_rows")
@@ -254,6 +260,11 @@ class Query:
         """The join graph in the form for the state modules."""
         self.clock_rule = self._clock_rule()
         """How the watermark follows the rows."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether no joined row is ever taken back."""
+        return self.unretracted or (self.expiry == "final" and not self.tables_changing)
 
     @property
     def tables_changing(self) -> list[str]:

@@ -54,7 +54,7 @@ QUERY_FORM = fields(
         "branches": text,
         "conditions": list_of(FILTER_FORM),
     },
-    others=("groups", "shown", "top"),
+    others=("expiry", "groups", "shown", "top"),
 )
 """The form of the result of `query_text`."""
 
@@ -85,6 +85,7 @@ def query_text(query: Query) -> Text:
         **({"groups": groups} if groups else {}),
         **({"shown": shown} if shown else {}),
         **({"top": _top(query)} if query.top is not None else {}),
+        **({"expiry": query.expiry} if query.expiry != "retract" else {}),
         "streams": streams,
         "classes": [
             [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
@@ -352,6 +353,8 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
     if saved["idle_after"] != own["idle_after"]:
         shown = [text["idle_after"] for text in (saved, own)]
         return differ("idle_after", *("none" if one is None else f"{one} ticks" for one in shown))
+    if saved.get("expiry") != own.get("expiry"):
+        return differ("expiry", *(text.get("expiry", "retract") for text in (saved, own)))
     if saved["branches"] != own["branches"]:
         return differ("branches", saved["branches"] or "none", own["branches"] or "none")
     joins = _conditions(query)

@@ -32,6 +32,7 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
         "failed_rows": query.failed_rows,
         "watermark": query.watermark,
         "idle_after": query.idle_after,
+        "expiry": query.expiry,
     }
     if query.tree is not None:
         return Query(query.core_streams, query.on, branches=query.branches, as_of=query.as_of, **same)

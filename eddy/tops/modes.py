@@ -50,7 +50,7 @@ def lasting(query: Query) -> bool:
     """Return whether no row that a changelog reads is ever taken back."""
     if query.aggregation is not None or query.branches or query.tables_changing:
         return False
-    return query.unretracted or all(one.kind == WindowKind.UNBOUNDED for one in query.graph.windows)
+    return query.lasting or all(one.kind == WindowKind.UNBOUNDED for one in query.graph.windows)
 
 
 def parted(table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.int64]]:

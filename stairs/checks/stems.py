@@ -42,6 +42,7 @@ from stairs.descriptors import (
     C_TAG_SEED,
     C_WIDTH,
     C_WORDS,
+    ENDS,
     LOADING,
     M_APART,
     M_ARRIVALS,
@@ -57,6 +58,7 @@ from stairs.descriptors import (
     N_COLUMN,
     N_FIELDS,
     N_STREAM,
+    NOTHING,
     S_ATTR0,
     S_ATTR1,
     S_BANDS,
@@ -207,7 +209,7 @@ def _check_meta(stems: Stems) -> None:
     meta, graph = stems.meta, stems.graph
     mode, timed, changelog = meta[[M_MODE, M_TIMED, M_CHANGELOG]].tolist()
     require(meta[M_APART] == stems.apart, f"nulls leave other keys alive: {meta[M_APART]}, not {stems.apart}")
-    require(0 <= mode <= LOADING and changelog in (0, 1), f"mode {mode}, changelog {changelog}")
+    require(0 <= mode <= LOADING and NOTHING <= changelog <= ENDS, f"mode {mode}, changelog {changelog}")
     require(timed == graph.timed, f"event times are stored: {timed}, in the query: {graph.timed}")
     watermark, newest, behind = meta[[M_WATERMARK, M_NEWEST, M_BEHIND]].tolist()
     within = min(watermark, newest) >= -FOREVER and max(watermark, newest) <= FOREVER

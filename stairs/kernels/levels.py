@@ -19,6 +19,7 @@ from stairs.descriptors import (
     A_OFFSET,
     C_HEADS,
     C_STRIDE,
+    ENDS,
     H_CLASS,
     H_COLUMN,
     H_COMPARE,
@@ -43,6 +44,7 @@ from stairs.descriptors import (
     L_MATCHES,
     L_PROBES,
     L_SIZE,
+    M_CHANGELOG,
     O_CHECK,
     Q_FIELDS,
     Q_HEAD,
@@ -185,7 +187,9 @@ def begin_level(arena: Arena, chunk: Chunk, i: int, at: int, last: int) -> int:
     if at + (own[K_COUNT] + own[K_GONE]) * Q_FIELDS > partials.shape[0]:
         return np.int64(-1)
     end = at
-    for r in range(own[K_COUNT] + own[K_GONE]):
+    # What leaves a window takes nothing with it where only the ends of versions delete results.
+    probing = own[K_COUNT] + (own[K_GONE] if streams[i, S_LIFE] > 0 or arena.meta[M_CHANGELOG] != ENDS else 0)
+    for r in range(probing):
         if r < own[K_COUNT]:
             s, place = own[K_FIRST] + r, np.int64(chunk.places[u64(own[K_START] + r)])
         else:

@@ -22,6 +22,7 @@ from stairs.descriptors import (
     C_STRIDE,
     DELETED,
     DONE,
+    ENDS,
     INSERTED,
     M_AFTER,
     M_ARRIVAL,
@@ -180,7 +181,9 @@ def take_away(
 def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, strict: bool, count_only: bool) -> int:
     """Delete the results with the oldest tuple of stream j, and remove it from its window; return the status."""
     s = arena.streams[j, S_LO]
-    status = take_away(arena, entries, routes, walk, j, s, strict, count_only)
+    status = DONE
+    if arena.meta[M_CHANGELOG] != ENDS:
+        status = take_away(arena, entries, routes, walk, j, s, strict, count_only)
     if status == DONE:
         set_low(arena, entries, j, s + 1)
     return status

@@ -65,6 +65,7 @@ def lines(table: pa.Table) -> list[str]:
 
 FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "changelog": ({}, {"output": "changelog"}),
+    "final": ({"expiry": "final"}, {"output": "changelog"}),
     "panes": ({"group_window": Hopping(6, 4)}, {}),
     "sessions": ({"group_window": Session(1)}, {}),
     "end": ({}, {"bounded": True}),

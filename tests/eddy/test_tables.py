@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -84,6 +84,7 @@ class TablesQuery:
     shown: str
     grouped: tuple[str, ...] | None
     tombstones: int | None = None
+    expiry: Literal["retract", "final"] = "retract"
 
     @property
     def versions(self) -> dict[str, Any]:
@@ -127,6 +128,7 @@ class TablesQuery:
         on = [f"{a}.{x} {op} {b}.{y}" for (a, x), op, (b, y) in self.predicates]
         shown = [f"{name}.{column}" for name in self.names for column in self.shown]
         more: dict[str, Any] = {"lateness": LATENESS, "watermark": "fastest"} if self.timed else {}
+        more["expiry"] = self.expiry
         if self.switched:
             more["where"] = eddy.Predicate(switch, ["R.a"])
         if self.grouped is not None:
@@ -153,7 +155,7 @@ class TablesQuery:
             )
             for name, table, rows in zip(self.names, self.tables, self.windows, strict=True)
         ]
-        return TableOracle(inputs, self.predicates)
+        return TableOracle(inputs, self.predicates, expiry=self.expiry)
 
     def clock(self) -> OracleClock:
         names = [name for name, table in zip(self.names, self.tables, strict=True) if not table]
@@ -164,8 +166,9 @@ class TablesQuery:
 def shapes(draw: st.DrawFn) -> TablesQuery:
     grouped = draw(st.sampled_from([None, None, (), ("R.a",), ("R.v", "R.p")]))
     m = draw(st.integers(2 if grouped is None else 1, 4))
-    table = draw(st.integers(0, m - 1))
-    tables = [k == table or draw(st.booleans()) for k in range(m)]
+    # Often there is a table.
+    table = draw(st.integers(0, m - 1) | st.integers(0, m))
+    tables = [k == table or (table < m and draw(st.booleans())) for k in range(m)]
     windows = draw(st.lists(st.none() | st.integers(1, 5) | st.integers(-9, -1), min_size=m, max_size=m))
     predicates = []
     for i in range(1, m):
@@ -177,7 +180,8 @@ def shapes(draw: st.DrawFn) -> TablesQuery:
     key = draw(st.sampled_from([("k",), ("p",), ("k", "p")]))
     shown = draw(st.sampled_from(["abkpvw", "abkpvw", "a", "v"]))
     parts = tuple(tables), tuple(windows), tuple(predicates), key, draw(st.booleans()), draw(st.booleans()), shown
-    return TablesQuery(*parts, grouped, draw(st.sampled_from([None, None, -1, 0, 3])))
+    tombstones, expiry = draw(st.sampled_from([None, None, -1, 0, 3])), draw(st.sampled_from(["retract", "final"]))
+    return TablesQuery(*parts, grouped, tombstones, expiry)
 
 
 NUMBERS = st.sampled_from([0, 0, 0, 1, 1, 2, None])
@@ -277,6 +281,7 @@ class TableMachine(RuleBasedStateMachine):
         atomic=st.sampled_from([False, False, True]),
     )
     def push(self, arrivals: list[tuple[int, Row, str]], atomic: bool) -> None:
+        atomic &= any(self.shape.tables)
         table = self.runtime.push(*self.batches(arrivals), atomic=atomic)
         if atomic:
             self.follow_at_once(arrivals, table)
@@ -365,6 +370,7 @@ class TableMachine(RuleBasedStateMachine):
         with suppress(eddy.PlanError):
             self.runtime.transition(plan_over(names), at)
 
+    @precondition(lambda self: any(self.shape.tables))
     @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), max_size=10), fault=st.sampled_from(["key", "op"]))
     def refuse(self, arrivals: list[tuple[int, Row, str]], fault: str) -> None:
         i = self.shape.tables.index(True)

@@ -111,7 +111,7 @@ def answer(query: eddy.Query, oracle: TableOracle, inputs: Inputs, watermark: in
             if op != "-U" and not oracle.is_stale(one.name, row, op == "d"):
                 oracle.arrive(one.name, row, op == "d", watermark)
     if watermark is not None:
-        oracle.answer = {one for one in oracle.answer if oracle._stands(one)}
+        oracle.expire()
     shown = [text.split(".") for text in query.output_schema.names]
     names = [one.name for one in oracle.every]
 
