@@ -284,8 +284,7 @@ class Ledger:
 
     def check(self) -> None:
         """Raise StateError unless the entries are as many as are counted, each of another match. For tests."""
-        serials, whole = self.serials(), self.book.entries.reshape(-1, self.stride)
-        components = np.ascontiguousarray(whole[serials & (len(whole) - 1), -self.book.rows.shape[1] :])
+        serials, components = self.serials(), self.matches()
         if len(serials) != len(self):
             raise StateError(f"a ledger has {len(serials)} entries and counts {len(self)}")
         if len(np.unique(components[:, self.book.key], axis=0)) != len(serials):
@@ -309,6 +308,11 @@ class Ledger:
         numbers = np.arange(self.book.counters[N_LOW], self.book.counters[N_NEXT])
         whole = self.book.entries.reshape(-1, self.stride)
         return numbers[whole[numbers & (len(whole) - 1), F_SERIAL] == numbers]
+
+    def matches(self) -> Int64s:
+        """Return the matches of all entries, int64[n, n_streams], oldest first."""
+        whole = self.book.entries.reshape(-1, self.stride)
+        return np.ascontiguousarray(whole[self.serials() & (len(whole) - 1), -self.book.rows.shape[1] :])
 
     def lower(self, lows: Int64s) -> None:
         """Lower lows[i] to the smallest component of stream i that is still needed. O(entries + stored options)."""

@@ -110,7 +110,9 @@ class Partners:
                 self.shelf.compact(i, self.living(i))
 
     def compact(self) -> None:
-        """Leave out all dead versions of tables, between two pushes. O(rows kept of tables)."""
+        """Leave out all dead versions of tables, and matches of final rows, between two pushes. O(what is kept)."""
+        for node in self.nodes:
+            node.release(self.live)
         for i in self.tables:
             self.shelf.compact(i, self.living(i))
 
@@ -127,7 +129,7 @@ class Partners:
             (range(first, end), range(low, new_low))
             for first, end, low, new_low in zip(following, counts, self.live, live, strict=True)
         ]
-        news = Pushed(found, alone, arrivals.watermark, counts, arrivals.ends)
+        news = Pushed(found, alone, live, arrivals.watermark, counts, arrivals.ends)
         for tree in self.trees:
             tree.begin()
         put_out = joined([tree.follow(news) for tree in self.trees], len(counts))

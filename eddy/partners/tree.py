@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from eddy.partners.shelf import Shelf
 from eddy.query.branch_nodes import BranchNode
 from stairs.deadlines import Deadlines
 from stairs.graph import FOREVER, WindowKind
-from stairs.ledger import Ledger
+from stairs.ledger import LEAST_ROOM, Ledger
 from stairs.storage.parts import Parts, Plain
 
 TIME = -1
@@ -23,7 +23,8 @@ class Pushed(NamedTuple):
     """The data of a push that all nodes read.
 
     found      by path, the results of the inner joins
-    alone      per stream the arrival numbers of its rows that begin, and of those that end
+    alone      per stream the arrival numbers of its rows that begin, and of those that leave their windows
+    live       per stream the oldest row in its window after the push
     watermark  the watermark after the push; None before the first
     counts     per stream, the rows that have arrived
     finished   the input has ended
@@ -31,6 +32,7 @@ class Pushed(NamedTuple):
 
     found: Mapping[tuple[int, ...], PartnerRows]
     alone: list[tuple[range, range]]
+    live: list[int]
     watermark: int | None
     counts: list[int]
     finished: bool
@@ -50,7 +52,8 @@ class TreeNode:
     def __init__(self, node: BranchNode, shelf: Shelf, changelog: bool) -> None:
         self.node, self.shelf, self.changelog = node, shelf, changelog
         self.below = [TreeNode(one, shelf, changelog) for one in node.branches]
-        self.width = len(shelf.query.streams)
+        self.width, self.final = len(shelf.query.streams), shelf.query.expiry == "final"
+        self._released = LEAST_ROOM
         tables = not set(node.path).isdisjoint(shelf.query.tables_at)
         hows = [one.how for one in node.branches]
         self.ledger = Ledger(hows, self.width, node.path, tables) if node.branches else None
@@ -140,18 +143,57 @@ class TreeNode:
             self.ledger.leave(found.rows[found.signs == 0])
         else:
             self._close(pushed)
-        return joined([*parts, PartnerRows(*self.ledger.put_out())], self.width)
+        rows = PartnerRows(*self.ledger.put_out())
+        if self.changelog and self.final:
+            self._release(pushed)
+        return joined([*parts, rows], self.width)
 
     def _matches(self, pushed: Pushed) -> PartnerRows:
         if self.node.path in pushed.found:
             return pushed.found[self.node.path]
         (i,) = self.node.path
         parts = []
-        for numbers, sign in zip(pushed.alone[i][: 1 + self.changelog], (1, 0), strict=False):
-            rows = np.full((len(numbers), self.width), -1, np.int64)
-            rows[:, i] = np.arange(numbers.start, numbers.stop)
+        ends = self.changelog and not self.final
+        for numbers, sign in zip(pushed.alone[i][: 1 + ends], (1, 0), strict=False):
+            rows = self._rows(i, numbers)
             parts.append(PartnerRows(rows, np.full(len(numbers), sign, np.uint8)))
         return joined(parts, self.width)
+
+    def _rows(self, i: int, numbers: range) -> Int64s:
+        """Return the matches of stream i alone, by its arrival numbers."""
+        rows = np.full((len(numbers), self.width), -1, np.int64)
+        rows[:, i] = np.arange(numbers.start, numbers.stop)
+        return rows
+
+    def release(self, live: Sequence[int]) -> None:
+        """Forget the matches of final rows that have left their windows, between two pushes. O(matches)."""
+        if self.ledger is not None and self.final:
+            self.ledger.begin()
+            try:
+                self._leave(live)
+            except BaseException:
+                self.ledger.undo()
+                raise
+            self.ledger.commit()
+
+    def _release(self, pushed: Pushed) -> None:
+        """Forget the matches whose rows have left their windows: what was put out for them stays.
+
+        A match of several inputs is forgotten when there are twice as many as after the last time, so the cost is O(1)
+        for each match.
+        """
+        assert self.ledger is not None
+        if len(self.node.path) == 1:
+            (i,) = self.node.path
+            self.ledger.leave(self._rows(i, pushed.alone[i][1]))
+        elif len(self.ledger) > 2 * self._released:
+            self._leave(pushed.live)
+            self._released = max(len(self.ledger), LEAST_ROOM)
+
+    def _leave(self, live: Sequence[int]) -> None:
+        assert self.ledger is not None
+        matches = self.ledger.matches()
+        self.ledger.leave(matches[(matches < live)[:, self.node.path].any(axis=1)])
 
     def wait(self, matches: Int64s, serials: Int64s) -> None:
         """Note the moment from which each branch of new entries can get no further option."""

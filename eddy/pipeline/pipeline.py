@@ -85,10 +85,10 @@ class Pipeline:
             raise InputError(
                 f"table {query.tables_changing[0]} changes, so results are taken back: pass output='changelog'"
             )
-        if query.looks_up and changelog and not query.lasting:
+        if query.looks_up and changelog and not query.unretracted:
             raise InputError(
                 f"table {query.looks_up[0]}: a row that looked it up is never taken back, also when it leaves a window;"
-                " use Query(expiry='final'), output='append', or a single stream without a window"
+                " use output='append', or a single stream without a window"
             )
         query = query.for_changelog() if changelog else query
         if options.output == "upsert":

@@ -143,7 +143,8 @@ class LoneJoin:
             for name, one in query.outputs.items()
         }
         places = {f"{POSITION}.{name}": f"{name}.{POSITION}" for name in self.names}
-        return Query(placed, query.on, select={**select, **places}, where=list(query.conditions) or None)
+        where = list(query.conditions) or None
+        return Query(placed, query.on, select={**select, **places}, where=where, expiry=query.expiry)
 
     def _made(self, plan: str | None = None) -> Runtime:
         with endless_told():

@@ -5,22 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, get_args
 
+from eddy.query.as_of import AsOf
 from eddy.query.branch import Branch
+from eddy.streams.table import Table
 from stairs.errors import QueryError
 
 Expiry = Literal["retract", "final"]
 
 
-def checked_expiry(expiry: object, branches: Sequence[Branch]) -> Expiry:
-    """Return `expiry`. Raises QueryError for other values, and for branches if results are final."""
+def checked_expiry(expiry: object, branches: Sequence[Branch], as_of: Sequence[AsOf]) -> Expiry:
+    """Return `expiry`. Raises QueryError for other values, and for what "final" cannot be combined with."""
     if expiry not in get_args(Expiry):
         raise QueryError(
             f"expiry={expiry!r}: a result whose row leaves its window is taken back with 'retract', and stays with"
             " 'final'; pass one of these two"
         )
-    if expiry == "final" and branches:
-        raise QueryError(
-            "expiry='final' is for inner joins: a row without a partner is final only when no partner can come; use"
-            " output='append', which gives such rows at that moment, or expiry='retract'"
-        )
+    if expiry == "final":
+        if as_of:
+            raise QueryError(
+                "expiry='final' takes no as-of joins: use output='append', which never takes their rows back, or"
+                " expiry='retract'"
+            )
+        for one in branches:
+            leaving = [stream.name for stream in one.all_streams() if not isinstance(stream, Table)]
+            if leaving or one.how == "full":
+                what = f"stream {leaving[0]}" if leaving else f"a full join with table {one.streams[0].name}"
+                raise QueryError(
+                    f"expiry='final' takes left, semi and anti branches of tables, and not {what}: when a row leaves"
+                    " its window, others lose a partner; use output='append', which gives rows without a partner when"
+                    " none can come any more, or expiry='retract'"
+                )
     return expiry  # type: ignore[return-value]

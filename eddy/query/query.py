@@ -173,7 +173,7 @@ class Query:
         self.lateness = checked_span(lateness, "lateness")
         self.watermark = checked_watermark(watermark, idle_after)
         self.idle_after = None if idle_after is None else checked_span(idle_after, "idle_after")
-        self.expiry = checked_expiry(expiry, self.branches)
+        self.expiry = checked_expiry(expiry, self.branches, self.as_of)
         check_late(late, "")
         self.late = late
         self.late_rows = checked_bound_of_rows(late_rows, "late_rows")
@@ -332,7 +332,7 @@ class Query:
         """The places of the values that comparisons read: by stream, column and type."""
         self.unretracted = False
         self.time_type = self._time_type()
-        make = partial(_inner_join, self.time_type, bool(self._waits))
+        make = partial(_inner_join, self.time_type, bool(self._waits), self.expiry)
         tree = BranchTree(core, self.on, self.branches, self.time_type, make)
         self.on_conditions, self.classes = tree.on_conditions, tree.classes
         self._follow(tree)
@@ -775,12 +775,13 @@ class InnerJoin(Query):
         on: Sequence[str],
         time_type: pa.DataType | None,
         waits: bool,
+        expiry: Expiry,
         noun: str,
         where: Sequence[Condition],
     ) -> None:
         self._common, self._waited_for, self._noun = time_type, waits, noun
         self.where_place = f"where of the {noun}"
-        super().__init__(streams, on, where=list(where), late="count")
+        super().__init__(streams, on, where=list(where), late="count", expiry=expiry)
 
     def _time_type(self) -> pa.DataType | None:
         return self._common
@@ -796,9 +797,10 @@ class InnerJoin(Query):
 def _inner_join(
     time_type: pa.DataType | None,
     waits: bool,
+    expiry: Expiry,
     streams: Sequence[Stream],
     on: Sequence[str],
     noun: str,
     where: Sequence[Condition],
 ) -> InnerJoin:
-    return InnerJoin(streams, on, time_type, waits, noun, where)
+    return InnerJoin(streams, on, time_type, waits, expiry, noun, where)

@@ -15,6 +15,7 @@ from eddy.dialect.statement import tables_of, unexplained
 from eddy.dialect.union import UnionAll
 from eddy.expressions.source import parse
 from eddy.ingest.envelopes import AFTER
+from eddy.query.expiry import Expiry
 from eddy.query.query import Query
 from eddy.spark.dataframe_join import explain, join
 from eddy.spark.errors import SparkJoinError
@@ -38,6 +39,7 @@ def sql(
     windows: Mapping[str, Window] | None = None,
     tables: Mapping[str, Mapping[str, Any]] | None = None,
     lateness: int | timedelta = 0,
+    expiry: Expiry = "retract",
     **options: Any,
 ) -> Any:
     """Join the temporary views that a statement names; docs/guide/sql.md describes the dialect.
@@ -48,6 +50,7 @@ def sql(
     tables    view -> options of the `Table` that it is: {"key": "id", "version": "lsn"}, and `ops`, `tombstones`; its
               columns are those of the view without `op`, with ops="debezium" those of `after`
     lateness  as in `Query`; 0 = for each streaming view the delay of its `withWatermark`
+    expiry    as in `Query`: whether results stay when a row of a stream leaves its window
     options   options of `eddy.spark.join`: plan, policy, partitions, transport, and for streaming views checkpoint=, …
 
     Returns a DataFrame for batch views and a `StreamingJoin` for streaming views, as `eddy.spark.join` does. A view
@@ -69,7 +72,7 @@ def sql(
         for name, frame in frames.items()
     ]
     source, asked = unexplained(text)
-    found = read_sql(source.text, streams, lateness=lateness)
+    found = read_sql(source.text, streams, lateness=lateness, expiry=expiry)
     if asked:
         queries = found.queries if isinstance(found, UnionAll) else (found,)
         return "\nUNION ALL\n".join(explain(one, one.inputs(frames), **options) for one in queries)

@@ -53,12 +53,15 @@ class BranchedTables:
             core = draw.randint(1, n - 1)
             texts = self.join(range(core), [])
             own = self.branches(core, n, [*range(core)])
-        self.oracle = TableOracle(self.inputs[:core], texts, own)
+        tables = all(one.key for one in self.inputs[core:]) and own[0].how != "full"
+        self.expiry = "final" if tables and draw.random() < 0.5 else "retract"
+        self.oracle = TableOracle(self.inputs[:core], texts, own, self.expiry)
         self.query = Query(
             [self.input(one) for one in self.inputs[:core]],
             written(texts),
             branches=[self.branch(one) for one in own],
             watermark="fastest",
+            expiry=self.expiry,
         )
         self.pool = draw.choice((3, 5, 9))
         self.number = self.clock = 0

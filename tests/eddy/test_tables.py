@@ -656,6 +656,50 @@ def test_what_comes_and_goes_in_one_step_leaves_nothing() -> None:
     assert runtime.push({"S": [rows[1], rows[0]]}, atomic=True)["op"].to_pylist() == ["-D"]
 
 
+def test_what_final_results_refuse() -> None:
+    streams = [eddy.Stream(name, ROW, window=eddy.Rows(2)) for name in "RS"]
+    versions = eddy.VersionedTable("V", TIMED, key="k", time="at")
+    for more, message in [
+        ({"expiry": "never"}, "expiry='never': .* 'retract', and stays with 'final'; pass one of these two"),
+        ({"expiry": None}, "expiry=None: "),
+        ({"branches": [eddy.Branch([eddy.Stream("U", ROW)], ["R.k = U.k"], "left")]}, "and not stream U: when a row"),
+        ({"branches": [eddy.Branch([table()], ["R.k = T.k"], "full")]}, "and not a full join with table T"),
+        ({"as_of": [eddy.AsOf(versions, ["R.k = V.k"], at="R.id")]}, "expiry='final' takes no as-of joins"),
+    ]:
+        with pytest.raises(eddy.QueryError, match=message):
+            eddy.Query(streams, ["R.k = S.k"], **{"expiry": "final", **more})
+    saved = eddy.Runtime(joined(expiry="final"), output="changelog").snapshot()
+    with pytest.raises(eddy.SnapshotError, match="expiry: final in the snapshot, retract in the query"):
+        eddy.Runtime.restore(saved, joined())
+
+
+def test_an_engine_keeps_final_results() -> None:
+    streams = [eddy.Stream(name, ROW, window=eddy.Rows(2)) for name in "RS"]
+    engine = eddy.Engine([eddy.Stream(name, ROW) for name in "RS"])
+    query = eddy.Query(streams, ["R.k = S.k"], expiry="final")
+    pairs = engine.start("pairs", query, output="changelog")
+    for n in range(4):
+        pairs.change(query, how="immediate")
+        found = engine.push({"R": [{"id": n, "k": 1}], "S": [{"id": n, "k": 1}]}, order=[0, 1])
+        assert set(found["pairs"]["op"].to_pylist()) == {"+I"}
+
+
+def test_a_ledger_forgets_the_matches_of_final_rows() -> None:
+    streams = [eddy.Stream(name, ROW, window=eddy.Rows(2)) for name in "RS"]
+    branch = eddy.Branch([table()], ["R.k = T.id"], "left")
+    for core in (streams[:1], streams):
+        on = ["R.k = S.k"][: len(core) - 1]
+        runtime = eddy.Runtime(eddy.Query(core, on, branches=[branch], expiry="final"), output="changelog")
+        for n in range(200):
+            rows = [{"id": n, "k": k % 3} for k in range(8)]
+            found = runtime.push({one.name: rows for one in core}, order=[k % len(core) for k in range(8 * len(core))])
+            assert set(found["op"].to_pylist()) <= {"+I"}
+            assert runtime.metrics()["open"] < 600
+        ended = runtime.push({"T": [{"id": k, "k": 0} for k in range(3)]})["op"].to_pylist()
+        assert 1 <= ended.count("-D") == ended.count("+I") == len(ended) / 2 <= 4
+        runtime.check()
+
+
 def test_pairs_of_atomic_pushes_do_not_depend_on_sequence_numbers() -> None:
     """Numbers of tuples start anew in some pushes: then the first one of the push is not what it was before."""
     query = eddy.Query([table("A"), table("B")], ["A.k = B.id"])

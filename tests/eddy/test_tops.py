@@ -87,12 +87,14 @@ class DrawnTop:
             oracles.append(TableInput(name, rows=rows, span=span, time="t" if timed else ""))
         on = [f"{a}.a = {b}.a" for a, b in zip(self.names, self.names[1:], strict=False)]
         predicates = [((a, "a"), "=", (b, "a")) for a, b in zip(self.names, self.names[1:], strict=False)]
-        self.oracle, self.clock = TableOracle(oracles, predicates), OracleClock(dict.fromkeys(self.names, 0), "fastest")
+        expiry = draw(st.sampled_from(("retract", "final")))
+        self.oracle = TableOracle(oracles, predicates, expiry=expiry)
+        self.clock = OracleClock(dict.fromkeys(self.names, 0), "fastest")
         self.timed, self.now = timed, 0
         columns = [f"{name}.{column}" for name in self.names for column in VALUES]
         self.grouped = draw(st.sampled_from((False, False, False, True)))
         self.switch = FailingSwitch()
-        more: dict[str, Any] = {"watermark": "fastest"} if timed else {}
+        more: dict[str, Any] = {"expiry": expiry, **({"watermark": "fastest"} if timed else {})}
         if draw(st.booleans()):
             more["where"] = eddy.Predicate(self.switch, ["R.a"])
         self.shown = [*columns, *(f"{name}.t" for name in self.names)]

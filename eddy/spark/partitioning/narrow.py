@@ -75,7 +75,7 @@ def narrowed(
     }
     failed: Failed = "count" if query.failed == "count" else "keep"
     more: dict[str, Any] = {"select": select, "where": query.where, "failed": failed, "failed_rows": sys.maxsize}
-    more["watermark"] = "fastest"
+    more |= {"watermark": "fastest", "expiry": query.expiry}
     if not query.branches:
         return Query(streams, query.on, **more), tuple(inputs)
     by_name = {stream.name: stream for stream in streams}

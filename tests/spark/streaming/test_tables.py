@@ -66,9 +66,10 @@ def joined(name: str) -> Joined:
             kept = TableInput("T", ("id",), version="z", keep=lambda row: row["ref"] is not None and row["ref"] < 6)
             return query, TableOracle([r, kept], [on_key])
         case _:
-            query = eddy.Query([stream(timed=True), table("T")], ["S.who = T.id"], lateness=LATENESS)
+            expiry: Any = "final" if name == "rows that stay" else "retract"
+            query = eddy.Query([stream(timed=True), table("T")], ["S.who = T.id"], lateness=LATENESS, expiry=expiry)
             on = [(("S", "who"), "=", ("T", "id"))]
-            return query, TableOracle([TableInput("S", span=SPAN, time="t"), t], on)
+            return query, TableOracle([TableInput("S", span=SPAN, time="t"), t], on, expiry=expiry)
 
 
 NAMES = [
@@ -283,6 +284,36 @@ def test_rows_leave_their_windows_in_groups_without_new_rows(spark: SparkSession
     ops = Counter(one["op"] for one in published(tmp_path / "out").to_pylist())
     assert ops["-D"] >= KEYS - 1
     assert {row[0] for row in total(tmp_path / "out")} <= {3}
+
+
+def test_rows_whose_window_has_passed_stay(spark: SparkSession, tmp_path: Path) -> None:
+    query, oracle = joined("rows that stay")
+    inputs = Inputs(tmp_path / "in", S=SCHEMAS["S"], T=SCHEMAS["T"])
+    chance, waiting = random.Random(3), Rows()
+    for file in range(6):
+        last = file == 5
+        made = {"S": rows(chance, file, 40), "T": changes(chance, file)}
+        inputs.add_together(made)
+        how = {"key_groups": 4, "partitions": 1 + file % 2}
+        writer = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", **how).writeStream
+        running = writer.trigger(availableNow=True, finish=last).format("parquet").start(tmp_path / "out")
+        assert running.awaitTermination(120)
+        for row in made["T"]:
+            if row["op"] != "-U" and not oracle.is_stale("T", row, row["op"] == "d"):
+                oracle.arrive("T", row, row["op"] == "d")
+        watermark = 1000 if last else running.batches()["watermark"][-1].as_py()
+        waiting += made["S"]
+        for row in sorted(waiting, key=lambda row: row["t"]):
+            if row["t"] <= watermark:
+                waiting.remove(row)
+                oracle.arrive("S", row, watermark=row["t"])
+        oracle.due = watermark
+        oracle.expire()
+        expected = answer(query, oracle, Inputs(tmp_path / f"none {file}", **inputs.schemas))
+        found = total(tmp_path / "out")
+        assert (file, found - expected, expected - found) == (file, Counter(), Counter())
+    assert len(oracle.final) == len(oracle.answer) > 120
+    assert published(tmp_path / "out").column("op").to_pylist().count("-D") > 3
 
 
 @pytest.mark.parametrize("name", ["by the key of the table", "rows that move"])

@@ -143,10 +143,10 @@ class StreamingJoin:
             )
         if not self.job.query.graph.timed:
             raise SparkJoinError("finish=True: without event time no result waits for the end; leave it out")
-        if self.job.waits:
+        if self.job.waits and self.job.query.expiry != "final":
             raise SparkJoinError(
                 f"finish=True: {self.job.query.tables_changing[0]} is a table, and the end of event time would take"
-                " back all results; leave it out"
+                " back all results; leave it out, or make the query with expiry='final'"
             )
         places = {
             stream.name: one.place for stream, one in zip(self.job.query.streams, self.carried.inputs, strict=True)
