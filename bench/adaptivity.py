@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 from time import thread_time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -45,8 +45,35 @@ QUICK_SHAPES = (
 """Shapes of a quick run: one where order has hardly any influence, one where storing pays, one that oscillates."""
 
 
+class DrawnPushes(Protocol):
+    """Arrivals, push by push; the phase of a push that only fills the windows is ""."""
+
+    def pushes(self, size: int, /) -> list[tuple[str, tuple[Any, Any]]]:
+        """Return the phase of each push of `size` arrivals, its rows and their order."""
+
+
+class Course(Protocol):
+    """What contenders run on: a query, and arrivals that follow from a seed."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for messages."""
+
+    @property
+    def push(self) -> int:
+        """The arrivals of a push."""
+
+    @property
+    def query(self) -> Query:
+        """The join."""
+
+    def draw(self, seed: int, /) -> DrawnPushes:
+        """Return the arrivals of a seed."""
+
+
 def runtime(name: str, query: Query, default_order: str) -> Runtime:
     """Return the Runtime of a contender; an unknown name is a fixed plan. CACQ ranks by the default order."""
+    output: Any = "changelog" if query.tables_changing else "append"
     options: dict[str, dict[str, Any]] = {
         CACQ: {"strategy": "cacq", "statistics": False},
         ALL_STORED: {"strategy": "jisc", "statistics": False},
@@ -54,10 +81,10 @@ def runtime(name: str, query: Query, default_order: str) -> Runtime:
         NOT_GATHERING: {"policy": "fixed", "statistics": False},
     }
     if name == DEFAULT:
-        return Runtime(query, count_only=True)
+        return Runtime(query, output=output, count_only=True)
     if name in options:
-        return Runtime(query, default_order, count_only=True, **options[name])
-    return Runtime(query, name, strategy="mjoin", statistics=False, count_only=True)
+        return Runtime(query, default_order, output=output, count_only=True, **options[name])
+    return Runtime(query, name, strategy="mjoin", statistics=False, output=output, count_only=True)
 
 
 @dataclass(frozen=True)
@@ -69,7 +96,7 @@ class Race:
     transitions: dict[str, int]
 
 
-def race(shape: WorkloadShape, names: list[str], default_order: str, seed: int) -> Race:
+def race(shape: Course, names: list[str], default_order: str, seed: int) -> Race:
     """Push the arrivals of a seed to all contenders, push by push, and time each push.
 
     The order of the contenders is drawn again for each push: a contender that always followed a contender with the same
@@ -88,9 +115,9 @@ def race(shape: WorkloadShape, names: list[str], default_order: str, seed: int) 
                 start = thread_time()
                 table = runtimes[i].push(rows, order)
                 seconds[i, k] = thread_time() - start
-                found[names[i]] = table["count"][0].as_py()
+                found[names[i]] = table["count"].to_pylist()
             agree(f"{shape.name}, push {k}", found)
-            results += found[names[0]] if phase else 0
+            results += found[names[0]][0] if phase else 0
     times = Times(names, seconds[:, warm:], [phase for phase, _ in pushes[warm:]])
     return Race(times, results, {n: one.history().num_rows for n, one in zip(names, runtimes, strict=True)})
 

@@ -43,6 +43,11 @@ CHAPTERS = (
     Chapter("Joins", "bench.joins", {"joins": "Comparisons, theta joins and intervals"}),
     Chapter("Aggregates", "bench.aggregates", {"aggregates": "Groups by ring values and by enumeration"}),
     Chapter("Changes", "bench.changes", {"changes": "Inputs whose rows are replaced, and other ways to follow them"}),
+    Chapter(
+        "Drift of tables",
+        "bench.drift_of_tables",
+        {"changes-drift": "The default and all fixed plans, while updates move what tables hold"},
+    ),
     Chapter("As-of joins", "bench.as_of", {"as_of": "A star of versioned tables, and other ways to follow it"}),
     Chapter("Sharing", "bench.sharing", {"sharing": "Many queries in one engine, and each in a Runtime of its own"}),
     Chapter("Filters", "bench.filters", {"filters": "Adaptive filters and all fixed orders of their conditions"}),

@@ -27,6 +27,7 @@ AMOUNTS: Mapping[str, Mapping[str, Scalar]] = {
     "joins": {"window": 200, "rows": 2_000},
     "aggregates": {"window": 500, "rows": 1_000},
     "changes": {"window": 1_000, "pushes": 1},
+    "changes-drift": {"window": 1_000, "push": 500, "pushes": 1},
     "sharing": {"window": 500, "push": 500, "pushes": 1, "graphs": 2, "keys": 500},
     "filters": {"rows": 2_000},
     "placement-spark": {"streams": 4, "rows": 1_000},

@@ -167,7 +167,8 @@ class Router:
             graph=modules.graph,
             tree=strategy.tree,
             stored=strategy.stored,
-            storing=strategy.can_store,
+            # Over tables, climbs take several times what they are predicted at (`eddy bench changes-drift`).
+            storing=strategy.can_store and not modules.graph.tables,
             # This includes the arrivals of the running push.
             position=int(modules.meta[M_ARRIVALS] + modules.meta[M_ARRIVAL]),
             shares=self.shares,
