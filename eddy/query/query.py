@@ -391,6 +391,7 @@ class Query:
 
     def _described(self, text: str) -> str:
         parts = [text, *(str(one) for one in (self.aggregation, self.top) if one is not None)]
+        parts += ["expiry final"] if self.expiry == "final" else []
         return f"Query({'; '.join(parts)})"
 
     def _repr_html_(self) -> str:
