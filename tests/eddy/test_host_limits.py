@@ -93,6 +93,8 @@ OPTIONS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
     "failed_rows": [({"failed_rows": 5}, "hub placement cluster", "failed_rows=5: .* (ends at|a hub keeps)")],
     "watermark": [({"watermark": "fastest"}, "engine hub cluster", "(?i)watermark")],
     "idle_after": [({"idle_after": 0}, "engine hub cluster", "idle_after")],
+    # What a host gives once is final in any case.
+    "expiry": [({"expiry": "final"}, EVERYWHERE, "")],
     "branches": [
         (
             {
