@@ -53,7 +53,7 @@ class DrawnPushes(Protocol):
 
 
 class Course(Protocol):
-    """What contenders run on: a query, and arrivals that follow from a seed."""
+    """The query of a race, and the arrivals that all contenders take, which follow from a seed."""
 
     @property
     def name(self) -> str:

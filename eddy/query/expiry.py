@@ -1,4 +1,4 @@
-"""What becomes of a result when a row of it leaves its window: `Query(expiry=…)`."""
+"""The fate of results whose rows leave their windows: `Query(expiry=…)`."""
 
 from __future__ import annotations
 
