@@ -57,8 +57,9 @@ class Runtime(Uncopied):
     decide_every  arrivals between two decisions of the policy; None = the time of decisions limits their number
     background  keys to promote after each push in each incomplete state, in addition to probed keys ("jisc", "eddy")
     output      "append": each result once; "changelog": an additional first column `op` is "+I" when the result
-                appears and "-D" when one of its components leaves its window; "upsert": for joins of tables, for
-                groups and for `top`, a changelog by key without the old rows of what is replaced: "+I", "+U", "-D"
+                appears and "-D" when one of its components leaves its window, unless `Query(expiry="final")`; "upsert":
+                for joins of tables, for groups and for `top`, a changelog by key without the old rows of what is
+                replaced: "+I", "+U", "-D"
     statistics  False = no statistics are kept, and the plan stays; `stats` then has counts only
     count_only  count results instead of building them: `push` returns column "count" with one row (in a changelog, "op"
                 and "count", with one row for +I and one for -D)

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 import eddy
+from eddy.query.ungrouped import ungrouped
 from eddy.spark import SparkJoinError, explain, join, sql
+from eddy.spark.partitioning.narrow import narrowed
 from eddy.spark.types import struct_type
 from tests.spark.streaming.jobs import Inputs, run
 from tests.spark.streaming.test_tables import CHANGES, NAMES, SCHEMAS, Rows, answer, changes, joined, rows, table, total
@@ -37,6 +39,17 @@ def test_a_batch_join_reads_the_last_rows(spark: SparkSession, tmp_path: Path, n
     found = join(query, inputs.batch_frames(spark), partitions=3).toArrow()
     assert Counter(tuple(row.values()) for row in found.to_pylist()) == answer(query, oracle, inputs)
     assert found.num_rows
+
+
+def test_what_is_made_of_a_query_has_its_expiry() -> None:
+    branch = eddy.Branch([table("T")], ["S.who = T.id"], "left")
+    for query in (
+        eddy.Query([STREAM, table("T")], ["S.who = T.id"], expiry="final"),
+        eddy.Query([STREAM], branches=[branch], expiry="final"),
+    ):
+        made = [ungrouped(query), narrowed(query, [None] * 2, timed=False, whole=False)[0], query.for_changelog()]
+        joins = [inner for one in made for inner in one.inner_joins().values()]
+        assert {one.expiry for one in [*made, *joins]} == {"final"}
 
 
 def test_groups_of_the_last_rows(spark: SparkSession, tmp_path: Path) -> None:
