@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,20 @@ VARIES = re.compile(r"state [\d.]+ \w+$|(?<=  plan )[^,]+|\d+ changes?$", re.MUL
 pyarrow; the plan and the number of its changes depend on how long the decisions of the policy take."""
 
 
+@contextmanager
+def nothing_left_open() -> Iterator[None]:
+    """Assert that the garbage holds no open files or folders: their warnings would come within any later test."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", ResourceWarning)
+        yield
+        gc.collect()
+    assert [str(one.message) for one in found] == []
+
+
 @pytest.mark.parametrize("program", [one for one in PROGRAMS if one not in SPARK], ids=lambda path: path.name)
 def test_a_program_prints_what_it_says(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    promised = run(program)
+    with nothing_left_open():
+        promised = run(program)
     printed = capsys.readouterr().out
     assert promised
     assert same(promised, printed), printed
@@ -42,6 +57,9 @@ def test_the_cells_of_a_notebook_have_their_outputs(
         if cell.value is not None:
             assert VARIES.sub("", repr(value)) == VARIES.sub("", cell.value)
             assert hasattr(value, "_repr_html_") == cell.html
+        del value
+    with nothing_left_open():
+        names.clear()
 
 
 def test_the_notebooks_are_small_and_have_plots() -> None:
