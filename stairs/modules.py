@@ -385,7 +385,8 @@ class Modules(Stems):
             slots = np.full(power_of_two(2 * n), -1, np.int32)
             pairs = pair_results(self.arena, ids, signs, slots, partners, order)
         if pairs:
-            ids[:] = ids.reshape(n, m)[order].reshape(-1)
+            # `take` copies rows several times as fast as an index does.
+            ids[:] = ids.reshape(n, m).take(order, axis=0).reshape(-1)
             signs[:] = signs[order]
 
     def net_results(self) -> None:
@@ -400,7 +401,7 @@ class Modules(Stems):
         order, ids, signs = np.empty(n, np.int32), walk.ids[: n * m], walk.signs[:n]
         firsts = np.array(self.following)
         left = net_results(self.arena, ids, signs, firsts, slots, partners, np.empty(m, np.int32), order)
-        ids[: left * m] = ids.reshape(n, m)[order[:left]].reshape(-1)
+        ids[: left * m] = ids.reshape(n, m).take(order[:left], axis=0).reshape(-1)
         signs[:left] = signs[order[:left]]
         self.figures[M_OUT], self.figures[M_DELETED] = left, int(np.count_nonzero(signs[:left] & 1))
 

@@ -23,7 +23,7 @@ from stairs.chunk_log import ChunkLog
 from stairs.gathered import ColumnId, Gathered, laid_out
 from stairs.kernels.payload import P_FIELDS, P_MASK, P_RING, P_STREAM, P_WIDTH, gather
 from stairs.memory.allowance import Allowance
-from stairs.memory.segments import copy_ring, roomy, widen_ring
+from stairs.memory.segments import LEAST_RESERVED, copy_ring, widen_ring
 from stairs.plain_types import Column, declared, merged, plain, to_plain
 from stairs.storage.parts import Parts, Plain
 
@@ -109,76 +109,82 @@ class Payload:
         self._null_rings: list[ColumnId] = []
         self._saved: dict[ColumnId, list[tuple[int, pa.Array]]] | None = None
         self.laid_out = 0
-        self._layout({}, {})
+        self._blocks = [np.zeros(0, np.uint8)] * len(room)
+        self._layout(range(len(room)), {}, {})
 
     # Memory
 
     def _layout(
         self,
+        streams: Iterable[int],
         values: dict[ColumnId, npt.NDArray[np.uint8]],
         valid: dict[ColumnId, npt.NDArray[np.uint8]],
         room: list[int] | None = None,
         held: list[int] | None = None,
         null_rings: list[ColumnId] | None = None,
     ) -> None:
-        """Replace all rings, and fill them with the given contents, or with zeros that are valid.
+        """Replace the rings of some streams, and fill them with the given contents, or with zeros that are valid.
 
         room, held, null_rings   the new values; None = unchanged. All changes take effect in one statement.
         """
         room = self.room if room is None else room
         held = self.held if held is None else held
         null_rings = self._null_rings if null_rings is None else null_rings
-        vars(self).update(self._moved(values, valid, room, held, null_rings))
+        vars(self).update(self._moved(streams, values, valid, room, held, null_rings))
 
     def _moved(
         self,
+        streams: Iterable[int],
         values: dict[ColumnId, npt.NDArray[np.uint8]],
         valid: dict[ColumnId, npt.NDArray[np.uint8]],
         room: list[int],
         held: list[int],
         null_rings: list[ColumnId],
     ) -> dict[str, Any]:
-        """Return the attributes for new rings, each of which begins with the given contents."""
-        try:
-            block = np.zeros(self._size(held, null_rings), np.uint8)
-        except MemoryError:
-            # Some systems count room as memory.
-            held = room
-            block = np.zeros(self._size(held, null_rings), np.uint8)
-        laid = self._laid(block, room, held, null_rings)
+        """Return the attributes for new rings of some streams, each of which begins with the given contents."""
+        moved, held, blocks = set(streams), list(held), list(self._blocks)
+        for i in moved:
+            try:
+                blocks[i] = np.zeros(self._size(i, held[i], null_rings), np.uint8)
+            except MemoryError:
+                # Some systems count room as memory.
+                held[i] = room[i]
+                blocks[i] = np.zeros(self._size(i, held[i], null_rings), np.uint8)
+        laid = self._laid(blocks, room, held, null_rings)
         for column_id, ring in laid["_ring"].items():
-            if column_id in values:
+            if column_id[0] in moved and column_id in values:
                 ring[: len(values[column_id])] = values[column_id]
         for column_id, ring in laid["_valid"].items():
-            contents = valid.get(column_id)
-            if contents is None:
-                ring[:] = 1
-            else:
-                ring[: len(contents)] = contents
+            if column_id[0] in moved:
+                contents = valid.get(column_id)
+                if contents is None:
+                    ring[:] = 1
+                else:
+                    ring[: len(contents)] = contents
         return laid
 
-    def _size(self, held: list[int], null_rings: list[ColumnId]) -> int:
-        """Return the bytes of all rings."""
-        sizes = [held[i] * self._width[i, k] for i, k in self._rings] + [held[i] for i, _ in null_rings]
-        return sum(aligned(size) for size in sizes)
+    def _size(self, i: int, slots: int, null_rings: list[ColumnId]) -> int:
+        """Return the bytes of the rings of stream i."""
+        sizes = [slots * self._width[one] for one in self._rings if one[0] == i]
+        return sum(map(aligned, sizes)) + aligned(slots) * sum(j == i for j, _ in null_rings)
 
     def _laid(
-        self, block: npt.NDArray[np.uint8], room: list[int], held: list[int], null_rings: list[ColumnId]
+        self, blocks: list[npt.NDArray[np.uint8]], room: list[int], held: list[int], null_rings: list[ColumnId]
     ) -> dict[str, Any]:
-        """Return the attributes for rings that lie in `block` one after another, each from a multiple of 64 on."""
+        """Return the attributes for rings that lie in the block of their stream, each from a multiple of 64 on."""
         rings: dict[ColumnId, npt.NDArray[np.uint8]] = {}
         valid: dict[ColumnId, npt.NDArray[np.uint8]] = {}
-        columns, address, start = [], block.ctypes.data, 0
+        columns, starts, addresses = [], [0] * len(blocks), [block.ctypes.data for block in blocks]
         for n, column_id in enumerate(self._rings + null_rings):
             i = column_id[0]
-            null_ring = n >= len(self._rings)
+            null_ring, start = n >= len(self._rings), starts[i]
             width = 1 if null_ring else self._width[column_id]
             size = room[i] * width
-            (valid if null_ring else rings)[column_id] = block[start : start + size].reshape(-1, width)
+            (valid if null_ring else rings)[column_id] = blocks[i][start : start + size].reshape(-1, width)
             row = [0] * P_FIELDS
-            row[P_STREAM], row[P_WIDTH], row[P_RING], row[P_MASK] = i, width, address + start, room[i] - 1
+            row[P_STREAM], row[P_WIDTH], row[P_RING], row[P_MASK] = i, width, addresses[i] + start, room[i] - 1
             columns.append(row)
-            start += aligned(held[i] * width)
+            starts[i] += aligned(held[i] * width)
         described = np.array(columns, np.int64).reshape(-1, P_FIELDS)
         return {
             "room": room,
@@ -197,8 +203,8 @@ class Payload:
             ),
             "addresses": dict(zip(self._rings, described[:, P_RING].tolist(), strict=False)),
             "laid_out": self.laid_out + 1,
-            "_block": block,
-            "_bytes": self._size(room, null_rings),
+            "_blocks": blocks,
+            "_bytes": sum(self._size(i, slots, null_rings) for i, slots in enumerate(room)),
         }
 
     # Parts for another process (`eddy.live`)
@@ -209,7 +215,7 @@ class Payload:
             log.compact()
         return {
             "nulls": [list(column_id) for column_id in self._null_rings],
-            "rings": self._block if self.held == self.room else self._dense(),
+            "rings": self._blocks if self.held == self.room else self._dense(),
             "logs": [
                 [{"first": first, "values": values} for first, values in log.chunks] for log in self._logs.values()
             ],
@@ -219,22 +225,19 @@ class Payload:
         """Resume from the parts of a payload of the same columns, with room[i] slots of stream i. Raises StateError."""
         nulls = [(i, k) for i, k in parts.rows("nulls", None, 2)]
         parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= set(self._rings), f"nulls of columns {nulls}")
-        block = parts.array("rings", np.uint8, (self._size(room, nulls),))
+        sizes = [(self._size(i, slots, nulls),) for i, slots in enumerate(room)]
+        blocks = parts.arrays("rings", np.uint8, sizes)
         chunks = []
         for log, saved in zip(self._logs.values(), parts.lists("logs", len(self._logs)), strict=True):
             chunks.append([(chunk.integer("first"), chunk.arrow("values", log.kind)) for chunk in saved])
         for log, loaded in zip(self._logs.values(), chunks, strict=True):
             log.chunks = loaded
-        vars(self).update(self._laid(block, list(room), list(room), nulls))
+        vars(self).update(self._laid(blocks, list(room), list(room), nulls))
 
-    def _dense(self) -> npt.NDArray[np.uint8]:
-        """Return a copy of all rings without room to grow."""
-        block = np.zeros(self._size(self.room, self._null_rings), np.uint8)
-        laid = self._laid(block, self.room, self.room, self._null_rings)
-        for kept, before in ((laid["_ring"], self._ring), (laid["_valid"], self._valid)):
-            for column_id, ring in kept.items():
-                ring[:] = before[column_id]
-        return block
+    def _dense(self) -> list[npt.NDArray[np.uint8]]:
+        """Return copies of all rings without room to grow."""
+        streams = range(len(self.room))
+        return list(self._moved(streams, self._ring, self._valid, self.room, self.room, self._null_rings)["_blocks"])
 
     def _counted(self) -> int:
         return self.nbytes
@@ -242,8 +245,8 @@ class Payload:
     def resize(self, i: int, room: int, low: int, following: int, most: Sequence[int] = ()) -> None:
         """Change the rings of stream i to `room` slots; tuples low .. following - 1 keep their values.
 
-        O(slots of the stream) if its rings can grow in place, else O(all rings). Large rings can then grow in place up
-        to the `most` slots that are given for their streams.
+        O(slots of the stream). Large rings can then grow in place, up to the `most` slots that are given for their
+        streams.
         """
         old, rooms = self.room[i], [*self.room[:i], room, *self.room[i + 1 :]]
         if room < old:
@@ -253,14 +256,15 @@ class Payload:
                     ring = np.zeros((room, kept[column_id].shape[1]), np.uint8)
                     copy_ring(ring, kept[column_id], low, following)
                     kept[column_id] = ring
-            self._layout(values, valid, rooms, [*self.held[:i], room, *self.held[i + 1 :]])
+            self._layout([i], values, valid, rooms, [*self.held[:i], room, *self.held[i + 1 :]])
             return
         if room <= self.held[i]:
-            laid = self._laid(self._block, rooms, self.held, self._null_rings)
+            laid = self._laid(self._blocks, rooms, self.held, self._null_rings)
         else:
             width = max((self._width[column_id] for column_id in self._rings if column_id[0] == i), default=0)
-            held = roomy(rooms, self.held, i, most or rooms, width)
-            laid = self._moved(self._ring, self._valid, rooms, held, self._null_rings)
+            large = room * width >= LEAST_RESERVED
+            held = [*self.held[:i], max(room, most[i]) if large and most else room, *self.held[i + 1 :]]
+            laid = self._moved([i], self._ring, self._valid, rooms, held, self._null_rings)
         for kept in (laid["_ring"], laid["_valid"]):
             for (j, _), ring in kept.items():
                 if j == i:
@@ -275,7 +279,7 @@ class Payload:
         return other
 
     def follow(self, move: VersionMove, base: int) -> None:
-        """Follow the compaction of a table, in one statement. Between two pushes. O(all rings).
+        """Follow the compaction of a table, in one statement. Between two pushes. O(rings of the table).
 
         base   arrival number - sequence number of the stream
         """
@@ -297,7 +301,9 @@ class Payload:
                     log.append(first, chunk)
                     first += len(chunk)
             logs[column_id] = log
-        laid = self._moved(values, valid, self.room, self.held, self._null_rings)
+        # Without room to grow: if the new memory has been in use, the whole of it is cleared.
+        held = [*self.held[:i], self.room[i], *self.held[i + 1 :]]
+        laid = self._moved([i], values, valid, self.room, held, self._null_rings)
         vars(self).update({**laid, "_logs": logs, "moves": self.moves + 1})
 
     @property
@@ -348,12 +354,12 @@ class Payload:
     def append(self, i: int, k: int, column: pa.Array, slices: Slices) -> None:
         """Write column k of the rows of stream i to its ring; `slices` comes from `Modules.ring_slices`.
 
-        The first null of a column creates its validity ring, which moves all rings. Raises CapacityError.
+        The first null of a column creates its validity ring, which moves the rings of its stream. Raises CapacityError.
         """
         column_id = (i, k)
         if column.null_count and column_id not in self._valid:
             self.allowance.ask(-(-self.room[i] // 64) * 64, "room for the nulls of a column")
-            self._layout(self._ring, self._valid, null_rings=[*self._null_rings, column_id])
+            self._layout([i], self._ring, self._valid, null_rings=[*self._null_rings, column_id])
         written = [(self._ring[column_id], _bytes_of(column, self._width[column_id]))]
         if column_id in self._valid:
             written.append((self._valid[column_id], np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)))
@@ -401,7 +407,7 @@ class Payload:
         columns  per stream its kept columns, or an empty list if the stream has no tuples; the columns are copied
         """
         null_rings = [(i, k) for i, k in self._rings if columns[i] and columns[i][k].null_count]
-        self._layout({}, {}, list(room), list(room), null_rings)
+        self._layout(range(len(room)), {}, {}, list(room), list(room), null_rings)
         for i, k in self._column_ids:
             if not columns[i]:
                 continue

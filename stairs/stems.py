@@ -141,9 +141,8 @@ class Stems:
     """
 
     arena: Arena
-    moves: int
-    """The number of compactions of tables, the last of which is `last_move`; the payload follows them."""
     last_move: VersionMove | None
+    """The last compaction of a table (`moves`)."""
     apart: ClassVar[bool] = False
     """Whether a null in one key of a tuple leaves its other keys alive (`stairs.shared`)."""
 
@@ -185,8 +184,13 @@ class Stems:
         self.texts = {(c, word): BytesDirectory(self.allowance) for c in range(n) for word in texts[c]}
         self.texts_of = [{word: self.texts[c, word] for word in texts[c]} for c in range(n)]
         self.caches = Caches()
-        self.moves, self.last_move = 0, None
+        self.move_count, self.last_move = np.zeros(1, np.int64), None
         self._install()
+
+    @property
+    def moves(self) -> int:
+        """The number of compactions of tables; the payload follows them."""
+        return int(self.move_count[0])
 
     # Parts for another process (`eddy.live`)
 
@@ -238,7 +242,7 @@ class Stems:
         self.meta[KEPT_META] = meta
         self.meta[M_MARKS] = self.attrs[:, A_MARKS].sum()
         self.bands.reset()
-        self._install(streams, classes, capacity, None, **segments)
+        self._install(streams, classes, capacity, **segments)
 
     # Layout
 
@@ -289,7 +293,6 @@ class Stems:
         streams: Int64s | None = None,
         classes: Int64s | None = None,
         capacity: list[int] | None = None,
-        move: VersionMove | None = None,
         **segments: Segments,
     ) -> None:
         """Replace arrays, and the descriptors that locate them, in one statement (see the module)."""
@@ -311,8 +314,6 @@ class Stems:
         arrays = {name: new[name].array for name in SEGMENTS}
         arrays |= {"attrs": self.attrs, "links": self.links, "bands": self.bands.table, "meta": self.meta}
         new["arena"] = Arena(**arrays, streams=streams, classes=classes)
-        if move is not None:
-            new["moves"], new["last_move"] = self.moves + 1, move
         vars(self).update(new)
 
     # Room
@@ -329,7 +330,7 @@ class Stems:
             name: Segments(kinds[name].array.dtype, sizes, kinds[name].fill)
             for name, sizes in self._sizes(capacity, rooms).items()
         }
-        self._install(None, classes, capacity, None, **segments)
+        self._install(None, classes, capacity, **segments)
 
     def growth(self, rows: Sequence[int]) -> Growth:
         """Return by how much `begin` would enlarge the rings for a push of rows[i] rows of stream i. O(streams)."""

@@ -159,13 +159,19 @@ _TABLE_DEFECTS = {
         _VERSIONS, "                unlink_from(arena, i, buried, end)\n                end = min(end, buried)\n", ""
     ),
     "links keep the numbers of before a compaction": Edit(
-        _COMPACT, "    moved[:, links] = move.moved(moved[:, links].astype(np.int64))\n", ""
+        _VERSIONS, "            recs[u64(at)] = to[u64(older - low)]\n", "            pass\n"
     ),
     "heads keep the numbers of before a compaction": Edit(
-        _COMPACT, "column[column >= 0] = move.moved(column[column >= 0].astype(np.int64))", "pass"
+        _VERSIONS, "arena.heads[u64(head_of(arena, x, record))] = to[u64(s - low)]", "pass"
     ),
     "values stay where they are in a compaction": Edit(
-        _COMPACT, "        ring[after & (room - 1)] = ring[alive & (room - 1)]\n", "        pass\n"
+        _VERSIONS, "values[u64(start + (new & row[S_MASK]))] = values[u64(start + (s & row[S_MASK]))]", "pass"
+    ),
+    "a change that moves a row takes back what the new row gives": Edit(
+        _CHUNK, "same and arena.recs[u64(before + offset)] == arena.recs[u64(after + offset)]", "same"
+    ),
+    "a change of a compared value takes back what the new row gives": Edit(
+        _CHUNK, "same and arena.values[u64(ring + (old & mask))] == arena.values[u64(ring + (new & mask))]", "same"
     ),
     "caches keep the numbers of before a compaction": Edit(_COMPACT, "        cache.moved(move)\n", "        pass\n"),
     "the payload stays where it is in a compaction": Edit(

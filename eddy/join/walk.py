@@ -29,7 +29,7 @@ def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResu
         join.modules.pair_results()
     if join.options.ordered:
         put_in_order(join.modules, arrivals.order)
-    return changes, join.output.make(join.walked)
+    return changes, join.output.make(join.walked, arrivals.rows)
 
 
 def open_push(join: Join, arrivals: Arrivals) -> None:

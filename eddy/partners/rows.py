@@ -23,6 +23,11 @@ class PartnerRows(NamedTuple):
     rows: Int64s
     signs: npt.NDArray[np.uint8]
 
+    def signed(self, sign: int) -> Int64s:
+        """Return the rows that begin (1) or end (0)."""
+        # `compress` and `take` copy rows ten times as fast as an index does.
+        return self.rows.compress(self.signs == sign, axis=0)
+
     @classmethod
     def none(cls, m: int) -> PartnerRows:
         """Return no rows of m streams."""
@@ -57,7 +62,7 @@ def net(found: PartnerRows) -> PartnerRows:
     totals = np.zeros(n, np.int64)
     add_up(rows, signs, _table(n), seeds(2), totals)
     kept = np.r_[np.flatnonzero(totals < 0), np.flatnonzero(totals > 0)]
-    return PartnerRows(rows[kept], (totals[kept] > 0).astype(np.uint8))
+    return PartnerRows(rows.take(kept, axis=0), (totals[kept] > 0).astype(np.uint8))
 
 
 def paired(found: PartnerRows, replaced: Mapping[int, tuple[int, Int64s]]) -> tuple[Int64s, npt.NDArray[np.uint8]]:
@@ -67,7 +72,7 @@ def paired(found: PartnerRows, replaced: Mapping[int, tuple[int, Int64s]]) -> tu
 
     One row replaces another if changes have replaced some of its versions, and everything else is the same.
     """
-    ended, begun = found.rows[found.signs == 0], found.rows[found.signs == 1]
+    ended, begun = found.signed(0), found.signed(1)
     before, partners = begun.copy(), np.full(len(begun), -1, np.int64)
     for i, (first, versions) in replaced.items():
         new = np.flatnonzero(before[:, i] >= first)
@@ -81,8 +86,10 @@ def paired(found: PartnerRows, replaced: Mapping[int, tuple[int, Int64s]]) -> tu
     n, pairs = int(np.count_nonzero(alone)), int(np.count_nonzero(follows))
     signs = np.full(len(ended) + len(begun), INSERTED, np.uint8)
     signs[:n], signs[n : n + 2 * pairs : 2], signs[n + 1 : n + 2 * pairs : 2] = DELETED, UPDATED_FROM, UPDATED_TO
-    both = np.stack([ended[partners[follows]], begun[follows]], axis=1).reshape(-1, found.rows.shape[1])
-    return np.concatenate([ended[alone], both, begun[~follows]]), signs
+    both = np.stack([ended.take(partners[follows], axis=0), begun.compress(follows, axis=0)], axis=1).reshape(
+        -1, found.rows.shape[1]
+    )
+    return np.concatenate([ended.compress(alone, axis=0), both, begun.compress(~follows, axis=0)]), signs
 
 
 def _table(n: int) -> Int64s:

@@ -127,7 +127,7 @@ class TreeNode:
         found = self._matches(pushed)
         if self.ledger is None:
             return found
-        begins = found.rows[found.signs == 1] if self.changelog else found.rows
+        begins = found.signed(1) if self.changelog else found.rows
         serials = self.ledger.enter(begins, self.changelog)
         if not self.changelog:
             self.wait(begins, serials)
@@ -140,7 +140,7 @@ class TreeNode:
             else:
                 self.ledger.follow(b, options.rows, options.signs)
         if self.changelog:
-            self.ledger.leave(found.rows[found.signs == 0])
+            self.ledger.leave(found.signed(0))
         else:
             self._close(pushed)
         rows = PartnerRows(*self.ledger.put_out())

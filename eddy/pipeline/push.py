@@ -264,7 +264,7 @@ def _with_partners(
         failed += given.failed
     rows, live = partners.follow(arrivals, found)
     found_rows = partners.combinations(PartnerRows.none(width) if loading else rows, pipeline.output.changing)
-    made = pipeline.output.make(found_rows)
+    made = pipeline.output.make(found_rows, arrivals.rows)
     return (*records, live), made._replace(failed=(*failed, *made.failed))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -160,8 +160,11 @@ class Results:
         """Whether the kernel only needs to count combinations: no filter and no table reads them."""
         return self.count_only and self.accepts is None
 
-    def make(self, found: Combinations) -> PushResults:
-        """Return the results among the combinations of a push, and the combinations that fail and were inserted."""
+    def make(self, found: Combinations, arrived: Sequence[int] = ()) -> PushResults:
+        """Return the results among the combinations of a push, and the combinations that fail and were inserted.
+
+        arrived   the rows of each stream in the push, for results that change
+        """
         table = found.rows()
         if table is not None:
             return PushResults(table.num_rows, 0, table)
@@ -189,7 +192,7 @@ class Results:
             if self.changing:
                 signs = parted(signs, keep)
         if self.changing and arrays:
-            differing = self._differing(arrays, signs)
+            differing = self._differing(arrays, signs, arrived)
             if differing is not None:
                 arrays, signs = [taken(column, differing) for column in arrays], signs[differing]
                 count = len(signs)
@@ -220,15 +223,15 @@ class Results:
             arrays.insert(0, SIGNS.take(pa.array(signs)))
         return PushResults(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema), failed)
 
-    def _differing(self, arrays: list[Column], signs: npt.NDArray[np.uint8]) -> Rows | None:
+    def _differing(self, arrays: list[Column], signs: npt.NDArray[np.uint8], arrived: Sequence[int]) -> Rows | None:
         """Return the numbers of the rows without pairs whose rows are equal, ascending; None if there are none."""
         before = np.flatnonzero(signs == UPDATED_FROM)
         if not len(before):
             return None
         same = np.ones(len(before), bool)
         for k, column in enumerate(arrays):
-            if not self._computed and self._chosen[k][0] not in self._tables:
-                # Both rows of a pair have the same row of a stream.
+            if not self._computed and not (self._chosen[k][0] in self._tables and arrived[self._chosen[k][0]]):
+                # Both rows of a pair have the same row of a stream, and of a table that has not changed.
                 continue
             same[same] = equal_values(taken(column, before[same]), taken(column, before[same] + 1))
             if not same.any():

@@ -50,7 +50,14 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.by_address import opened
 from stairs.kernels.chunk import close_events, find_stay, insert_chunk, open_chunk
-from stairs.kernels.combinations import MOST_RESULTS, count_results, write_in_time, write_results
+from stairs.kernels.combinations import (
+    MOST_RESULTS,
+    count_results,
+    count_twins,
+    write_in_time,
+    write_results,
+    write_twins,
+)
 from stairs.kernels.learning import learn
 from stairs.kernels.levels import is_weighed, judge_ahead, last_level, probe_stream
 from stairs.kernels.marks import keep_marks, rest
@@ -111,7 +118,7 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
     for i in range(m):
         if is_active(chunk, i):
             count_results(arena, routes, chunk, walk, i, strict, is_weighed(routes, i, count_only and not strict))
-    found, most, out = np.int64(0), np.int64(0), arena.meta[M_OUT]
+    found, most, out, twins = np.int64(0), np.int64(0), arena.meta[M_OUT], count_twins(arena, chunk, n)
     for place in range(n):
         found += chunk.counts[u64(place)]
         most = max(most, chunk.counts[u64(place)])
@@ -137,6 +144,8 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
                 write_in_time(arena, routes, chunk, walk, i)
             else:
                 write_results(routes, chunk, walk, i)
+    if twins:
+        write_twins(chunk, walk, n)
     return n
 
 

@@ -8,6 +8,9 @@ finds whether its event may see that tuple. An event sees a tuple that arrived b
 Only two sorts of tuples need a closer look: tuples of the chunk, whose places are compared, and the tuples that leave
 their window during the chunk. All others are seen by every event of the chunk.
 
+An upsert with the keys of the version that it ends finds the same results as the end of that version, with another
+component. The two events are *twins*: only the second one probes, and the results of the first are copies of its own.
+
 A chunk ends early if a stream would have more arrivals in it than live tuples. So chains contain few tuples that came
 later than the event that probes.
 """
@@ -44,6 +47,7 @@ from stairs.descriptors import (
     S_LO,
     S_MASK,
     S_NEXT,
+    S_NUMBERS,
     S_RECS,
     S_SIZE,
     S_VALUES,
@@ -70,11 +74,32 @@ FEW = 32
 
 
 @inlined
+def are_twins(arena: Arena, i: int, old: int, new: int) -> bool:
+    """Return whether two versions of table i have the same keys and compared values, and so find the same results."""
+    row, mask = arena.streams[u64(i)], arena.streams[u64(i), S_MASK]
+    before, after = row[S_RECS] + (old & mask) * row[S_WIDTH], row[S_RECS] + (new & mask) * row[S_WIDTH]
+    same = True
+    for x in range(row[S_ATTR0], row[S_ATTR1]):
+        offset = arena.attrs[u64(x), A_OFFSET] + 1
+        same = same and arena.recs[u64(before + offset)] == arena.recs[u64(after + offset)]
+    for ring in range(row[S_VALUES], row[S_NUMBERS], mask + 1):
+        same = same and arena.values[u64(ring + (old & mask))] == arena.values[u64(ring + (new & mask))]
+    return same
+
+
+@inlined
+def has_twin(chunk: Chunk, place: int, n: int) -> bool:
+    """Return whether the event at `place` takes back what the next one gives, and both are among the first n events."""
+    return place + 1 < n and chunk.signs[u64(place)] == DELETED and chunk.twins[u64(place)] != 0
+
+
+@inlined
 def depart(chunk: Chunk, n: int, j: int, watermark: int) -> int:
     """Append the departure of the oldest tuple of stream j as event n of the chunk; return the number of events."""
     own = chunk.streams[u64(j)]
     chunk.owners[u64(n)] = j
     chunk.signs[u64(n)] = DELETED
+    chunk.twins[u64(n)] = 0
     chunk.tuples[u64(n)] = own[K_LOW] + own[K_GONE]
     chunk.clock[u64(n)] = watermark
     own[K_GONE] += 1
@@ -96,6 +121,7 @@ def depart_version(arena: Arena, chunk: Chunk, n: int, i: int, s: int, watermark
         set_life(arena, i, ended, n)
         chunk.owners[u64(n)] = i
         chunk.signs[u64(n)] = DELETED
+        chunk.twins[u64(n)] = are_twins(arena, i, ended, s)
         chunk.tuples[u64(n)] = ended
         chunk.clock[u64(n)] = watermark
         chunk.streams[u64(i), K_GONE] += 1

@@ -9,6 +9,7 @@ import numpy as np
 
 from stairs.descriptors import (
     H_TARGET,
+    K_GONE,
     L_AT,
     L_SIZE,
     M_NEED,
@@ -24,6 +25,7 @@ from stairs.descriptors import (
     R_END,
     R_TRUNK,
     S_KIND,
+    S_LIFE,
     S_MASK,
     S_SIZE,
     S_VALUES,
@@ -31,6 +33,7 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
+from stairs.kernels.chunk import has_twin
 from stairs.kernels.levels import last_level
 from stairs.kernels.windows import RANGE
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
@@ -234,3 +237,31 @@ def write_results(routes: Routes, chunk: Chunk, walk: Walk, i: int) -> None:
                     ids[u64(b)] = partials[u64(e)]
                 at += block
             block = at - origin
+
+
+@inlined
+def count_twins(arena: Arena, chunk: Chunk, n: int) -> bool:
+    """Give each event that has a twin among the first n events the count of its twin; return whether there are some."""
+    some = False
+    for i in range(arena.streams.shape[0]):
+        some |= arena.streams[u64(i), S_LIFE] > 0 and chunk.streams[u64(i), K_GONE] > 0
+    for place in range(n if some else 0):
+        if has_twin(chunk, place, n):
+            chunk.counts[u64(place)] = chunk.counts[u64(place + 1)]
+    return some
+
+
+@step
+def write_twins(chunk: Chunk, walk: Walk, n: int) -> None:
+    """Write the results of each event that has a twin, before those of its twin, which are written."""
+    m = walk.current.shape[0]
+    for place in range(n):
+        if has_twin(chunk, place, n):
+            # The results of the twin follow at once, and its count says where they end now.
+            start, end = chunk.counts[u64(place)] * m, chunk.counts[u64(place + 1)] * m
+            length = (end - start) >> 1
+            for r in range(start, start + length):
+                walk.ids[u64(r)] = walk.ids[u64(r + length)]
+            for r in range(start + np.int64(chunk.owners[u64(place)]), start + length, m):
+                walk.ids[u64(r)] = chunk.tuples[u64(place)]
+            chunk.counts[u64(place)] += length // m

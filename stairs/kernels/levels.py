@@ -63,7 +63,7 @@ from stairs.descriptors import (
     SCANS,
 )
 from stairs.kernels.accelerate import inlined, step, u64
-from stairs.kernels.chunk import has_arrived, has_left, newest_seen
+from stairs.kernels.chunk import has_arrived, has_left, has_twin, newest_seen
 from stairs.kernels.marks import MARKED, row_of
 from stairs.kernels.partials import add_partial, agrees, ancestor, bind_keys, close_level
 from stairs.kernels.scan import scan
@@ -195,7 +195,7 @@ def begin_level(arena: Arena, chunk: Chunk, i: int, at: int, last: int) -> int:
         else:
             place = np.int64(chunk.departures[u64(own[K_GONE_AT] + r - own[K_COUNT])])
             s = np.int64(chunk.tuples[u64(place)])
-        if place < last and arena.recs[u64(ring + (s & mask) * width)] >= 0:
+        if place < last and not has_twin(chunk, place, last) and arena.recs[u64(ring + (s & mask) * width)] >= 0:
             end = add_partial(partials, end, -1, s, place)
     chunk.levels[i, 0, L_SIZE] = (end - at) // Q_FIELDS
     for k in range(chunk.sources.shape[0]):

@@ -39,9 +39,10 @@ from stairs.descriptors import (
     S_MASK,
     S_NEXT,
     S_RECS,
+    S_VALUES,
     S_WIDTH,
 )
-from stairs.kernels.accelerate import inlined, u64
+from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.marks import MARKED, head_of, head_with, newest_of
 from stairs.memory.arena import Arena
 
@@ -245,3 +246,53 @@ def pass_dead(arena: Arena, i: int, end: int) -> int:
     while low < end and life_of(arena, i, low) == DEAD:
         low += 1
     return low
+
+
+@inlined
+def renumber_links(arena: Arena, i: int, s: int, to: np.ndarray) -> None:
+    """Write the new numbers to[version - low mark] of the neighbours of living version s, and its own as a head."""
+    recs, row = arena.recs, arena.streams[u64(i)]
+    record, low = record_at(arena, i, s), row[S_LO]
+    for x in range(row[S_ATTR0], row[S_ATTR1]):
+        at, above = record + arena.attrs[u64(x), A_OFFSET], newer_at(arena, i, x, s)
+        if recs[u64(at + 1)] < 0:
+            continue
+        older, newer = np.int64(recs[u64(at)]), np.int64(recs[u64(above)])
+        if older >= 0:
+            recs[u64(at)] = to[u64(older - low)]
+        if newer >= 0:
+            recs[u64(above)] = to[u64(newer - low)]
+        else:
+            arena.heads[u64(head_of(arena, x, record))] = to[u64(s - low)]
+
+
+@jit
+def compact_versions(arena: Arena, i: int, to: np.ndarray, rings: int, moves: np.ndarray) -> None:
+    """Move the living versions of table i to the places of their new numbers, none of which is lower. No list is
+    marked.
+
+    The versions move from the newest on, so none is overwritten before it has moved. One call does everything, because
+    an exception must not come between.
+
+    to     int64[versions from the low mark on], the new number of each, -1 = it is dead
+    rings  rings of values of the table
+    moves  int64[1], the number of compactions, which rises by one
+    """
+    recs, values, row = arena.recs, arena.values, arena.streams[u64(i)]
+    low, following, room = row[S_LO], row[S_NEXT], row[S_MASK] + 1
+    first = following
+    for s in range(following - 1, low - 1, -1):
+        new = to[u64(s - low)]
+        if new < 0:
+            continue
+        renumber_links(arena, i, s, to)
+        first = new
+        if new != s:
+            old_record, new_record = record_at(arena, i, s), record_at(arena, i, new)
+            for k in range(row[S_WIDTH]):
+                recs[u64(new_record + k)] = recs[u64(old_record + k)]
+            for ring in range(rings):
+                start = row[S_VALUES] + ring * room
+                values[u64(start + (new & row[S_MASK]))] = values[u64(start + (s & row[S_MASK]))]
+    row[S_LO] = first
+    moves[0] += 1

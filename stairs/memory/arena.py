@@ -160,6 +160,8 @@ class Chunk(NamedTuple):
     departures  int32[events]                      places of departures, ascending, stream by stream (K_GONE_AT)
     owners      uint8[events]                      by place, the stream
     signs       uint8[events]                      by place, INSERTED for an arrival or DELETED for a departure
+    twins       uint8[events]                      by place, for the end of a version: 1 = the next event is an upsert
+                                                   that finds the same results, so this one need not probe
     tuples      int32[events]                      by place, the sequence number of the tuple
     clock       int64[events]                      by place, the watermark there
     counts      int64[events]                      by place, the results of the event; then where the next one goes
@@ -176,6 +178,7 @@ class Chunk(NamedTuple):
     departures: Int32s
     owners: Bytes
     signs: Bytes
+    twins: Bytes
     tuples: Int32s
     clock: Int64s
     counts: Int64s

@@ -43,7 +43,7 @@ class ScratchSizes(NamedTuple):
 
 def _events(room: int) -> dict[str, Any]:
     """Return the arrays of a chunk that have an element for each event."""
-    kinds = {"places": np.int32, "departures": np.int32, "owners": np.uint8, "signs": np.uint8}
+    kinds = {"places": np.int32, "departures": np.int32, "owners": np.uint8, "signs": np.uint8, "twins": np.uint8}
     kinds |= {"tuples": np.int32, "clock": np.int64, "counts": np.int64}
     return {name: np.zeros(room, kind) for name, kind in kinds.items()}
 
