@@ -427,7 +427,7 @@ DEFECTS = (
     ),
     Defect(
         "what a push begins and ends comes out in a changelog",
-        (Edit("eddy/partners/rows.py", "if n < 2 or signs.all():", "if n < 999:"),),
+        (Edit("eddy/partners/rows.py", "if len(rows) < 2 or signs.all():", "if n < 999:"),),
         "mjoin",
         queries="branches",
     ),

@@ -167,12 +167,6 @@ _TABLE_DEFECTS = {
     "values stay where they are in a compaction": Edit(
         _VERSIONS, "values[u64(start + (new & row[S_MASK]))] = values[u64(start + (s & row[S_MASK]))]", "pass"
     ),
-    "a change that moves a row takes back what the new row gives": Edit(
-        _CHUNK, "same and arena.recs[u64(before + offset)] == arena.recs[u64(after + offset)]", "same"
-    ),
-    "a change of a compared value takes back what the new row gives": Edit(
-        _CHUNK, "same and arena.values[u64(ring + (old & mask))] == arena.values[u64(ring + (new & mask))]", "same"
-    ),
     "caches keep the numbers of before a compaction": Edit(_COMPACT, "        cache.moved(move)\n", "        pass\n"),
     "the payload stays where it is in a compaction": Edit(
         "eddy/join/payload_room.py", "if modules.moves != payload.moves:", "if False:"
@@ -189,6 +183,14 @@ _TABLE_DEFECTS = {
     ),
 }
 
+_TWIN_DEFECTS = {
+    "a change that moves a row takes back what the new row gives": Edit(
+        _CHUNK, "same and arena.recs[u64(before + offset)] == arena.recs[u64(after + offset)]", "same"
+    ),
+    "a change of a compared value takes back what the new row gives": Edit(
+        _CHUNK, "same and arena.values[u64(ring + (old & mask))] == arena.values[u64(ring + (new & mask))]", "same"
+    ),
+}
 _ONE_STEP_DEFECTS = {
     "what comes and goes within an atomic push has rows": Edit(
         "stairs/kernels/net_results.py", "if before >= 0 and signs[u64(before)] != GONE:", "if False:"
@@ -315,6 +317,23 @@ _AS_OF_DEFECTS = {
     "a look-up finds the row after the push": Edit(
         "eddy/partners/as_of_joins.py", "return sum(firsts) + came", "return sum(firsts) + came + len(order)"
     ),
+    "a row had the version that takes it over": Edit(
+        "eddy/partners/as_of_joins.py", "[log.settled for log in self.logs]", "[]"
+    ),
+    "a row that has ended gets new versions": Edit(
+        "eddy/partners/as_of_joins.py",
+        "kept = np.flatnonzero(net_signs(found) > 0)",
+        "kept = np.flatnonzero(found.signs)",
+    ),
+    "a version takes over no row after it": Edit(
+        "eddy/partners/version_log.py", "            spans[order - first, 1] = until - 1\n", "            pass\n"
+    ),
+    "a version takes over no row before it": Edit(
+        "eddy/partners/version_log.py", "            spans[:, 0] -= self._tolerance\n", "            pass\n"
+    ),
+    "rows have the numbers that they had before others left": Edit(
+        "eddy/partners/waiting.py", "np.unique(np.concatenate(parts)) - self.first", "np.unique(np.concatenate(parts))"
+    ),
 }
 
 _TABLE_BRANCH_DEFECTS = {
@@ -424,6 +443,7 @@ MODELS = {
         300,
         _TABLE_DEFECTS | _FINAL_DEFECTS,
     ),
+    "changes of values": ModelTest(_TABLE_FILES, "test_changes_of_what_the_join_reads", 1, _TWIN_DEFECTS),
     "changes in one step": ModelTest(
         _TABLE_FILES, "test_what_comes_and_goes_in_one_step_leaves_nothing", 1, _ONE_STEP_DEFECTS
     ),

@@ -1,7 +1,8 @@
-"""The rows of a query with as-of joins by definition, over the rows that `eddy.fuzz.branch_oracle` finds.
+"""The rows of a query with as-of joins by definition, over those of `eddy.fuzz.branch_oracle` or `table_oracle`.
 
 A row waits until the watermark has passed its times. Then its version of each table is searched among all versions that
-have arrived, from the definition in `docs/guide/semantics.md`. Slow on purpose. Positions count all arrivals.
+have arrived, from the definition in `docs/guide/semantics.md`. In a changelog no row waits: the answer, the rows with
+their versions, is found anew after each push. Slow on purpose. Positions count all arrivals.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from eddy.fuzz.branch_oracle import BranchOracle, Numbers
 from eddy.fuzz.oracle import Column, OracleClock, OracleStream, Row, clock_of
+from eddy.fuzz.table_oracle import TableOracle
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class AsOfOracle:
     row of a table says that its key has no version any more.
     """
 
-    inner: BranchOracle
+    inner: BranchOracle | TableOracle
     joins: Sequence[OracleAsOf]
     lateness: Any = 0
     watermark: str = "slowest"
@@ -56,16 +58,29 @@ class AsOfOracle:
     """Stream or table -> the position of each of its arrivals."""
     waiting: list[tuple[Any, int, Numbers]] = field(default_factory=list)
     """(due, 1 = it begins or -1 = it ends, row of the inner oracle), in the order in which they came."""
+    standing: set[Numbers] = field(default_factory=set)
+    """In a changelog, the rows of the inner oracle."""
+    answer: set[Numbers] = field(default_factory=set)
+    """In a changelog, the rows with their versions."""
 
     def __post_init__(self) -> None:
-        streams = {one.name: one for node in self.inner.tree.everywhere() for one in node.path}
         tables = [one.table for one in self.joins]
+        if isinstance(self.inner, TableOracle):
+            streams = {
+                one.name: OracleStream(one.name, "unbounded", 0, one.time) for one in self.inner.every if not one.key
+            }
+            self.inner_names, self.rows = [one.name for one in self.inner.every], self.inner.arrived
+        else:
+            streams = {one.name: one for node in self.inner.tree.everywhere() for one in node.path}
+            self.inner_names, self.rows = self.inner.names, self.inner.rows
         ticking = [*streams.values(), *(one.table for one in self.joins if one.at is not None)]
-        self.inner.timed = self.inner.timed or len(ticking) > len(streams)
+        self.timed = isinstance(self.inner, TableOracle) or self.inner.timed or len(ticking) > len(streams)
+        if isinstance(self.inner, BranchOracle):
+            self.inner.timed = self.timed
         self.clock = clock_of(ticking, self.lateness, self.watermark, self.idle_after)
         self.times = {one.name: one.time for one in ticking}
         self.versions = {one.name: [] for one in tables}
-        self.names = [*self.inner.names, *self.versions]
+        self.names = [*self.inner_names, *self.versions]
         self.positions = {name: [] for name in self.names}
 
     def push(
@@ -73,33 +88,65 @@ class AsOfOracle:
     ) -> tuple[list[Numbers], list[Numbers]]:
         """Take the rows of a push, each with whether it is a delete; return the rows that end, and those that begin."""
         kept, before = [], self.clock.now
-        for name, row, deleted in arrivals:
+        for name, row, deleted in self._as_one_change(arrivals):
             late, time = False, self.times.get(name)
-            if time is not None and self.inner.timed and watermark is None:
+            if time is not None and self.timed and watermark is None:
                 late = self.clock.tick(name, row[time])
-            elif time is not None and self.inner.timed:
+            elif time is not None and self.timed:
                 self.clock.come(name, row[time])
                 late = before is not None and row[time] < before
             if not late:
                 self.positions[name].append(sum(map(len, self.positions.values())))
             if not late and name in self.versions:
                 self.versions[name].append((row, deleted))
+            elif not late and isinstance(self.inner, TableOracle):
+                self.inner.arrive(name, row, deleted, self.clock.now)
             elif not late:
                 kept.append((name, row))
         if watermark is not None:
             self.clock.give(watermark)
-        self._wait(*self.inner.take(kept, self.clock.now))
-        return self._ready()
+        if isinstance(self.inner, TableOracle):
+            self.inner.due = self.clock.now
+            self.inner.expire()
+            rows = {tuple(None if n < 0 else n for n in row) for row in self.inner.answer}
+            return self._taken([*(self.standing - rows)], [*(rows - self.standing)])
+        return self._taken(*self.inner.take(kept, self.clock.now))
+
+    def _as_one_change(self, arrivals: Sequence[tuple[str, Row, bool]]) -> Sequence[tuple[str, Row, bool]]:
+        """Return the last change of each key of tables, then the rows of streams."""
+        if not isinstance(self.inner, TableOracle):
+            return arrivals
+        keys = {one.name: one.key for one in self.inner.every if one.key}
+        last = {
+            (name, *(row[column] for column in keys[name])): k
+            for k, (name, row, _) in enumerate(arrivals)
+            if name in keys
+        }
+        return [arrivals[k] for k in sorted(last.values())] + [one for one in arrivals if one[0] not in keys]
 
     def finish(self) -> tuple[list[Numbers], list[Numbers]]:
         """End the input; return the rows that this decides."""
-        self._wait([], self.inner.finish())
+        begun = [] if isinstance(self.inner, TableOracle) else self.inner.finish()
         self.clock.now = float("inf")
-        return self._ready()
+        return self._taken([], begun)
+
+    def _taken(self, ended: list[Numbers], begun: list[Numbers]) -> tuple[list[Numbers], list[Numbers]]:
+        if isinstance(self.inner, BranchOracle) and not self.inner.changelog:
+            self._wait(ended, begun)
+            return self._ready()
+        self.standing = (self.standing - set(ended)) | set(begun)
+        before, self.answer = self.answer, {one for row in self.standing for one in self._with_versions(row)}
+        return sorted(before - self.answer, key=str), sorted(self.answer - before, key=str)
+
+    def _with_versions(self, row: Numbers) -> list[Numbers]:
+        """Return a row with its versions; none for a row that lacks one."""
+        versions = [self._version(row, one) for one in self.joins]
+        whole = all(n is not None or one.how == "left" for n, one in zip(versions, self.joins, strict=True))
+        return [(*row, *versions)] if whole else []
 
     def row(self, name: str, number: int) -> Row:
         """Return the row of a stream, or the version of a table, with this arrival number."""
-        return self.versions[name][number][0] if name in self.versions else self.inner.rows[name][number]
+        return self.versions[name][number][0] if name in self.versions else self.rows[name][number]
 
     def _wait(self, ended: list[Numbers], begun: list[Numbers]) -> None:
         for sign, rows in ((-1, ended), (1, begun)):
@@ -112,9 +159,8 @@ class AsOfOracle:
         now, found = self.clock.now, Counter[Numbers]()
         for due, sign, row in self.waiting:
             if due == float("-inf") or (now is not None and due < now):
-                versions = [self._version(row, one) for one in self.joins]
-                if all(n is not None or one.how == "left" for n, one in zip(versions, self.joins, strict=True)):
-                    found[(*row, *versions)] += sign
+                for one in self._with_versions(row):
+                    found[one] += sign
         self.waiting = [
             one for one in self.waiting if not (one[0] < now if now is not None else one[0] == float("-inf"))
         ]
@@ -122,8 +168,8 @@ class AsOfOracle:
         return [row for row, count in found.items() if count < 0], [row for row, count in found.items() if count > 0]
 
     def _value(self, row: Numbers, column: Column) -> Any:
-        number = row[self.inner.names.index(column[0])]
-        return None if number is None else self.inner.rows[column[0]][number][column[1]]
+        number = row[self.inner_names.index(column[0])]
+        return None if number is None else self.rows[column[0]][number][column[1]]
 
     def _version(self, row: Numbers, one: OracleAsOf) -> int | None:
         """Return the arrival number of the version of a row."""
@@ -131,7 +177,7 @@ class AsOfOracle:
         if one.at is not None:
             t = self._value(row, one.at)
         else:
-            t = max(self.positions[name][n] for name, n in zip(self.inner.names, row, strict=True) if n is not None)
+            t = max(self.positions[name][n] for name, n in zip(self.inner_names, row, strict=True) if n is not None)
         key = {name: self._value(row, column) for name, column in one.key.items()}
         if t is None or None in key.values():
             return None

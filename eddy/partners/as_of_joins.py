@@ -1,21 +1,24 @@
 """The as-of joins of a query: rows get the versions of tables, at their event times or at their arrival.
 
-A row that gets a version at an event time waits until the watermark has passed it. The versions of a table that is
-looked up at the arrival of a row begin at the positions of its changes.
+A row that gets a version at an event time waits until the watermark has passed it. In a changelog it comes at once, and
+waits for versions that take it over. The versions of a table that is looked up at the arrival of a row begin at the
+positions of its changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals, Order
-from eddy.partners.rows import Int64s, PartnerRows
+from eddy.partners.rows import Int64s, PartnerRows, joined, net_signs
 from eddy.partners.shelf import Shelf
 from eddy.partners.version_log import VersionLog
-from eddy.partners.waiting import Run, Runs, divided, merged_run, with_run
+from eddy.partners.waiting import Hashes, KeyIndex, Run, Runs, divided, merged_run, with_run
 from eddy.query.as_of import AsOfJoin
 from eddy.query.query import Query
 from stairs.errors import StateError
@@ -23,6 +26,7 @@ from stairs.graph import FOREVER
 from stairs.plain_types import Column
 from stairs.storage.parts import Parts, Plain
 
+Bools = npt.NDArray[np.bool_]
 NEVER_WAITS = -2 * FOREVER
 """The watermark that a row without an event time waits for."""
 LEAST = 64
@@ -32,13 +36,14 @@ LEAST = 64
 class AsOfJoins:
     """All as-of joins of a query, which extend each row together.
 
-    shelf  the rows of the streams
-    logs   the versions of each table, in the order of `Query.as_of_joins`
-    runs   the rows that wait
+    shelf    the rows of the streams
+    logs     the versions of each table, in the order of `Query.as_of_joins`
+    runs     the rows that wait
+    at_once  whether rows come at once, and change while they wait
     """
 
-    def __init__(self, query: Query, shelf: Shelf, columns: list[list[str]]) -> None:
-        self.query, self.shelf = query, shelf
+    def __init__(self, query: Query, shelf: Shelf, columns: list[list[str]], at_once: bool) -> None:
+        self.query, self.shelf, self.at_once = query, shelf, at_once
         self.joins: tuple[AsOfJoin, ...] = query.as_of_joins
         self.logs = [VersionLog(query, one, columns[one.table]) for one in self.joins]
         self.runs: Runs = ()
@@ -53,8 +58,8 @@ class AsOfJoins:
 
     @property
     def due(self) -> int | None:
-        """The event time that the watermark must pass before a row can be output; None if none waits."""
-        return min((int(one.due[0]) for one in self.runs), default=None)
+        """The event time that the watermark must pass before a row can be output; None if none waits for that."""
+        return None if self.at_once else min((int(one.due[0]) for one in self.runs), default=None)
 
     @property
     def nbytes(self) -> int:
@@ -67,6 +72,13 @@ class AsOfJoins:
             rows = np.where(one.rows.rows < 0, np.iinfo(np.int64).max, one.rows.rows)
             np.minimum(lows, rows.min(axis=0), out=lows)
 
+    def release(self) -> None:
+        """Forget the rows that ended while they waited, between two pushes of a changelog. O(rows that wait)."""
+        if self.at_once and self.runs:
+            run = merged_run(self.runs)
+            kept = np.flatnonzero(net_signs(run.rows) > 0)
+            self.runs = (run.chosen(kept),) if len(kept) else ()
+
     # A push
 
     def follow(
@@ -78,21 +90,69 @@ class AsOfJoins:
         firsts  the arrival number of the first arrival of each stream in the push
         lows    returns the oldest row of each stream that results may still need
         """
+        wanted = []
         for k, one in enumerate(self.joins):
             batch = arrivals.batches[one.table]
-            if batch is not None:
-                # If the push fails, rows that are as old as the watermark before it may come after it.
-                self._make_room(k, len(batch), lows, sum(firsts))
-                self._append(k, one, batch, arrivals, firsts)
-        runs = self.runs
+            if batch is None:
+                wanted.append((np.zeros(0, np.uint64), np.zeros((0, 2), np.int64)))
+                continue
+            # If the push fails, rows that are as old as the watermark before it may come after it.
+            self._make_room(k, len(batch), lows, sum(firsts))
+            spans = self._append(k, one, batch, arrivals, firsts)
+            hashes = self.logs[k].hashes_of_versions(batch) if self.at_once else np.zeros(0, np.uint64)
+            wanted.append((hashes, spans))
+        changed = self._changed([own for own, one in zip(wanted, self.joins, strict=True) if one.at is not None])
+        runs, new = self.runs, None
         if len(found.rows):
-            new = Run(self._due(found.rows), self._came(found.rows, arrivals.order, firsts), found)
-            runs = with_run(runs, merged_run((new,)))
+            new = self._run(found, self._came(found.rows, arrivals.order, firsts))
+            runs = with_run(runs, new)
         watermark = -FOREVER if arrivals.watermark is None else arrivals.watermark
         ready, rest = divided(runs, 2 * FOREVER if arrivals.ends else watermark)
         self._after = rest, watermark
         width = len(self.query.streams)
-        return self._extended(merged_run(ready)) if ready else PartnerRows.none(width)
+        if self.at_once:
+            return joined([*changed, *([] if new is None else [self._extended(new.came, new.rows)])], width)
+        if not ready:
+            return PartnerRows.none(width)
+        run = merged_run(ready)
+        return self._extended(run.came, run.rows)
+
+    def _run(self, found: PartnerRows, came: Int64s) -> Run:
+        """Return rows, which came at these positions, as a run."""
+        keys = [
+            KeyIndex.of(log.hashes_of_rows(self._probing(one, found.rows)), self._times(one.at, found.rows))
+            for log, one in zip(self.logs, self.joins, strict=True)
+            if self.at_once and one.at is not None
+        ]
+        return merged_run((Run(self._due(found.rows), came, found, tuple(keys)),))
+
+    def _changed(self, wanted: list[tuple[Hashes, Int64s]]) -> list[PartnerRows]:
+        """Return the rows that came in earlier pushes and lose their versions, and the same rows with new ones.
+
+        wanted  for each versioned table, the hashes of the keys and the spans of the new versions
+        """
+        if not self.at_once or not any(len(hashes) for hashes, _ in wanted):
+            return []
+        came, parts = [], []
+        for run in self.runs:
+            numbers = run.affected(wanted)
+            came.append(run.came[numbers])
+            parts.append(PartnerRows(run.rows.rows.take(numbers, axis=0), run.rows.signs[numbers]))
+        found = joined(parts, len(self.query.streams))
+        # A row that ended while it waited has no versions any more.
+        kept = np.flatnonzero(net_signs(found) > 0)
+        rows, positions = (
+            found.rows.take(kept, axis=0),
+            np.concatenate([*came, np.zeros(0, np.int64)])[kept].astype(np.int64),
+        )
+        before, had = self._versions(rows, positions, [log.settled for log in self.logs])
+        after, has = self._versions(rows, positions)
+        differs = (before != after).any(axis=1)
+        lost, gained = before.compress(differs & had, axis=0), after.compress(differs & has, axis=0)
+        return [
+            PartnerRows(lost, np.zeros(len(lost), np.uint8)),
+            PartnerRows(gained, np.ones(len(gained), np.uint8)),
+        ]
 
     def settle(self) -> None:
         """Keep what a push changed. Idempotent."""
@@ -130,14 +190,15 @@ class AsOfJoins:
         kept = self.shelf.times(at, np.arange(int(lows[at]), self.shelf.following[at]))
         return int(kept.min(initial=self.watermark))
 
-    def _append(self, k: int, one: AsOfJoin, batch: pa.RecordBatch, arrivals: Arrivals, firsts: list[int]) -> None:
+    def _append(self, k: int, one: AsOfJoin, batch: pa.RecordBatch, arrivals: Arrivals, firsts: list[int]) -> Int64s:
+        """Append the versions of a push, and return what `VersionLog.append` does."""
         times, deletes = arrivals.times[one.table], arrivals.deletes.get(one.table)
         if one.at is None:
             times = sum(firsts) + np.flatnonzero(arrivals.order == one.table)
         assert times is not None
         gone = np.zeros(len(batch), np.uint8) if deletes is None else deletes.astype(np.uint8)
         columns: list[Column] = [batch.column(name) for name in self.logs[k].columns]
-        self.logs[k].append(columns, times, gone, firsts[one.table] + np.arange(len(batch)))
+        return self.logs[k].append(columns, times, gone, firsts[one.table] + np.arange(len(batch)))
 
     def _came(self, rows: Int64s, order: Order, firsts: list[int]) -> Int64s:
         """Return the positions of the last components of rows to arrive, which arrived in this push."""
@@ -164,23 +225,37 @@ class AsOfJoins:
             np.maximum(due, np.where(times == NEVER_WAITS, times, times + one.ahead), out=due)
         return due
 
-    def _extended(self, run: Run) -> PartnerRows:
+    def _extended(self, came: Int64s, found: PartnerRows) -> PartnerRows:
         """Return rows with their versions, without those that lack one."""
-        rows, signs = run.rows.rows.copy(), run.rows.signs
-        kept = np.ones(len(rows), bool)
-        for log, one in zip(self.logs, self.joins, strict=True):
-            times = run.came if one.at is None else self._times(one.at, rows)
+        rows, kept = self._versions(found.rows, came)
+        return (
+            PartnerRows(rows, found.signs)
+            if kept.all()
+            else PartnerRows(rows.compress(kept, axis=0), found.signs[kept])
+        )
+
+    def _versions(self, rows: Int64s, came: Int64s, ends: Sequence[int | None] = ()) -> tuple[Int64s, Bools]:
+        """Return rows with their versions, and whether they lack none that they need.
+
+        ends  the number of versions of each log that count; all, if it is empty
+        """
+        rows, kept = rows.copy(), np.ones(len(rows), bool)
+        for log, one, end in zip(self.logs, self.joins, ends or repeat(None), strict=False):
+            times = came if one.at is None else self._times(one.at, rows)
             order = np.arange(len(rows))
             if (times[1:] < times[:-1]).any():
                 order = np.argsort(times, kind="stable")
-            asking = {
-                stream: self.shelf.column_batch(stream, columns, rows[order, stream])
-                for stream, columns in one.probing().items()
-            }
-            rows[order, one.table] = log.find(asking, times[order])
+            rows[order, one.table] = log.find(self._probing(one, rows.take(order, axis=0)), times[order], end)
             if not one.left:
                 kept &= rows[:, one.table] >= 0
-        return PartnerRows(rows, signs) if kept.all() else PartnerRows(rows[kept], signs[kept])
+        return rows, kept
+
+    def _probing(self, one: AsOfJoin, rows: Int64s) -> Mapping[int, pa.RecordBatch]:
+        """Return the columns that the keys of rows are made of, by stream."""
+        return {
+            stream: self.shelf.column_batch(stream, columns, rows[:, stream])
+            for stream, columns in one.probing().items()
+        }
 
     def columns(self, rows: Int64s) -> dict[tuple[int, int], Column]:
         """Return the columns of the versions of rows, by (stream, column)."""
@@ -219,14 +294,15 @@ class AsOfJoins:
         rows = parts.array("waiting", np.int64, (-1, len(self.query.streams)))
         signs, came = parts.array("signs", np.uint8, (len(rows),)), parts.array("came", np.int64, (len(rows),))
         kept = (rows >= self.shelf.low) & (rows < self.shelf.following)
+        for i in self.shelf.numbers:
+            kept[:, i] = np.isin(rows[:, i], self.shelf.kept(i))
         tables = [one.table for one in self.joins]
         fits = bool((kept | (rows == -1)).all()) and bool((rows[:, tables] == -1).all()) and bool((signs <= 1).all())
         parts.require(fits, "rows that wait and are not kept")
         arrived = bool(((came >= -1) & (came < sum(self.shelf.following))).all())
         parts.require(arrived, "rows that wait and have not arrived")
         if len(rows):
-            found = PartnerRows(rows, signs)
-            self.runs = (merged_run((Run(self._due(rows), came, found),)),)
+            self.runs = (self._run(PartnerRows(rows, signs), came),)
 
     def check(self) -> None:
         """Raise StateError unless the invariants hold. O(state), for tests."""

@@ -44,7 +44,7 @@ class Partners:
         self.tables = query.tables_at
         versioned = {one.table for one in query.as_of_joins}
         self.shelf = Shelf(query, [[] if i in versioned else own for i, own in enumerate(columns)])
-        self.as_of = AsOfJoins(query, self.shelf, columns) if versioned else None
+        self.as_of = AsOfJoins(query, self.shelf, columns, changelog) if versioned else None
         self.trees = [TreeNode(node, self.shelf, changelog) for node in query.cores]
         self.live = [0] * len(query.streams)
 
@@ -110,9 +110,11 @@ class Partners:
                 self.shelf.compact(i, self.living(i))
 
     def compact(self) -> None:
-        """Leave out all dead versions of tables, and matches of final rows, between two pushes. O(what is kept)."""
+        """Leave out dead versions, and rows that have ended or are final, between two pushes. O(what is kept)."""
         for node in self.nodes:
             node.release(self.live)
+        if self.as_of is not None:
+            self.as_of.release()
         for i in self.tables:
             self.shelf.compact(i, self.living(i))
 
@@ -163,7 +165,7 @@ class Partners:
         """
         rows, signs = found.rows, np.where(found.signs == 1, INSERTED, DELETED).astype(np.uint8)
         if pairs and len(rows):
-            rows, signs = paired(found, {i: self._replaced(i) for i in self.tables})
+            rows, signs = paired(found, {i: self._replaced(i) for i in self.tables}, self.query.versioned_at)
         shown = [self.query.index(stream.name) for stream in self.query.shown]
         return Combined(
             len(rows),
@@ -215,6 +217,9 @@ class Partners:
 
     def to_parts(self) -> Plain:
         """Return all parts from which `load_parts` resumes."""
+        if self.as_of is not None:
+            # A row that ended while it waited may have versions of tables that are not kept any more.
+            self.as_of.release()
         return {
             "shelf": self.shelf.to_parts(),
             "nodes": [one.to_parts() for one in self.nodes],

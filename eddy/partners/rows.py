@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,19 +56,27 @@ def rows_of(table: pa.Table, path: tuple[int, ...], m: int) -> PartnerRows:
 def net(found: PartnerRows) -> PartnerRows:
     """Return the rows that a push ends, then the rows that it begins, without rows that it both begins and ends."""
     rows, signs = found
-    n = len(rows)
-    if n < 2 or signs.all():
+    if len(rows) < 2 or signs.all():
         return found
-    totals = np.zeros(n, np.int64)
-    add_up(rows, signs, _table(n), seeds(2), totals)
-    kept = np.r_[np.flatnonzero(totals < 0), np.flatnonzero(totals > 0)]
+    totals = net_signs(found)
+    kept: Int64s = np.r_[np.flatnonzero(totals < 0), np.flatnonzero(totals > 0)]
     return PartnerRows(rows.take(kept, axis=0), (totals[kept] > 0).astype(np.uint8))
 
 
-def paired(found: PartnerRows, replaced: Mapping[int, tuple[int, Int64s]]) -> tuple[Int64s, npt.NDArray[np.uint8]]:
+def net_signs(found: PartnerRows) -> Int64s:
+    """Return how often each row begins less how often it ends, at its first occurrence, and 0 at the others."""
+    totals = np.zeros(len(found.rows), np.int64)
+    add_up(found.rows, found.signs, _table(len(found.rows)), seeds(2), totals)
+    return totals
+
+
+def paired(
+    found: PartnerRows, replaced: Mapping[int, tuple[int, Int64s]], versioned: Sequence[int] = ()
+) -> tuple[Int64s, npt.NDArray[np.uint8]]:
     """Return net rows with their operations: those that end, pairs of a row and the one that replaces it, new ones.
 
     replaced   by table, the first arrival number of the push, and the version that each change ended, -1 = none
+    versioned  the versioned tables, of which each row has one version at any time
 
     One row replaces another if changes have replaced some of its versions, and everything else is the same.
     """
@@ -78,8 +86,12 @@ def paired(found: PartnerRows, replaced: Mapping[int, tuple[int, Int64s]]) -> tu
         new = np.flatnonzero(before[:, i] >= first)
         own = versions[before[new, i] - first]
         before[new[own >= 0], i] = own[own >= 0]
+    known = ended
+    if versioned:
+        known, before[:, list(versioned)] = ended.copy(), -1
+        known[:, list(versioned)] = -1
     if len(ended):
-        find_rows(ended, before, _table(len(ended)), seeds(2), partners)
+        find_rows(known, before, _table(len(ended)), seeds(2), partners)
     follows = partners >= 0
     alone = np.ones(len(ended), bool)
     alone[partners[follows]] = False

@@ -162,9 +162,14 @@ class Shelf:
             return rows
         rows = rows.copy()
         for i in self.numbers:
-            there = rows[:, i] >= 0
-            rows[there, i] = self.low[i] + np.searchsorted(self.kept(i), rows[there, i])
+            rows[:, i] = self._places_of(i, rows[:, i])
         return rows
+
+    def _places_of(self, i: int, numbers: Int64s) -> Int64s:
+        """Return the places of rows of stream i; -1 = none stays."""
+        if i not in self.numbers:
+            return numbers
+        return np.where(numbers < 0, numbers, self.low[i] + np.searchsorted(self.kept(i), numbers))
 
     def _pass_by(self) -> None:
         """Leave out the rows of versioned tables, which only have numbers here."""
@@ -207,7 +212,7 @@ class Shelf:
     def column_batch(self, i: int, names: list[str], numbers: Int64s) -> pa.RecordBatch:
         """Return columns of rows of stream i as a batch; -1 = a null row."""
         absent, base = numbers < 0, self.low[i] // self._room[i] * self._room[i]
-        ids = np.where(absent, 0, numbers - base).astype(np.int32)
+        ids = np.where(absent, 0, self._places_of(i, numbers) - base).astype(np.int32)
         lacking = np.zeros((len(ids), len(self.columns)), np.bool_)
         lacking[:, i] = absent
         wanted = {name: (i, self.columns[i].index(name)) for name in names}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from stairs.graph import FOREVER
 from stairs.kernels.accelerate import jit, u64
 
 Int64s = npt.NDArray[np.int64]
@@ -23,10 +24,11 @@ begins at the least later time, and the version looked at last; -1 = none."""
 
 
 @jit
-def insert_versions(times: Int64s, links: Int64s, keys: Int64s, heads: Int64s, order: Int64s) -> None:
+def insert_versions(times: Int64s, links: Int64s, keys: Int64s, heads: Int64s, order: Int64s, until: Int64s) -> None:
     """Insert versions into the chains of their keys. O(versions of the key with a greater time) each.
 
     order   int64[n], the numbers of the versions, in the order of their times, then of their arrival
+    until   int64[n], written: the time of the next version of the key at its insertion; FOREVER = none
     """
     for x in range(order.shape[0]):
         version = order[u64(x)]
@@ -37,8 +39,45 @@ def insert_versions(times: Int64s, links: Int64s, keys: Int64s, heads: Int64s, o
         links[u64(version)] = at
         if newer < 0:
             heads[u64(key)] = version
+            until[u64(x)] = FOREVER
         else:
             links[u64(newer)] = version
+            until[u64(x)] = times[u64(newer)]
+
+
+@jit
+def affected_rows(
+    hashes: npt.NDArray[np.uint64],
+    times: Int64s,
+    rows: Int64s,
+    wanted: npt.NDArray[np.uint64],
+    spans: Int64s,
+    found: Int64s,
+) -> np.int64:
+    """Write the rows that new versions may concern; return their number, also beyond the room in `found`.
+
+    hashes, times, rows   key, time and number of rows, in the order of the first two
+    wanted                uint64[n], the hash of the key of each new version
+    spans                 int64[n, 2], the first and the last time of rows that it concerns
+    found                 written; a row may come more than once
+    """
+    n = np.int64(0)
+    for v in range(wanted.shape[0]):
+        key, first, last = wanted[u64(v)], spans[u64(v), u64(0)], spans[u64(v), u64(1)]
+        low, high = np.int64(0), np.int64(hashes.shape[0])
+        while low < high:
+            middle = (low + high) >> 1
+            own = hashes[u64(middle)]
+            if own < key or (own == key and times[u64(middle)] < first):
+                low = middle + 1
+            else:
+                high = middle
+        while low < hashes.shape[0] and hashes[u64(low)] == key and times[u64(low)] <= last:
+            if n < found.shape[0]:
+                found[u64(n)] = rows[u64(low)]
+            n += 1
+            low += 1
+    return np.int64(n)
 
 
 @jit
@@ -97,11 +136,12 @@ def find_versions(
 
     keys    int64[n], the key of each row, -1 = none
     wanted  int64[n], the time of each row, ascending
-    asked   (direction, tolerance, mark): tolerance -1 = any; a mark that no search in `rests` has had
+    asked   (direction, tolerance, mark, end): tolerance -1 = any; a mark that no search in `rests` has had; versions
+            from number `end` on do not count
     rests   int64[keys, R_FIELDS]
     found   int64[n]
     """
-    direction, tolerance, mark = asked[0], asked[1], asked[2]
+    direction, tolerance, mark, end = asked[0], asked[1], asked[2], asked[3]
     for x in range(keys.shape[0] - 1, -1, -1):
         key, time = keys[u64(x)], wanted[u64(x)]
         found[u64(x)] = -1
@@ -118,9 +158,13 @@ def find_versions(
             at, later, passed = heads[u64(key)], -1, -1
         while at >= 0 and times[u64(at)] > time:
             # Of versions with equal times only the first one counts.
-            if (passed < 0 or times[u64(passed)] != times[u64(at)]) and gone[u64(at)] == 0:
-                later = at
-            passed, at = at, links[u64(at)]
+            if at < end:
+                if (passed < 0 or times[u64(passed)] != times[u64(at)]) and gone[u64(at)] == 0:
+                    later = at
+                passed = at
+            at = links[u64(at)]
+        while at >= end:
+            at = links[u64(at)]
         rests[u64(key), u64(R_MARK)] = mark
         rests[u64(key), u64(R_NEXT)] = at
         rests[u64(key), u64(R_LATER)] = later

@@ -17,7 +17,9 @@ from eddy.aggregates.directory import SlotDirectory, numbered
 from eddy.ingest.keys import KeyEncoder
 from eddy.partners.rows import Int64s
 from eddy.partners.version_kernels import (
+    BACKWARD,
     DIRECTIONS,
+    FORWARD,
     R_FIELDS,
     find_versions,
     insert_versions,
@@ -31,12 +33,14 @@ from eddy.streams.key_types import text_words
 from stairs.bytes_directory import BytesDirectory
 from stairs.errors import InputError, StateError
 from stairs.graph import FOREVER
+from stairs.kernels.stable_hashes import mix_words
 from stairs.payload import Payload
 from stairs.plain_types import Column, plain, taken
 from stairs.storage.parts import Parts, Plain
 
 LEAST_ROOM = 64
 Bytes = npt.NDArray[np.uint8]
+Hashes = npt.NDArray[np.uint64]
 
 
 class VersionLog:
@@ -80,8 +84,10 @@ class VersionLog:
 
     # A push
 
-    def append(self, columns: Sequence[Column], times: Int64s, gone: Bytes, numbers: Int64s) -> None:
+    def append(self, columns: Sequence[Column], times: Int64s, gone: Bytes, numbers: Int64s) -> Int64s:
         """Append versions, which `cut` removes until `settle`. Raises InputError for a value that does not fit its key.
+
+        Return the first and the last time of the rows that each version may concern, int64[n, 2].
 
         columns  the columns that are kept, in their own or their plain types
         times    int64[n] ticks
@@ -105,8 +111,15 @@ class VersionLog:
         for array, values in ((self._times, times), (self._gone, gone), (self._numbers, numbers)):
             array[first:end] = values
         order = first + np.argsort(times, kind="stable")
-        insert_versions(self._times, self._links, self._keys, self._heads, order)
+        until = np.empty(len(order), np.int64)
+        insert_versions(self._times, self._links, self._keys, self._heads, order, until)
         self.n = end
+        spans = np.stack([times, times], axis=1)
+        if self._direction != FORWARD:
+            spans[order - first, 1] = until - 1
+        if self._direction != BACKWARD:
+            spans[:, 0] -= self._tolerance
+        return spans
 
     def settle(self) -> None:
         """Keep the versions that were appended. Idempotent."""
@@ -177,11 +190,25 @@ class VersionLog:
 
     # Searches
 
-    def find(self, batches: Mapping[int, pa.RecordBatch], times: Int64s) -> Int64s:
+    @property
+    def settled(self) -> int:
+        """The number of versions before the open push."""
+        return self._settled
+
+    def hashes_of_rows(self, batches: Mapping[int, pa.RecordBatch]) -> Hashes:
+        """Return the hash of the key of each row, uint64[n]; `batches` as in `find`."""
+        return _hashes(self._probing, [batches[one.stream] for one in self.join.keys])
+
+    def hashes_of_versions(self, batch: pa.RecordBatch) -> Hashes:
+        """Return the hash of the key of each version of a batch, which is that of the rows with the key: uint64[n]."""
+        return _hashes(self._own, [batch] * len(self._own))
+
+    def find(self, batches: Mapping[int, pa.RecordBatch], times: Int64s, end: int | None = None) -> Int64s:
         """Return the version of each row, int64[n], -1 = none.
 
         batches  the columns that the keys of the rows are made of, by stream; absent components have nulls
         times    of the rows, ascending
+        end      the number of versions that count, None = all
         """
         n, found = len(times), np.full(len(times), -1, np.int64)
         if not n or not self.n:
@@ -191,7 +218,7 @@ class VersionLog:
         slots[dead != 0] = -1
         self._settle_texts(words[:0])
         self._searches += 1
-        asked = np.array([self._direction, self._tolerance, self._searches], np.int64)
+        asked = np.array([self._direction, self._tolerance, self._searches, self.n if end is None else end], np.int64)
         find_versions(self._times, self._links, self._gone, self._heads, slots, times, asked, self._rests, found)
         return found
 
@@ -284,3 +311,11 @@ class VersionLog:
                 newer, head = head, int(self._links[head])
         if not seen.all():
             raise StateError(f"{self.n - int(seen.sum())} versions are in no chain")
+
+
+def _hashes(encoders: Sequence[KeyEncoder], batches: Sequence[pa.RecordBatch]) -> Hashes:
+    """Return the hash of a key whose columns are encoded one by one, uint64[rows]."""
+    parts = [encoder.hashes(batch)[0] for encoder, batch in zip(encoders, batches, strict=True)]
+    for one in parts[1:]:
+        mix_words(one.view(np.int64), parts[0])
+    return parts[0]

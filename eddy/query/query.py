@@ -243,7 +243,7 @@ class Query:
         if self.unretracted:
             # The kernels need a window, but each row alone is a result, whatever the contents of the window are.
             (alone,) = self.streams
-            timed = alone.time is not None and self._watermarked
+            timed = alone.time is not None and self._ticking
             self.streams = (replace(alone, window=Range(0) if timed else Rows(1)),)
         self.scans = scanned_pairs([stream.name for stream in self.streams], self.classes, self.comparisons)
         """The pairs of streams that only comparisons connect; a probe scans all tuples of such a stream."""
@@ -260,6 +260,11 @@ class Query:
         """The join graph in the form for the state modules."""
         self.clock_rule = self._clock_rule()
         """How the watermark follows the rows."""
+
+    @property
+    def _ticking(self) -> bool:
+        """Whether the watermark matters to a single stream without a window."""
+        return self._watermarked
 
     @property
     def lasting(self) -> bool:
@@ -279,6 +284,11 @@ class Query:
         return [i for i, stream in enumerate(self.streams) if stream.name in names]
 
     @property
+    def versioned_at(self) -> list[int]:
+        """The positions of the tables of which rows get the version at an event time."""
+        return [i for i, stream in enumerate(self.streams) if isinstance(stream, VersionedTable)]
+
+    @property
     def timeless(self) -> list[int]:
         """The positions of the tables whose changes have no event time."""
         return [i for i, stream in enumerate(self.streams) if isinstance(stream, Table)]
@@ -295,7 +305,11 @@ class Query:
         if not names:
             return
         for has, what in (
-            (self.as_of, "a query with as-of joins joins streams; look its rows up with as_of=[AsOf(table, …)]"),
+            (
+                self.looks_up,
+                "a query that looks rows up at their arrival joins streams, because no row of it is taken back; look"
+                " this table up as well, or make the other one a VersionedTable",
+            ),
             (
                 self._watermarked,
                 "windows of event time take no table: their rows are final, and a change takes results back; leave"
@@ -787,9 +801,12 @@ class InnerJoin(Query):
     def _time_type(self) -> pa.DataType | None:
         return self._common
 
-    def _join(self) -> None:
+    @property
+    def _ticking(self) -> bool:
         # The clock of the whole query also has the rows of a single stream.
-        self._watermarked = self._waited_for
+        return self._waited_for
+
+    def _join(self) -> None:
         super()._join()
         # The query and the branch have them among those that they are given.
         self.on_conditions = ()

@@ -108,13 +108,14 @@ class Results:
         self.changelog, self.count_only, self.ids_only = changelog, count_only, ids_only
         self.upsert = upsert and changelog
         alone = query.aggregation is None and query.ranking is None
-        self.changing = changelog and bool(query.tables_changing) and alone
+        tables = frozenset((*query.tables_at, *query.versioned_at))
+        self.changing = changelog and bool(tables) and alone
         """Whether results are replaced by others, in pairs; groups and the first rows of groups need none."""
         self._key = key_places(query) if self.upsert and determined(query) else []
         """The numbers of the output columns that are the key of a result, where it does not have all keys of tables."""
         self._numbered = query.ranking is not None and query.aggregation is None
         """Whether results have their arrival numbers, which decide between rows of equal order."""
-        self._tables = frozenset(query.tables_at) if self.changing else frozenset[int]()
+        self._tables = tables if self.changing else frozenset[int]()
         self.accepts = None
         if query.conditions:
             self.accepts = AdaptiveFilter(query.conditions, place=query.where_place, rows="results")

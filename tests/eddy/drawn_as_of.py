@@ -12,6 +12,7 @@ import eddy
 from eddy.fuzz.as_of_oracle import AsOfOracle, OracleAsOf
 from eddy.fuzz.branch_oracle import BranchOracle, OracleBranch
 from eddy.fuzz.oracle import OracleQuery, OracleStream
+from eddy.fuzz.table_oracle import TableBranch, TableInput, TableOracle
 
 COLUMNS = ("a", "b", "t", "v", "p")
 WINDOWS = {"rows": eddy.Rows, "range": eddy.Range, "unbounded": lambda _: eddy.Unbounded(), "derived": lambda _: None}
@@ -26,10 +27,15 @@ def schema_of(draw: Random) -> pa.Schema:
     return pa.schema([("a", a), ("b", b), ("t", pa.int64()), ("v", pa.int64()), ("p", draw.choice((pa.string(), b)))])
 
 
+def _pairs(equalities: Any) -> list[tuple[Any, str, Any]]:
+    return [(left, "=", right) for left, right in equalities]
+
+
 class DrawnAsOf:
     """A query with as-of joins.
 
     names    the streams, then the tables
+    keyed    the input that is a table, "" = none
     deletes  the tables whose rows say what they do; `rejects`: those whose filter rejects rows with v = 0
     """
 
@@ -44,28 +50,36 @@ class DrawnAsOf:
             windows: list[Any] = [None]
         else:
             windows = [WINDOWS[one.window](one.size) for one in core]
+        # In a changelog, the last input of the core or that of a branch may be a table.
+        self.table = draw.choice(((), (), ("a",), ("b",))) if changelog and windows != [None] else ()
         equal = [
             ((core[draw.randrange(k)].name, x), (core[k].name, x)) for k in range(1, len(core)) for x in self._key()
         ]
-        streams = [
-            eddy.Stream(one.name, self.schemas.setdefault(one.name, schema_of(draw)), window, "t")
+        keyed = core[-1].name if self.table and len(core) > 1 else ""
+        streams: list[eddy.Stream] = [
+            self._table(one.name)
+            if one.name == keyed
+            else eddy.Stream(one.name, self.schemas.setdefault(one.name, schema_of(draw)), window, "t")
             for one, window in zip(core, windows, strict=True)
         ]
         branches, shown = [], [one.name for one in core]
         given = []
-        if draw.random() < 0.3 and windows != [None]:
+        if draw.random() < 0.3 and windows != [None] and not keyed:
             how: Any = draw.choice(("left", "semi", "anti"))
             other = self._stream("U", kinds)
             on = (core[0].name, "a"), ("U", "a")
             branches.append(OracleBranch(OracleQuery([other], [on]), how))
             schema = self.schemas.setdefault("U", schema_of(draw))
             stream = eddy.Stream("U", schema, WINDOWS[other.window](other.size), "t")
+            if self.table:
+                stream, keyed = self._table("U"), "U"
             given.append(eddy.Branch([stream], [f"{core[0].name}.a = U.a"], how))
             shown += ["U"] if how == "left" else []
         # A row that looks a table up is never taken back, and is no row of a branch.
         self.lookups = draw.choice((0, 0.5, 1)) if not branches and (not changelog or windows == [None]) else 0
+        self.keyed = keyed
         joins = [self._as_of(f"X{k}", shown) for k in range(draw.choice((1, 1, 2, 3)))]
-        self.deletes = {one.table.name for one, _ in joins if draw.random() < 0.4}
+        self.deletes = {one.table.name for one, _ in joins if draw.random() < 0.4} | ({keyed} - {""})
         self.rejects = {one.table.name for one, _ in joins if draw.random() < 0.2}
         self.timed = any(one.at for one, _ in joins) or any(one.window == "range" for one in core)
         self.lateness, self.watermark = draw.choice((0, 0, 2)), draw.choice(("slowest", "slowest", "fastest"))
@@ -82,10 +96,30 @@ class DrawnAsOf:
             as_of=[self._given(one, more) for one, more in joins],
             **timing,
         )
-        tree = OracleBranch(OracleQuery(core, equal), "core", branches)
-        inner = BranchOracle(tree, changelog)
+        inner: BranchOracle | TableOracle
+        if keyed:
+            below = [
+                TableBranch(
+                    [self._input(one) for one in branch.query.streams], _pairs(branch.query.equalities), branch.how
+                )
+                for branch in branches
+            ]
+            inner = TableOracle([self._input(one) for one in core], _pairs(equal), below)
+        else:
+            inner = BranchOracle(OracleBranch(OracleQuery(core, equal), "core", branches), changelog)
         self.oracle = AsOfOracle(inner, [one for one, _ in joins], **timing)
         self.names = [one.name for one in self.query.streams]
+
+    def _table(self, name: str) -> eddy.Table:
+        schema = self.schemas.setdefault(name, schema_of(self.draw))
+        return eddy.Table(name, schema, key=list(self.table), ops="column")
+
+    def _input(self, one: OracleStream) -> TableInput:
+        """Return an input as the oracle of tables has it."""
+        if one.name == self.keyed:
+            return TableInput(one.name, tuple(self.table))
+        sizes = {"rows": {"rows": one.size}, "range": {"span": one.size}}
+        return TableInput(one.name, time="t", **sizes.get(one.window, {}))
 
     def _key(self) -> tuple[str, ...]:
         return self.draw.choice((("a",), ("a",), ("b",), ("a", "b")))
@@ -103,7 +137,7 @@ class DrawnAsOf:
         how = draw.choice(("inner", "left"))
         if draw.random() < self.lookups:
             return OracleAsOf(OracleStream(name, "unbounded"), key, None, how), {}
-        at = draw.choice(shown)
+        at = draw.choice([one for one in shown if one != self.keyed])
         own = OracleAsOf(OracleStream(name, "unbounded", 0, "t"), key, (at, "t"), how, direction, tolerance)
         return own, {"at": None if len(shown) == 1 and draw.random() < 0.5 else f"{at}.t"}
 
@@ -128,7 +162,7 @@ class DrawnAsOf:
             for _ in range(draw.choice((0, 1, 3, 12, 25))):
                 clock += draw.choice((0, 1, 0, 0, -1, 1))
                 name = draw.choice(self.names)
-                table = name in self.oracle.versions
+                table = name in self.oracle.versions or name == self.keyed
                 keys = {"a": draw.choice((1, 1, 2, 0, None)), "b": draw.choice(("x", "x", "y", None))}
                 if table:
                     keys = {x: (1 if x == "a" else "y") if value is None else value for x, value in keys.items()}

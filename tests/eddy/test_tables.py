@@ -646,6 +646,25 @@ def test_what_two_tables_change_at_once_comes_as_one() -> None:
     assert len(changes(*many, atomic=False)) == 40
 
 
+def test_changes_of_what_the_join_reads() -> None:
+    """Of a key, of a compared value, and of neither."""
+    moved = pa.schema([(name, pa.int64()) for name in ("id", "k", "low", "v")])
+    query = eddy.Query(
+        [eddy.Stream("S", ROW), eddy.Table("T", moved, key="id")],
+        ["S.k = T.k", "S.id >= T.low"],
+        select=["S.id", "T.k", "T.low", "T.v"],
+    )
+    runtime = eddy.Runtime(query, output="changelog")
+    runtime.push({"S": [{"id": 5, "k": 1}, {"id": 5, "k": 2}]})
+    found = []
+    for k, low, v in [(1, 3, 0), (1, 3, 1), (1, 9, 2), (1, 4, 3), (2, 4, 4), (3, 4, 5)]:
+        rows = runtime.push({"T": [{"id": 7, "k": k, "low": low, "v": v}]}).to_pylist()
+        found.append([(one["op"], one["T.v"]) for one in rows])
+    assert found == [
+        [("+I", 0)], [("-U", 0), ("+U", 1)], [("-D", 1)], [("+I", 3)], [("-D", 3), ("+I", 4)], [("-D", 4)],
+    ]  # fmt: skip
+
+
 def test_what_comes_and_goes_in_one_step_leaves_nothing() -> None:
     query = eddy.Query([eddy.Stream("S", ROW, window=eddy.Rows(1)), table(ops="column")], ["S.k = T.id"])
     runtime = eddy.Runtime(query, output="changelog")
