@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,12 @@ import pyarrow.types as pt
 
 from eddy.ingest.arrivals import Deletes, Order, Rows
 from eddy.ingest.soundness import Loose, loose_columns
-from eddy.ingest.tables import checked_rows
+from eddy.ingest.tables import arrow_table, checked_rows
 from eddy.ingest.validation import checked_ticks
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from eddy.streams.table import Table
 from stairs.errors import InputError
-from stairs.plain_types import taken, to_plain
+from stairs.plain_types import plain, taken, to_plain
 
 UPSERTS, DELETES, IMPLIED = ("+I", "+U", "c", "r", "u"), ("-D", "d"), ("-U",)
 """Operations: those of the changelogs of Flink and of this library, and those of Debezium."""
@@ -112,13 +112,8 @@ class ChangeReader:
 
     def _changes(self, rows: object) -> TableChanges:
         """Return the changes of rows, which say what they do in a column if the table has one. Keys are not checked."""
-        if self.table.ops == "column" and isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
-            # A delete needs its key and its version only.
-            needed = (*self.table.keys, self._version)
-            blank = dict.fromkeys(name for name in self.table.schema.names if name not in needed)
-            rows = [
-                {**blank, **row} if isinstance(row, Mapping) and row.get(OP_COLUMN) in DELETES else row for row in rows
-            ]
+        if self.table.ops == "column":
+            rows = self._with_blanks(rows)
         batch = checked_rows(rows, self._schema, self.table.place, self._loose)
         if self.table.ops is None:
             return TableChanges(batch, None, batch.num_rows, None)
@@ -135,6 +130,36 @@ class ChangeReader:
             sources = np.flatnonzero(known)
             batch, deletes = taken(batch, sources), deletes[sources]
         return TableChanges(batch, deletes if deletes.any() else None, pushed, sources)
+
+    def _with_blanks(self, rows: object) -> object:
+        """Return rows of which deletes have nulls where they lack columns: a delete needs its key and its version."""
+        needed = (*self.table.keys, *(() if self._version is None else (self._version,)))
+        others = [name for name in self.table.schema.names if name not in needed]
+        if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+            blank, filled = dict.fromkeys(others), []
+            for k, row in enumerate(rows):
+                deletes = isinstance(row, Mapping) and row.get(OP_COLUMN) in DELETES
+                for name in needed if deletes else ():
+                    if name not in row:
+                        raise InputError(
+                            f"{self.table.place}: column {name!r} is missing in row {k} of the push, {row};"
+                            f" a delete has {', '.join(needed)}"
+                        )
+                filled.append({**blank, **row} if deletes else row)
+            return filled
+        table = arrow_table(rows, self.table.place)
+        given: Any = rows if table is None else table
+        names = table.schema.names if table is not None else [*getattr(given, "columns", given)]
+        lacking = [name for name in others if name not in names]
+        if not lacking or OP_COLUMN not in names:
+            return given
+        ops = checked_rows(given, pa.schema([self._schema.field(OP_COLUMN)]), self.table.place).column(0)
+        if not is_one_of(ops, (*DELETES, *IMPLIED)).all():
+            return given
+        blanks = {name: pa.nulls(len(ops), plain(self.table.type_of(name))) for name in lacking}
+        if isinstance(given, Mapping):
+            return {**given, **blanks}
+        return {**{name: given[name] for name in self._schema.names if name in names}, **blanks}
 
     def require_known(self, ops: pa.Array, known: Mask, operations: str) -> None:
         """Raise InputError, with the first row of which the operation is unknown and the known `operations`."""

@@ -26,6 +26,9 @@ MESSAGE, TRUNCATION = "m", "t"
 """Operations that name no row: a message of the application, and the removal of all rows."""
 BEFORE, AFTER, KEY, SOURCE = "before", "after", "key", "source"
 """Columns of an envelope: the row before, the row after, the key of the message, and where the change comes from."""
+POSITION, FILE, POSITION_BITS = "pos", "file", 40
+"""In a source of MySQL: the position in a file of the log; the name of the file, which ends with its number. The bits
+of a version that are for the position."""
 
 
 class _Part(NamedTuple):
@@ -161,11 +164,29 @@ class EnvelopeReader(ChangeReader):
         if isinstance(source, pa.Array | pa.ChunkedArray):
             held = checked_rows({SOURCE: source}, pa.schema([(SOURCE, source.type)]), place).column(0)
             fields = held.type.names if pt.is_struct(held.type) else []
-            inner = pc.struct_field(held, name) if name in fields else pa.nulls(n)
+            inner, files = (pc.struct_field(held, one) if one in fields else pa.nulls(n) for one in (name, FILE))
         else:
             values = [None if _is_missing(one) else one for one in (source if source is not None else [None] * n)]
-            inner = [one.get(name) if isinstance(one, Mapping) else None for one in values]
-        return pc.coalesce(checked_rows({name: inner}, schema, place).column(0), own)
+            inner, files = (
+                [one.get(part) if isinstance(one, Mapping) else None for one in values] for part in (name, FILE)
+            )
+        found = checked_rows({name: inner}, schema, place).column(0)
+        if name == POSITION:
+            found = self._in_log(found, checked_rows({FILE: files}, pa.schema([(FILE, pa.string())]), place).column(0))
+        return pc.coalesce(found, own)
+
+    def _in_log(self, positions: pa.Array, files: pa.Array) -> pa.Array:
+        """Return positions in files of a log as positions in the log. Raises InputError for a file without a number."""
+        numbers = pc.struct_field(pc.extract_regex(files, r"(?P<number>[0-9]{1,6})$"), "number").cast(pa.int64())
+        lacking = is_true(pc.and_(positions.is_valid(), numbers.is_null()))
+        if lacking.any():
+            row = int(np.flatnonzero(lacking)[0])
+            raise InputError(
+                f"{self.table.place}: {FILE!r} in the {SOURCE!r} of row {row} of the push is {files[row].as_py()!r};"
+                f" version={POSITION!r} is a position in a file of the log, whose name ends with its number; push the"
+                " envelopes whole, or take version='ts_ms'"
+            )
+        return pc.add(pc.shift_left(numbers, POSITION_BITS), positions)
 
     def _part(self, values: Any, column: str) -> _Part:
         """Return the rows that a column of envelopes has."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eddy.ingest.changes import DELETES, IMPLIED, UPSERTS
-from eddy.ingest.envelopes import AFTER, BEFORE, KEY, MESSAGE, SOURCE
+from eddy.ingest.envelopes import AFTER, BEFORE, FILE, KEY, MESSAGE, POSITION, POSITION_BITS, SOURCE
 from eddy.query.query import Query
 from eddy.spark.columns import quoted
 from eddy.spark.errors import SparkJoinError
@@ -181,6 +181,15 @@ def _version(table: Table, frame: DataFrame, parts: Mapping[str, set[str]]) -> C
 
     name = str(table.version)
     found = [frame[f"{SOURCE}.{quoted(name)}"]] if name in parts.get(SOURCE, ()) else []
+    if found and name == POSITION:
+        if FILE not in parts[SOURCE]:
+            raise SparkJoinError(
+                f"{table.place}: version={POSITION!r} is a position in a file of the log, and {SOURCE!r} of its"
+                f" envelopes has no {FILE!r}; read it as well, or take version='ts_ms'"
+            )
+        number = F.regexp_extract(frame[f"{SOURCE}.{FILE}"], "([0-9]{1,6})$", 1)
+        bits = F.shiftleft(F.when(number != "", number).cast("bigint"), POSITION_BITS)
+        found = [bits + found[0].cast("bigint")]
     found += [frame[quoted(name)]] if name in frame.columns else []
     if not found:
         raise SparkJoinError(

@@ -50,8 +50,8 @@ class Table(KeyedInput):
     filter  a change whose row the filter rejects deletes the row with its key
     version  the column that orders the changes of a key, of integers, timestamps or dates: a change that is older than
           the newest change of its key is *stale*, does not arrive, and goes to the side output of late rows. With
-          ops="debezium", the name of a number in the `source` of an envelope ("lsn", "pos"), or in the envelope itself
-          ("ts_ms"). None = changes count in the order in which they arrive
+          ops="debezium", the name of a number in the `source` of an envelope ("lsn"; "pos", with the `file` of it), or
+          in the envelope itself ("ts_ms"). None = changes count in the order in which they arrive
     tombstones  how far the newest version of the table is ahead when the version of a deleted key is forgotten: a
           timedelta, or a number of a version that is one; None = never
     late  treatment of stale changes, as of late rows (`Query`)

@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import event, settings
@@ -578,6 +580,24 @@ def test_groups_follow_the_changes_of_tables_in_sql() -> None:
     assert changes((2, 0, "d")) == [("-D", 5, 2, 2)]
     two = eddy.Runtime(joined(aggregates={"n": eddy.agg.count()}), output="changelog")
     assert "groups by enumeration: the rows of a table change" in two.explain()
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [one[name] for one in rows] for name in rows[0]}
+
+
+@pytest.mark.parametrize("form", [list, pa.Table.from_pylist, pl.DataFrame, pd.DataFrame, _columns])
+def test_a_delete_needs_its_key_in_each_form(form: Any) -> None:
+    runtime = eddy.Runtime(eddy.Query([table(ops="column")], aggregates={"n": eddy.agg.count()}), output="changelog")
+    runtime.push({"T": [{"id": key, "k": 1, "op": "c"} for key in (1, 2, 3)]})
+    assert runtime.push({"T": form([{"id": 1, "op": "d"}, {"id": 3, "op": "-D"}])}).to_pylist()[-1] == {
+        "op": "+I",
+        "n": 1,
+    }
+    with pytest.raises(eddy.InputError, match="column 'k' is missing in "):
+        runtime.push({"T": form([{"id": 2, "op": "d"}, {"id": 3, "op": "u"}])})
+    with pytest.raises(eddy.InputError, match=r"column 'id' is missing in "):
+        runtime.push({"T": form([{"op": "d"}])})
 
 
 def test_of_a_delete_only_the_key_has_a_meaning() -> None:

@@ -111,6 +111,22 @@ def test_the_lsn_of_an_envelope() -> None:
         runtime.push({"T": [envelope("c", 8), envelope("u", None)]})
 
 
+def test_a_position_counts_within_its_file() -> None:
+    table = eddy.Table("T", SCHEMA.remove(2), key="id", version="pos", ops="debezium")
+    rows = [
+        {"op": "u", "after": {"id": 1, "name": name}, "source": {"file": f"bin.{number:06}", "pos": at}}
+        for name, number, at in [("old", 9, 1 << 31), ("new", 10, 4), ("stale", 9, 1 << 33), ("newest", 10, 5)]
+    ]
+    for pushed in (rows, pa.Table.from_pylist(rows)):
+        runtime = eddy.Runtime(eddy.Query([eddy.Stream("S", SCHEMA), table], ["S.id = T.id"]), output="changelog")
+        runtime.push({"T": pushed})
+        assert runtime.late()["T"].column("name").to_pylist() == ["stale"]
+        assert runtime.push({"S": [row(0, key=1)]})["T.name"].to_pylist() == ["newest"]
+    for file in ("bin", None):
+        with pytest.raises(eddy.InputError, match=rf"'file' in the 'source' of row 0 of the push is {file!r}; "):
+            runtime.push({"T": [{**rows[0], "source": {"file": file, "pos": 6}}]})
+
+
 KEYS = {
     "n": (pa.int32(), [1, 2, -1]),
     "s": (pa.string(), ["", "a", "aa", "ab"]),
