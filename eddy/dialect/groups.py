@@ -153,7 +153,7 @@ def with_distinct(
     """Give a SELECT over subqueries of different rows the groups that make its own rows different.
 
     The join of subqueries with different rows also has different rows: one row for each combination of their group
-    columns. So the SELECT is the join of all rows, grouped by all of these columns. Raises SqlError in all other cases.
+    columns. So the SELECT is the join of all rows, grouped by all of these columns. Raises NotFlatError for others.
     """
     covered = frozenset().union(*(own for _, own in found))
     if (
@@ -161,11 +161,11 @@ def with_distinct(
         or not set(block.part.own) <= covered
         or any(b.how != "semi" for b in block.part.branches if b.how != "anti")
     ):
-        raise source.error(
+        raise NotFlatError.at(
+            source,
             node,
             "a subquery with GROUP BY flattens only into a join of such subqueries without aggregates; write GROUP BY"
-            " in"
-            " the outer SELECT, or push the results of the subquery into a stream of another query",
+            " in the outer SELECT, or push the results of the subquery into a stream of another query",
         )
     groups = BlockGroups([])
     for own, _ in found:

@@ -136,12 +136,19 @@ class Relations:
     """Reads the FROM clauses of one statement.
 
     occurrences   the mentions of tables so far
+    apart         whether a subquery of different rows is a table that has its answer
     """
 
     def __init__(
-        self, source: StatementText, tables: Mapping[str, Stream], subquery: Subquery, whole: WholeQuery
+        self,
+        source: StatementText,
+        tables: Mapping[str, Stream],
+        subquery: Subquery,
+        whole: WholeQuery,
+        apart: bool = False,
     ) -> None:
         self.source, self.tables, self._subquery, self.whole = source, dict(tables), subquery, whole
+        self.apart = apart
         self.occurrences: list[Occurrence] = []
         self.distinct: list[tuple[BlockGroups, frozenset[int]]] = []
         """The groups of subqueries that have no aggregates, and the occurrences in each."""
@@ -250,6 +257,10 @@ class Relations:
             self.depth -= 1
         if block.groups is None:
             self.unread += block.outputs.values()
+        elif self.apart:
+            for one, n in zip(lists, lengths, strict=True):
+                del one[n:]
+            return self._answer(node, ctes, alias, place, NotFlatError("different rows"))
         else:
             self.distinct.append((block.groups, frozenset(block.part.all())))
         return block.part, Relation(alias, self.renamed(block.outputs, place), block.part.own[0])

@@ -382,7 +382,25 @@ def _query(
     ctes: Mapping[str, exp.Expression],
     options: Mapping[str, Any],
 ) -> Query:
-    relations = Relations(source, tables, read_block, partial(_inner_query, source, tables, options))
+    try:
+        return _flat_query(select, source, tables, ctes, options, apart=False)
+    except NotFlatError as problem:
+        try:
+            return _flat_query(select, source, tables, ctes, options, apart=True)
+        except SqlError:
+            raise problem from None
+
+
+def _flat_query(
+    select: exp.Select,
+    source: StatementText,
+    tables: Mapping[str, Stream],
+    ctes: Mapping[str, exp.Expression],
+    options: Mapping[str, Any],
+    apart: bool,
+) -> Query:
+    """Return the query of a SELECT; `apart` as of `Relations`. Raises NotFlatError for subqueries of different rows."""
+    relations = Relations(source, tables, read_block, partial(_inner_query, source, tables, options), apart)
     block = read_block(select, relations, ctes, inside=False)
     joins = JoinTranslator(source, relations.tables, relations.occurrences)
     _check_unread(relations, joins)

@@ -208,4 +208,7 @@ def _column(values: Any, field: pa.Field, place: str) -> pa.Array:
     try:
         return from_plain(array_of(values, plain(field.type)), field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{place}: column {field.name!r} of type {field.type}: {error}") from error
+        # Arrow does not say which integer is too large.
+        large = [one for one in values if isinstance(one, int) and abs(one) >= 1 << 63 and "large" in str(error)]
+        what = f"{large[0]} does not fit; declare a wider type" if large else error
+        raise InputError(f"{place}: column {field.name!r} of type {field.type}: {what}") from error

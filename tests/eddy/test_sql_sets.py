@@ -71,6 +71,23 @@ def test_answers_are_those_of_duckdb(seed: int) -> None:
     play(draw, eddy.sql(text, [R, S, T]), text, draw.choice(("eddy", "jisc", "cacq")))
 
 
+@pytest.mark.parametrize("rows", ["SELECT DISTINCT {} FROM {}", "SELECT {0} FROM {1} GROUP BY {0}"])
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "SELECT g, count(*) AS n FROM ({t}) d GROUP BY g",
+        "WITH d AS ({r}) SELECT g, count(*) AS n, max(k) AS m FROM d GROUP BY g",
+        "SELECT t.k, d.g FROM t JOIN ({r}) d ON t.k = d.k",
+        "SELECT t.k, t.v, d.g FROM t LEFT JOIN ({t}) d ON t.v = d.k",
+        "SELECT r.v, d.g, e.g AS h FROM r JOIN ({t}) d ON r.k = d.k JOIN ({r}) e ON e.k = d.k",
+        "SELECT d.k, e.g FROM ({t}) d JOIN ({r}) e ON e.k = d.k",
+    ],
+)
+def test_subqueries_of_different_rows(whole: str, rows: str) -> None:
+    text = whole.format(**{name: rows.format("k, g", name) for name in "rt"})
+    play(Random(len(text)), eddy.sql(text, [R, S, T]), text, "eddy")
+
+
 def test_the_rows_of_a_set_have_a_key() -> None:
     """They are rows by key, a table of another query, and distinct."""
     runtime = eddy.Runtime(eddy.sql("SELECT k AS a, g FROM r UNION SELECT k, g FROM s", [R, S]), output="upsert")
