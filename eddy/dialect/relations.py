@@ -284,7 +284,9 @@ class Relations:
         alias = alias or "subquery"
         query, name = self.whole(node, ctes), unused(alias, self.tables)
         try:
-            self.tables[name] = Table(name, query)
+            self.tables[name] = self._input(name, query, place)
+        except SqlError:
+            raise
         except QueryError as fault:
             raise self.source.error(place, str(fault)) from fault
         number = len(self.occurrences)
@@ -296,6 +298,21 @@ class Relations:
             shown: column((number, one), alias) for shown, one in zip(names or outputs, outputs, strict=True)
         }
         return JoinPart([number]), Relation(alias, self.renamed(columns, place), number)
+
+    def _input(self, name: str, query: Query, place: exp.Expression) -> Stream:
+        """Return the input that has the rows of a query: a stream of windows, which are final, or a table."""
+        window = None if query.aggregation is None else query.aggregation.group_window
+        if window is None:
+            return Table(name, query)
+        shown = {one: one for one in query.output_schema.names}
+        if query.group_outputs is not None:
+            shown = {of: one for one, of in query.group_outputs.outputs.items()}
+        time = next((shown[one] for one in (window.end, window.start) if one in shown), None)
+        if time is None:
+            raise self.source.error(
+                place, "the windows of a subquery are rows with an event time: select window_end in it"
+            )
+        return Stream(name, query, time=time)
 
     def _one_row(self, node: exp.Subquery, ctes: Mapping[str, exp.Expression]) -> tuple[JoinPart, Relation]:
         """Return a subquery that is a value as a table of one row. Raises SqlError for one that may have other rows."""

@@ -46,6 +46,7 @@ from eddy.results.failed_output import FailedOutput
 from eddy.results.late_output import LateOutput
 from eddy.results.modes import takes_back
 from eddy.results.results import Results
+from eddy.streams.stream import Stream
 from eddy.streams.table import Table
 from eddy.tops.tops import Tops
 from stairs.errors import CapacityError, InputError
@@ -70,7 +71,7 @@ class Pipeline:
     max_bytes      the bound on bytes, None = no bound
     position, n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
     finished       whether the input has ended
-    derived   by table, the pipeline of the query whose answer it has
+    derived   by input, the pipeline of the query whose rows it has
     undo, commit   whether a push is running; the record of a push that has happened and is not complete
     last           the last push
     """
@@ -90,6 +91,7 @@ class Pipeline:
                 f"table {query.looks_up[0]}: a row that looked it up is never taken back, also when it leaves a window;"
                 " use output='append', or a single stream without a window"
             )
+        _check_times(query)
         query = query.for_changelog() if changelog else query
         if options.output == "upsert":
             result_key(query)
@@ -136,7 +138,9 @@ class Pipeline:
             self.groups.rings = self.join.rings
         self.operators: list[Operator] = [*self._list]
         self.operators += [one for one in (self.partners, self.groups, self.tops) if one is not None]
-        self.derived = {one.name: Pipeline(source, self._options_of(source)) for one, source in derived_tables(query)}
+        self.derived = {
+            one.name: Pipeline(source, self._options_of(one, source)) for one, source in derived_inputs(query)
+        }
         self.gate, self.clock = Gate(query, allowance), clock_of(query)
         versions = list(self.gate.versions.values())
         if versions:
@@ -149,10 +153,13 @@ class Pipeline:
         self.commit: Commit | None = None
         self.last: LastPush | None = None
 
-    def _options_of(self, source: Query) -> RuntimeOptions:
-        """Return the options of the query of a table: those of the runtime, with plans of its own."""
-        options = replace(self.options, plan=None, store=None, bounded=False, count_only=False, ids_only=False)
-        return replace(options, policy=own_policy(source, options.policy, copied=True), output="upsert")
+    def _options_of(self, stream: Stream, source: Query) -> RuntimeOptions:
+        """Return the options of the query of an input: those of the runtime, with plans of its own."""
+        options = replace(self.options, plan=None, store=None, count_only=False, ids_only=False, ordered=False)
+        options = replace(options, policy=own_policy(source, options.policy, copied=True))
+        if isinstance(stream, Table):
+            return replace(options, output="upsert", bounded=False)
+        return replace(options, output="append")
 
     @property
     def names(self) -> dict[str, list[tuple[str, str]]]:
@@ -231,9 +238,7 @@ class Pipeline:
     def set_bound(self, max_bytes: int | None, least: int = 1) -> None:
         """Bound the bytes of the pipeline. Raises InputError for a value that `checked_bound` refuses."""
         if max_bytes is not None and self.derived:
-            raise InputError(
-                f"max_bytes does not bound the query of table {next(iter(self.derived))} yet; leave it out"
-            )
+            raise InputError(f"max_bytes does not bound the query of {next(iter(self.derived))} yet; leave it out")
         self.max_bytes = checked_bound(max_bytes, least)
         if self.partners is None:
             others = [one for one in (self.groups, self.tops) if one is not None]
@@ -385,13 +390,25 @@ class Pipeline:
         vars(self).clear()
 
 
-def derived_tables(query: Query) -> list[tuple[Table, Query]]:
-    """Return the tables whose contents are the answers of queries, each with its query."""
+def derived_inputs(query: Query) -> list[tuple[Stream, Query]]:
+    """Return the inputs whose rows are those of queries, each with its query."""
     found = []
     for one in query.streams:
-        if isinstance(one, Table) and isinstance(one.source, Query):
+        if isinstance(one.source, Query):
             found.append((one, one.source))
     return found
+
+
+def _check_times(query: Query) -> None:
+    """Raise InputError unless the order of the rows of a query that is an input, among those of others, is known."""
+    streams = [one for one in query.streams if not isinstance(one, Table)]
+    below = [one.name for one in streams if one.source is not None]
+    untimed = [one.place for one in streams if one.time is None]
+    if below and untimed and len(streams) > 1:
+        raise InputError(
+            f"{untimed[0]} has no time column, and rows of {below[0]} come with the pushes of the streams that its"
+            " query reads, in the order of event times; name its time column with time=…"
+        )
 
 
 def _inner_joins(

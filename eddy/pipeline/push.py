@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddy.aggregates.groups import GroupsCommit
 from eddy.aggregates.rings import BeyondLimit
@@ -26,19 +27,21 @@ from eddy.join.walk import open_push, take
 from eddy.partners.partners import Partners
 from eddy.partners.rows import PartnerRows, rows_of
 from eddy.pipeline.grouped import by_rings, choose_way
-from eddy.pipeline.pipeline import Pipeline, derived_tables
+from eddy.pipeline.pipeline import Pipeline, derived_inputs
 from eddy.pipeline.records import Commit, LastPush, Prepared
 from eddy.query.branch_nodes import Path
 from eddy.results.results import PushResults
 from eddy.routing.plan_change import follow_router
 from eddy.routing.schedule import schedule_of
 from eddy.streams.key_columns import with_key_columns
+from eddy.streams.table import Table
 from stairs.clock_reading import ClockReading
 from stairs.descriptors import LOADING, M_MODE, S_BASE
 from stairs.errors import CapacityError, InputError
 from stairs.graph import WindowKind
 from stairs.memory.arena import Int64s
 from stairs.nearest import no_stream
+from stairs.plain_types import to_plain
 
 Batches = Mapping[str, object]
 
@@ -92,10 +95,11 @@ def prepare(
     check_timed(watermark, pipeline.clock is not None or (bool(pipeline.derived) and pipeline.has_clock))
     derived: dict[str, Prepared] = {}
     if pipeline.derived:
-        # From here on, the queries of tables have to be undone.
+        # From here on, the queries of inputs have to be undone.
         pipeline.undo = True
         batches, derived = _derived(pipeline, batches, order, watermark, ends)
-        watermark, atomic = None if pipeline.clock is None else watermark, True
+        watermark = None if pipeline.clock is None else watermark
+        atomic = atomic or any(isinstance(one, Table) for one, _ in derived_inputs(pipeline.query))
     # The rows of a query with branches over tables are the difference of two answers.
     atomic = atomic or (pipeline.partners is not None and bool(pipeline.partners.tables))
     arrivals = pipeline.gate.admit(
@@ -116,11 +120,11 @@ def prepare(
 def _derived(
     pipeline: Pipeline, batches: Batches, order: Any, watermark: int | None, ends: bool
 ) -> tuple[Batches, dict[str, Prepared]]:
-    """Prepare a push in the queries of tables; return the rows for the query itself, and those pushes by table."""
+    """Prepare a push in the queries of inputs; return the rows for the query itself, and those pushes by input."""
     if order is not None:
         raise InputError(
-            f"order is for queries without tables of queries ({', '.join(pipeline.derived)}): their changes arrive"
-            " before all rows; name time columns, or push one stream at a time"
+            f"order is for queries without inputs that are queries ({', '.join(pipeline.derived)}): their rows arrive"
+            " before all others; name time columns, or push one stream at a time"
         )
     if not isinstance(batches, Mapping):
         raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(batches).__name__}")
@@ -128,25 +132,43 @@ def _derived(
     below: dict[str, dict[str, object]] = {name: {} for name in pipeline.derived}
     for given, rows in batches.items():
         if given in below:
-            raise InputError(f"table {given} has the answer of its query; push the rows of the streams that it reads")
+            raise InputError(f"{given} has the rows of its query; push the rows of the streams that the query reads")
         if given not in names:
             raise InputError(no_stream(given, names))
         for owner, stream in names[given]:
             into = below[owner] if owner else mine
             if into.get(stream, rows) is not rows:
                 raise InputError(
-                    f"stream {stream} of table {owner} is pushed twice, as {given!r} and under another name: push its"
+                    f"stream {stream} of {owner} is pushed twice, as {given!r} and under another name: push its"
                     f" rows as {owner + '.' + stream!r}, and those of other streams under names of their own"
                 )
             into[stream] = rows
     found: dict[str, Prepared] = {}
-    for table, key in ((one, one.keys) for one, _ in derived_tables(pipeline.query)):
-        source = pipeline.derived[table.name]
+    for one, _ in derived_inputs(pipeline.query):
+        source = pipeline.derived[one.name]
         own = watermark if source.has_clock else None
-        found[table.name] = prepared = prepare(source, below[table.name], None, own, ends, whole=True)
-        if len(prepared.results):
-            mine[table.name] = with_key_columns(prepared.results, key)
+        found[one.name] = prepared = prepare(source, below[one.name], None, own, ends, whole=isinstance(one, Table))
+        rows = prepared.results
+        if not len(rows):
+            continue
+        if isinstance(one, Table):
+            rows = with_key_columns(rows, one.keys)
+        elif one.time is not None:
+            rows = _in_time(rows, one.time)
+        mine[one.name] = rows
     return mine, found
+
+
+def _in_time(rows: pa.Table, time: str) -> pa.Table:
+    """Return rows in the order of event time, because a row that is older than the one before it may be late.
+
+    The other columns decide between rows of one time: the order in which a query gives them is not defined.
+    """
+    names = [time, *(name for name in rows.schema.names if name != time)]
+    plain = {name: to_plain(rows[name]) for name in names}
+    nested = [name for name, column in plain.items() if pa.types.is_nested(column.type)]
+    keys = pa.table({name: column for name, column in plain.items() if name not in nested})
+    return rows.take(pc.sort_indices(keys, [(name, "ascending") for name in keys.schema.names]))
 
 
 def _share_bound(pipeline: Pipeline, join: Join) -> None:
@@ -325,7 +347,7 @@ def load(pipeline: Pipeline, batches: Batches, watermark: int | None) -> None:
         )
     if pipeline.derived:
         raise InputError(
-            f"load: table {next(iter(pipeline.derived))} has the answer of a query, which load does not find; use"
+            f"load: {next(iter(pipeline.derived))} has the rows of a query, which load does not find; use"
             " snapshot and restore, or push the rows"
         )
     watermark = as_ticks(watermark)

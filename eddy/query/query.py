@@ -436,6 +436,21 @@ class Query:
         longer.clock_rule = self.clock_rule
         return longer
 
+    def as_stream(self) -> Query:
+        """Return the query, for a `Stream` that has its rows. Raises QueryError if some are taken back."""
+        groups = self.aggregation is not None and not self._watermarked
+        for has, what in (
+            (self.tables_changing, f"table {', '.join(self.tables_changing)} changes"),
+            (groups, "groups without group_window change with each row"),
+            (self.top is not None, "the first rows of groups change"),
+        ):
+            if has:
+                raise QueryError(
+                    f"a stream of a query has rows that are never taken back, and {what}; make it a Table, which has"
+                    " the answer of the query"
+                )
+        return self
+
     def as_table(self) -> tuple[Query, tuple[str, ...]]:
         """Return the query of a `Table` that has its answer, and the output columns that identify a row.
 
@@ -444,7 +459,7 @@ class Query:
         if self._watermarked:
             raise QueryError(
                 "a table of a query takes no group_window: its windows are final, and a table would keep each of them;"
-                " leave it out"
+                " make it a Stream, whose time is the column with the end of the window"
             )
         query = self
         if self.group_outputs is not None and self.aggregation is not None and self.ranking is None:
@@ -484,7 +499,7 @@ class Query:
         sources = {stream.name: self.tables.get(stream.name, stream.name) for stream in self.streams}
         found = {name: tables[table] for name, table in sources.items() if table in tables}
         for stream in self.streams:
-            if isinstance(stream, Table) and isinstance(stream.source, Query):
+            if isinstance(stream.source, Query):
                 below = stream.source.inputs(tables)
                 found.update({f"{stream.name}.{name}": rows for name, rows in below.items()})
         return found

@@ -103,8 +103,8 @@ def query_text(query: Query) -> Text:
 
 
 def _source(stream: Stream) -> Text:
-    """Return the query whose answer a table has, as text."""
-    source = stream.source if isinstance(stream, Table) else None
+    """Return the query whose rows an input has, as text."""
+    source = stream.source
     return {"source": json.dumps(query_text(source), sort_keys=True)} if isinstance(source, Query) else {}
 
 

@@ -16,7 +16,6 @@ from eddy.query.text import QUERY_FORM, difference
 from eddy.results.modes import OUTPUTS, takes_back
 from eddy.routing.strategies import check_background, check_purge, check_store
 from eddy.storage.file_kind import SNAPSHOT
-from eddy.streams.table import Table
 from eddy.tops.modes import mode_of
 from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies import STRATEGIES
@@ -121,7 +120,7 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
     _require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
     _require(not (options["count_only"] and options["ordered"]), "both count_only and ordered are set")
     _require(not (query.tree is not None and options["ordered"]), "branches exclude ordered")
-    derived = any(isinstance(one, Table) and one.source is not None for one in query.streams)
+    derived = any(one.source is not None for one in query.streams)
     _require(options["max_bytes"] is None or not derived, "a query of a table excludes max_bytes")
     if options["output"] == "upsert":
         _require(not (options["count_only"] or options["ids_only"]), "upsert excludes count_only and ids_only")

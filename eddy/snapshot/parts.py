@@ -6,7 +6,7 @@ from typing import Any
 
 from eddy.join.options import RuntimeOptions
 from eddy.pipeline.by_join import own_policy
-from eddy.pipeline.pipeline import Pipeline, derived_tables
+from eddy.pipeline.pipeline import Pipeline, derived_inputs
 from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.results.side_rows import LateRows
@@ -51,7 +51,7 @@ def from_parts(parts: Parts, query: Query, policy: str | Policy | None) -> Pipel
     by_join = {path: _join_options(one, own_policy(query, policy)) for path, one in zip(inner, operators, strict=False)}
     pipeline = Pipeline(query, options, by_join)
     parts.require(len(operators) == len(pipeline.operators), "there are other operators than in the query")
-    sources = derived_tables(query)
+    sources = derived_inputs(query)
     for own, (table, source) in zip(parts.items("derived", len(sources)) if sources else [], sources, strict=True):
         pipeline.derived[table.name] = from_parts(own, source, policy if isinstance(policy, str) else None)
     if pipeline.clock is not None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from eddy.join.join import Join
 from eddy.join.options import RuntimeOptions
 from eddy.pipeline.by_join import own_policy, plans_in
-from eddy.pipeline.pipeline import Pipeline, derived_tables
+from eddy.pipeline.pipeline import Pipeline, derived_inputs
 from eddy.query.query import Query
 from eddy.routing.policies import POLICIES, Policy
 from eddy.routing.schedule import Scheduled, schedule_of
@@ -48,7 +48,7 @@ def restored(parts: Parts, query: Query, choices: Choices) -> Pipeline:
     pipeline = Pipeline(query, RuntimeOptions(**options), by_join)
     joins = zip(pipeline.joins.values(), saved.values(), strict=True)
     schedules = [_schedule(join, own["options"]["strategy"], own["schedule"]) for join, own in joins]
-    sources = derived_tables(query)
+    sources = derived_inputs(query)
     for one, (table, source) in zip(parts.items("derived", len(sources)) if sources else [], sources, strict=True):
         pipeline.derived[table.name] = restored(one, source, choices._replace(plan=None))
     fill_pipeline(pipeline, header, parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -32,14 +32,34 @@ def readable_name(stream: str, column: str) -> str:
     return present(stream) if column == PRESENCE else f"{stream}.{column}"
 
 
+@runtime_checkable
+class QuerySource(Protocol):
+    """A query whose rows are those of an input.
+
+    output_schema   its columns
+    """
+
+    output_schema: pa.Schema
+
+    def as_stream(self) -> QuerySource:
+        """Return the query. Raises QueryError unless none of the rows that it gives is ever taken back."""
+
+    def as_table(self) -> tuple[QuerySource, Sequence[str]]:
+        """Return the query with the columns that identify a row, hidden ones if they are not selected, and their names.
+
+        There are none if there is one row at most. Raises QueryError for a query whose rows have no key.
+        """
+
+
 @dataclass(frozen=True, eq=False)
 class Stream:
     """One input of a join.
 
     name    unique in the query; a query may use the same source under several names
     schema  the columns, with their types: a pyarrow.Schema, or what has or describes one: a frame of pandas, Polars or
-            Spark, a relation of DuckDB, a dict from names to types (`eddy.streams.schemas.schema_of`). The attribute is
-            a pyarrow.Schema
+            Spark, a relation of DuckDB, a dict from names to types (`eddy.streams.schemas.schema_of`). Or a query none
+            of whose rows is ever taken back, such as that of windows of event time: the rows that it gives come with
+            the pushes of the streams that it reads. The attribute is a pyarrow.Schema, and `source` the query
     window  the tuples that can still be part of a result: `Rows`, `Range` or `Unbounded`; None = as long as intervals
             between event times allow results (`Query`), `Unbounded` in a query without intervals
     time    the column of event times, None = no event times
@@ -65,6 +85,7 @@ class Stream:
     filter: Filter | None = None
     late: Late | None = None
     lateness: int | timedelta | None = None
+    source: QuerySource | None = None
     conditions: tuple[Predicate, ...] = field(init=False, repr=False, default=())
     """The named conditions of `filter`."""
 
@@ -72,6 +93,9 @@ class Stream:
         if not isinstance(self.name, str) or not self.name:
             raise QueryError(f"the name of a {self.noun} must be a string that is not empty, not {self.name!r}")
         # A frozen class can set a field in this way only.
+        if isinstance(self.schema, QuerySource):
+            object.__setattr__(self, "source", self.schema.as_stream())
+            object.__setattr__(self, "schema", self.schema.output_schema)
         object.__setattr__(self, "schema", schema_of(self.schema, f"{self.place}: "))
         doubled = sorted({name for name in self.schema.names if self.schema.names.count(name) > 1})
         if doubled or not self.schema.names:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -13,24 +11,9 @@ from eddy.streams.event_time import ticks, unified_time
 from eddy.streams.key_columns import HIDDEN, with_key
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from eddy.streams.late_options import checked_span
+from eddy.streams.stream import QuerySource
 from eddy.streams.windows import Unbounded
 from stairs.errors import QueryError
-
-
-@runtime_checkable
-class TableSource(Protocol):
-    """A query whose answer is the contents of a table.
-
-    output_schema   its columns
-    """
-
-    output_schema: pa.Schema
-
-    def as_table(self) -> tuple[TableSource, Sequence[str]]:
-        """Return the query with the columns that identify a row, hidden ones if they are not selected, and their names.
-
-        There are none if there is one row at most. Raises QueryError for a query whose rows have no key.
-        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +48,10 @@ class Table(KeyedInput):
 
     version: str | None = None
     tombstones: int | timedelta | None = None
-    source: TableSource | None = None
 
     def __post_init__(self) -> None:
         what = self.place
-        if isinstance(self.schema, TableSource):
+        if isinstance(self.schema, QuerySource):
             self._derive(self.schema, what)
         super().__post_init__()
         for name, remedy in (
@@ -85,7 +67,7 @@ class Table(KeyedInput):
         # A frozen class can set a field in this way only.
         object.__setattr__(self, "window", Unbounded())
 
-    def _derive(self, source: TableSource, what: str) -> None:
+    def _derive(self, source: QuerySource, what: str) -> None:
         """Take the columns and the key from a query."""
         for name in ("key", "ops", "version"):
             if getattr(self, name):
