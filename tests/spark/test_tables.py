@@ -64,6 +64,64 @@ def test_groups_of_the_last_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert alone.toArrow().to_pylist() == [{"n": len(oracle.alive["R"])}]
 
 
+LEFT = {1: 1, 2: 1, 3: 9}
+"""Last rows of `a`: the key and `g`, which is a key of `b` or none."""
+PARTNERS: dict[str, set[tuple[int | None, int | None]]] = {
+    "inner": {(1, 1), (2, 1)},
+    "left": {(1, 1), (2, 1), (3, None)},
+    "full": {(1, 1), (2, 1), (3, None), (None, 5)},
+    "semi": {(1, None), (2, None)},
+    "anti": {(3, None)},
+}
+ENDS = pa.schema([("k", pa.int64()), ("g", pa.int64())])
+
+
+def of_changes(spark: SparkSession, name: str, ops: str | None) -> tuple[eddy.Stream, DataFrame]:
+    """Return `a` or `b` as a table whose changes have this form, or as a stream with the last rows; and its rows."""
+    last = [{"k": k, "g": g} for k, g in (LEFT if name == "a" else {1: 7, 5: 8}).items()]
+    if ops == "stream":
+        return eddy.Stream(name, ENDS), framed(spark, last, ENDS)
+    gone = {"k": 4, "g": 1} if name == "a" else {"k": 9, "g": 1}
+    given = [*((row | {"g": 6}, 1, "c") for row in last), *((row, 2, "u") for row in last)]
+    if ops is not None:
+        given += [(gone, 1, "c"), (gone, 2, "d")]
+    if ops == "debezium":
+        form = pa.schema([("op", pa.string()), *((part, pa.struct(ENDS)) for part in ("before", "after")), LSN])
+        rows = [{"op": op, "before" if op == "d" else "after": row, "source": {"lsn": z}} for row, z, op in given]
+        table = eddy.Table(name, ENDS, key="k", version="lsn", ops="debezium")
+        return table, spark.createDataFrame(pa.Table.from_pylist(rows, schema=form))
+    schema = ENDS.append(pa.field("z", pa.int64()))
+    more = schema if ops is None else schema.append(pa.field("op", pa.string()))
+    rows = [{**row, "z": z, "op": op} for row, z, op in given]
+    made = spark.createDataFrame(pa.Table.from_pylist(rows, schema=more))
+    return eddy.Table(name, schema, key="k", version="z", ops="column" if ops else None), made
+
+
+@pytest.mark.parametrize("how", PARTNERS)
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(None, None), ("column", "column"), ("debezium", "debezium"), ("stream", "column"), ("column", "stream")],
+)
+def test_every_join_takes_tables_of_every_form(spark: SparkSession, how: Any, a: str | None, b: str | None) -> None:
+    (core, rows_of_core), (other, rows_of_other) = of_changes(spark, "a", a), of_changes(spark, "b", b)
+    frames, shown = {"a": rows_of_core, "b": rows_of_other}, {"a": "a.k", "b": "b.k"}
+    if how in ("semi", "anti"):
+        del shown["b"]
+
+    def found(**more: Any) -> list[dict[str, Any]]:
+        if how == "inner":
+            query = eddy.Query([core, other], ["a.g = b.k"], **more)
+        else:
+            query = eddy.Query([core], branches=[eddy.Branch([other], ["a.g = b.k"], how)], **more)
+        made: list[dict[str, Any]] = join(query, frames, partitions=1).toArrow().to_pylist()
+        return made
+
+    assert {(row["a"], row.get("b")) for row in found(select=shown)} == PARTNERS[how]
+    counted = Counter(None if k is None else LEFT[k] for k, _ in PARTNERS[how])
+    groups = found(group_by={"g": "a.g"}, aggregates={"n": eddy.agg.count()})
+    assert {row["g"]: row["n"] for row in groups} == counted
+
+
 def test_rows_windows_and_numbers_beside_a_table(spark: SparkSession, tmp_path: Path) -> None:
     streams = [eddy.Stream("S", SCHEMAS["S"], window=eddy.Rows(5)), table("T")]
     query = eddy.Query([*streams, eddy.Stream("U", SCHEMAS["S"])], ["S.who = T.id", "S.n = U.n"])
@@ -76,6 +134,7 @@ def test_rows_windows_and_numbers_beside_a_table(spark: SparkSession, tmp_path: 
 
 
 ENVELOPE = pa.struct([("id", pa.int64()), ("ref", pa.int64()), ("name", pa.string())])
+LSN = pa.field("source", pa.struct([("lsn", pa.int64())]))
 
 
 def envelopes(given: Rows) -> list[dict[str, Any]]:
@@ -99,7 +158,7 @@ FORM = pa.schema(
         ("op", pa.string()),
         ("before", ENVELOPE),
         ("after", ENVELOPE),
-        ("source", pa.struct([("lsn", pa.int64())])),
+        LSN,
         ("key", pa.struct([("id", pa.int64())])),
     ]
 )
