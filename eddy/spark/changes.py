@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Frames = Mapping[str, "DataFrame"]
 
+_SHOWN = 400
+"""The characters of a bad change that an error shows."""
+
 
 def with_plain_changes(query: Query, frames: Frames) -> tuple[Query, Frames]:
     """Return the query and its DataFrames with plain changes in place of envelopes of Debezium.
@@ -70,12 +73,17 @@ def _last(table: Table, frame: DataFrame) -> DataFrame:
     needed = [*table.schema.names, *([OP_COLUMN] if table.ops is not None else [])]
     check_columns(table, frame, needed)
     columns = {name: frame[quoted(name)] for name in table.schema.names}
-    gone = F.lit(False) if table.ops is None else _gone(table, frame[OP_COLUMN])
+    shown = {name: columns[name] for name in (*table.keys, table.version)}
+    gone = F.lit(False) if table.ops is None else _gone(table, frame[OP_COLUMN], shown)
     # The order of changes is read of each of them, so no check is left out there.
     order = F.when(gone.isNotNull(), columns[table.version])
-    for name in (*table.keys, table.version):
-        text = f"{table.place}, column {name}: a change without a value; a change has a key and a version"
-        order = F.when(F.isnull(columns[name]), F.raise_error(F.lit(text))).otherwise(order)
+    for name, column in shown.items():
+        error = _error(
+            f"{table.place}, column {name}: a change without a value",
+            shown,
+            "give it a key and a version, or leave it out",
+        )
+        order = F.when(F.isnull(column), error).otherwise(order)
     rows = frame if table.ops is None else frame.where(~F.coalesce(frame[OP_COLUMN].isin(*IMPLIED), F.lit(False)))
     row = F.struct(*(column.alias(f"c{k}") for k, column in enumerate(columns.values())), gone.alias("gone"))
     keys = [columns[name].alias(f"k{k}") for k, name in enumerate(table.keys)]
@@ -83,17 +91,28 @@ def _last(table: Table, frame: DataFrame) -> DataFrame:
     return last.select(*(F.col(f"last.c{k}").alias(name) for k, name in enumerate(columns)))
 
 
-def _gone(table: Table, ops: Column) -> Column:
+def _gone(table: Table, ops: Column, shown: Mapping[str, Column]) -> Column:
     """Return whether changes are deletes; an unknown operation is an error."""
     from pyspark.sql import functions as F
 
-    text = F.concat(
-        F.lit(f"{table.place}: column {OP_COLUMN!r} is "),
-        F.coalesce(ops, F.lit("null")),
-        F.lit(f"; an upsert is one of {', '.join(UPSERTS)}, a delete one of {', '.join(DELETES)}"),
-    )
-    unknown = F.raise_error(text).cast("boolean")
+    unknown = _error(
+        f"{table.place}: a change has an unknown value in column {OP_COLUMN!r}",
+        {OP_COLUMN: ops, **shown},
+        f"write one of {', '.join(UPSERTS)} for an upsert, one of {', '.join(DELETES)} for a delete",
+    ).cast("boolean")
     return F.when(ops.isin(*UPSERTS), F.lit(False)).when(ops.isin(*DELETES), F.lit(True)).otherwise(unknown)
+
+
+def _error(problem: str, shown: Mapping[str, Column], remedy: str) -> Column:
+    """Return a column that raises an error of Spark, which shows values of the row at fault."""
+    from pyspark.sql import functions as F
+
+    values = [
+        F.concat(F.lit(f"{name} = "), F.coalesce(column.cast("string"), F.lit("null")))
+        for name, column in shown.items()
+    ]
+    row = F.substring(F.concat_ws(", ", *values), 1, _SHOWN)
+    return F.raise_error(F.concat(F.lit(f"{problem}: "), row, F.lit(f"; {remedy}")))
 
 
 def check_columns(table: Table, frame: DataFrame, needed: Sequence[str]) -> None:
@@ -128,8 +147,11 @@ def _plain(table: Table, frame: DataFrame) -> tuple[Table, DataFrame]:
     def field(part: str, name: str) -> Column:
         return frame[f"{part}.{quoted(name)}"]
 
-    def refused(holds: Column, problem: str) -> Column:
-        return F.when(holds, F.raise_error(F.lit(f"{table.place}: an envelope {problem}")).cast("string"))
+    shown = [one for one in (OP_COLUMN, BEFORE, AFTER, KEY, SOURCE, str(table.version)) if one in frame.columns]
+
+    def refused(holds: Column, problem: str, remedy: str) -> Column:
+        values = {name: frame[quoted(name)] for name in shown}
+        return F.when(holds, _error(f"{table.place}: an envelope {problem}", values, remedy).cast("string"))
 
     version = _version(table, frame, parts)
     keyed = [part for part in (BEFORE, KEY) if set(table.keys) <= parts.get(part, set())]
@@ -157,12 +179,32 @@ def _plain(table: Table, frame: DataFrame) -> tuple[Table, DataFrame]:
         return F.struct(F.lit(op).alias("op"), version.alias("version"), *named)
 
     problems = F.coalesce(
-        refused(ops == "t", "is the truncation of a table, whose rows it does not name; let Debezium leave it out"),
-        refused(~(upserts | deletes | (ops == MESSAGE)), "has another op than c, r, u, d, t or m"),
-        refused(ops.isNull() & frame[AFTER].isNotNull(), "has a row after it and no op"),
-        refused(upserts & frame[AFTER].isNull(), "is an upsert without a row 'after'"),
-        refused(deletes & old[table.keys[0]].isNull(), "is a delete, and neither 'before' nor 'key' has the key"),
-        refused((upserts | deletes) & version.isNull(), f"has no version {table.version!r}"),
+        refused(
+            ops == "t",
+            "is the truncation of a table, whose rows it does not name",
+            "let Debezium leave truncations out (skipped.operations=t), or write a delete for each row",
+        ),
+        refused(
+            ~(upserts | deletes | (ops == MESSAGE)),
+            f"has another {OP_COLUMN} than c, r, u, d, t or m",
+            f"leave it out with where(…), or write one of these to {OP_COLUMN!r}",
+        ),
+        refused(
+            ops.isNull() & frame[AFTER].isNotNull(),
+            f"has a row {AFTER!r} and no {OP_COLUMN}",
+            f"write 'c', 'r' or 'u' to {OP_COLUMN!r}, or leave it out with where(…)",
+        ),
+        refused(upserts & frame[AFTER].isNull(), f"is an upsert without a row {AFTER!r}", "pass the envelopes whole"),
+        refused(
+            deletes & old[table.keys[0]].isNull(),
+            f"is a delete, and neither {BEFORE!r} nor {KEY!r} has the key",
+            f"pass the key of the message as a struct column {KEY!r}",
+        ),
+        refused(
+            (upserts | deletes) & version.isNull(),
+            f"has no version {table.version!r}",
+            f"pass the envelopes whole, with their {SOURCE!r}, or name another number with version=…",
+        ),
     )
     end, begin = change(DELETES[0], old), change(UPSERTS[0], new)
     changes = F.array(F.when((deletes | moved) & problems.isNull(), end), F.when(upserts & problems.isNull(), begin))
