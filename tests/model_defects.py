@@ -372,6 +372,14 @@ _RESULT_KEY_DEFECTS = {
         "np.where(stands, INSERTED, DELETED)",
     ),
 }
+_KEY_LACKS_DEFECTS = {
+    "tables of a full join determine each other": Edit(
+        "eddy/query/determined.py", "frozenset[Place]() if _full(query) else keys[table][column]", "keys[table][column]"
+    ),
+    "a column of a table determines the table": Edit(
+        "eddy/query/determined.py", "return (table, column) in columns", "return table in {one for one, _ in columns}"
+    ),
+}
 _MATCH_DEFECTS = {
     "matches get new serial numbers, and are found by the old ones": Edit(
         "stairs/ledger.py", "entries[:live, F_SERIAL] = np.arange(live)", "pass"
@@ -401,6 +409,9 @@ MODELS = {
         "test_dead_versions_leave_what_is_kept",
         1,
         _TABLE_BRANCH_DEFECTS | _FINAL_BRANCH_DEFECTS,
+    ),
+    "keys that identify results": ModelTest(
+        _TABLE_BRANCH_FILES, "test_which_columns_identify_a_result", 1, _KEY_LACKS_DEFECTS
     ),
     "keys of results": ModelTest(_TABLE_BRANCH_FILES, "test_upserts_by_the_keys_of_tables", 1, _RESULT_KEY_DEFECTS),
     "matches of tables": ModelTest(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from eddy.expressions.computed import ComputedExpression
-from eddy.query.determined import Joined, determined
+from eddy.query.determined import Joined, determined, undetermined
 from eddy.query.top import Ranking
 from eddy.streams.key_columns import HIDDEN, hidden
 from eddy.streams.stream import Stream
@@ -57,6 +57,45 @@ def result_key(query: Answered, what: str = "output='upsert'") -> tuple[str, ...
                 raise InputError(f"{what} needs the key of each table in select: add '{one.name}.{key}'")
             found.append(places[one.name, key])
     return tuple(found)
+
+
+def key_lacks(query: Answered, key: Collection[str]) -> list[str]:
+    """Return what a key of results lacks to identify them, as texts on columns; none if it identifies them.
+
+    key   output columns. Those of a stream are taken to identify its rows, of which no more is known
+    """
+    if query.aggregation is not None:
+        return list(_groups_lack(query, key))
+    places = {name: one for name, one in query.outputs.items() if not isinstance(one, ComputedExpression)}
+    columns = {one for name, one in places.items() if name in key}
+    lacking = [
+        _lacking(places, place, ".".join(place), f"key of table {place[0]}") for place in undetermined(query, columns)
+    ]
+    streams = [one.name for one in query.shown if not isinstance(one, Table)]
+    mentioned = {name for name, _ in columns}
+    return lacking + [f"columns that identify a row of stream {one}" for one in streams if one not in mentioned]
+
+
+def _groups_lack(query: Answered, key: Collection[str]) -> Iterator[str]:
+    """Yield the group columns that a key lacks, and a bound of the window."""
+    groups, outputs = query.aggregation, query.group_outputs
+    shown = {name: name for name in groups.schema.names} if outputs is None else outputs.outputs
+    found = [one for name, one in shown.items() if name in key]
+    for name, _ in groups.keys:
+        if name not in found:
+            yield _lacking(shown, name, name, "group column")
+    window = groups.group_window
+    bounds = [] if window is None else [one for one in (window.start, window.end) if one is not None]
+    if bounds and not any(one in found for one in bounds):
+        yield _lacking(shown, bounds[0], bounds[0], "bound of the window")
+    elif window is not None and not bounds:
+        yield "a bound of the window (start= of the group_window names its column)"
+
+
+def _lacking(outputs: Mapping[str, Any], one: object, name: str, what: str) -> str:
+    """Return the text on a column that a key lacks: the name of an output column, or that it is to be selected."""
+    found = next((output for output, other in outputs.items() if other == one), None)
+    return f"{name!r} ({what}; select it, too)" if found is None else f"{found!r} ({what})"
 
 
 def _key_of_groups(query: Answered, what: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import pytest
 import eddy
 from eddy import Branch, Query, Range, Rows, Runtime, Stream, Table, Unbounded
 from eddy.fuzz.table_oracle import Column, Result, TableBranch, TableInput, TableOracle
-from eddy.query.result_key import result_key
+from eddy.query.result_key import key_lacks, result_key
 from jisc.strategies import STRATEGIES
 from tests.eddy.test_branches import engine_file, in_another_process
 from tests.eddy.test_interrupts import Seen, pushed
@@ -266,3 +266,66 @@ def test_upserts_by_the_keys_of_tables() -> None:
                     kept[key] = str(list(row.values()))
             assert Counter(kept.values()) == Counter(map(case.shown, case.oracle.answer))
     assert shorter > 5
+
+
+def test_which_columns_identify_a_result() -> None:
+    """No two results of an answer have one key that lacks nothing; keys that lack a column have such results."""
+    other, repeated, unrepeated = 0, 0, 0
+    for seed in range(120):
+        draw = Random(seed)
+        case = BranchedTables(draw)
+        if any(stream.name not in case.tables for stream in case.query.shown):
+            continue
+        names = case.query.output_schema.names
+        runtime, kept = Runtime(case.query, output="changelog"), Counter[tuple[Any, ...]]()
+        least = result_key(case.query)
+        # No two rows have one `s`.
+        numbers = [name for name in names if name.endswith(("id", ".k", ".l"))]
+        drawn = {tuple(sorted(draw.sample(numbers, draw.randint(1, min(4, len(numbers)))))) for _ in range(60)}
+        keys = {one: key_lacks(case.query, one) for one in drawn | {least}}
+        assert not keys[least]
+        seen = set[tuple[str, ...]]()
+        for _ in range(6):
+            given, order, _ = case.push()
+            for row in runtime.push(given, order=positions(case.query, order)).to_pylist():
+                op, values = row.pop("op"), tuple(row.values())
+                kept[values] += 1 if op in ("+I", "+U") else -1
+            rows = [dict(zip(names, row, strict=True)) for row in (+kept).elements()]
+            for key in keys:
+                if len({tuple(row[name] for name in key) for row in rows}) < len(rows):
+                    seen.add(key)
+        for key, lacking in keys.items():
+            assert not (key in seen and not lacking), (seed, case.query, key)
+            other += not lacking and not set(least) <= set(key)
+            repeated += key in seen
+            unrepeated += bool(lacking) and key not in seen
+    assert other > 10
+    assert repeated > unrepeated
+
+
+def test_what_a_key_lacks_is_named() -> None:
+    one, other = (Table(name, SCHEMA, key=["id", "k"]) for name in "ab")
+    query = Query([one, other, Stream("s", SCHEMA)], ["a.l = b.l", "s.t = a.t"], select={"i": "a.id", "l": "b.l"})
+    assert key_lacks(query, ["i", "l"]) == [
+        "'a.k' (key of table a; select it, too)",
+        "'b.id' (key of table b; select it, too)",
+        "'b.k' (key of table b; select it, too)",
+        "columns that identify a row of stream s",
+    ]
+    streams = [Stream(name, SCHEMA, window=Range(5), time="t") for name in "ab"]
+    options: dict[str, Any] = {"group_by": {"g": "a.k"}, "aggregates": {"n": eddy.agg.count()}}
+    for window, select, lacking in (
+        (eddy.Tumbling(5), None, ["'g' (group column)", "'window_start' (bound of the window)"]),
+        (
+            eddy.Session(5, start=None),
+            ["n"],
+            ["'g' (group column; select it, too)", "'window_end' (bound of the window; select it, too)"],
+        ),
+        (
+            eddy.Tumbling(5, start=None, end=None),
+            {"h": "g", "n": "n"},
+            ["'h' (group column)", "a bound of the window (start= of the group_window names its column)"],
+        ),
+        (None, {"n": "g"}, []),
+    ):
+        assert key_lacks(Query(streams, ["a.k = b.k"], group_window=window, select=select, **options), ["n"]) == lacking

@@ -13,7 +13,7 @@ from eddy import InputError, QueryError
 from eddy.spark import Hub, Source, SparkJoinError
 from eddy.spark.streaming.driver.sheet import join_sheet
 from eddy.spark.streaming.hub.hub import KINDS
-from eddy.spark.streaming.sinks import ParquetSink
+from eddy.spark.streaming.sinks import DeltaSink, ParquetSink
 from eddy.spark.streaming.state import compaction
 from tests.spark.streaming.hub_jobs import (
     COLUMNS,
@@ -207,6 +207,8 @@ def test_queries_that_do_not_fit_are_refused(spark: SparkSession, tmp_path: Path
     for name in ("", "a/b", ".x", "a b"):
         with pytest.raises(InputError, match="name of a query"):
             hub.start(name, query(OLD), tmp_path / "out")
+    with pytest.raises(SparkJoinError, match=r"can have one key .*; add to it columns that identify a row of stream S"):
+        hub.start("keyed", query(OLD), DeltaSink(tmp_path / "keyed", key="k, r"))
     handle = hub.start("one", query(OLD), tmp_path / "one")
     with pytest.raises(InputError, match="'one' runs, or is to start"):
         hub.start("one", query(OLD), tmp_path / "other")

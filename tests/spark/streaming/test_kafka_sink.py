@@ -240,6 +240,21 @@ def test_an_upsert_topic_has_rows_by_key(tmp_path: Path, kafka: MockKafka, key: 
     assert len(found) == (3 if key == "k" else 5)
 
 
+def test_a_null_is_part_of_a_key_and_no_key_alone(tmp_path: Path, kafka: MockKafka) -> None:
+    topic = kafka.topic("nulls")
+    for key in ("k, v", "k"):
+        sink = ready(KafkaSink(kafka.servers, topic, key=key, upsert=True), tmp_path / key, CHANGES)
+        rows = [{"op": "+I", "k": None, "v": "a"}, {"op": "-D", "k": None, "v": "b"}]
+        pq.write_table(pa.Table.from_pylist(rows, CHANGES), sink.staging(0) / "a.parquet")
+        if key == "k":
+            with pytest.raises(SparkJoinError, match=r"column 'k', the key, is null in a result.* add a column to the"):
+                sink.publish(0, ["a.parquet"])
+        else:
+            sink.publish(0, ["a.parquet"])
+            found = {message.key(): message.value() for message in kafka.messages(topic)}
+            assert found == {b'{"k":null,"v":"a"}': b'{"k":null,"v":"a"}', b'{"k":null,"v":"b"}': None}
+
+
 def test_an_upsert_topic_needs_a_key(tmp_path: Path, kafka: MockKafka) -> None:
     with pytest.raises(SparkJoinError, match="topic rows: upsert needs the columns that identify a row"):
         KafkaSink(kafka.servers, "rows", upsert=True)

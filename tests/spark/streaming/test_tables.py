@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,9 @@ def joined(name: str) -> Joined:
         case "a left join":
             query = eddy.Query([table("R")], branches=[eddy.Branch([table("T")], ["R.ref = T.id"], "left")])
             return query, TableOracle([r], [], [TableBranch([t], [on_key], "left")])
+        case "a full join":
+            query = eddy.Query([table("R")], branches=[eddy.Branch([table("T")], ["R.ref = T.id"], "full")])
+            return query, TableOracle([r], [], [TableBranch([t], [on_key], "full")])
         case "filtered":
             query = eddy.Query([table("R"), table("T", filter=pa.compute.field("ref") < 6)], ["R.ref = T.id"])
             kept = TableInput("T", ("id",), version="z", keep=lambda row: row["ref"] is not None and row["ref"] < 6)
@@ -229,7 +233,14 @@ def test_key_groups_change_under_a_changelog(
 
 
 @pytest.mark.parametrize(
-    ("name", "key"), [("rows that move", "R.id"), ("all rows move", "R.id, T.id"), ("a left join", "R.id")]
+    ("name", "key"),
+    [
+        ("rows that move", "R.id"),
+        ("all rows move", "R.id, T.id"),
+        ("a left join", "R.id"),
+        ("a left join", "R.id, T.id"),
+        ("a full join", "R.id, T.id"),
+    ],
 )
 def test_a_delta_table_has_the_answer(spark: SparkSession, tmp_path: Path, name: str, key: str) -> None:
     query, _ = joined(name)
@@ -245,6 +256,36 @@ def test_a_delta_table_has_the_answer(spark: SparkSession, tmp_path: Path, name:
         expected = answer(query, joined(name)[1], inputs)
         assert Counter(tuple(row.values()) for row in found.to_pylist()) == expected
         assert expected
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "lacking"),
+    [
+        ("rows that move", "T.id", "'R.id' (key of table R)"),
+        ("all rows move", "R.id", "'T.id' (key of table T)"),
+        ("a full join", "R.id", "'T.id' (key of table T)"),
+        ("by the key of the table", "T.id", "columns that identify a row of stream S"),
+        ("groups", "S.who", "'window_start' (bound of the window)"),
+    ],
+)
+def test_a_key_that_does_not_identify_results_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str, key: str, lacking: str
+) -> None:
+    query = joined(name)[0]
+    if name == "groups":
+        streams = [eddy.Stream(one, ROWS, window=eddy.Range(SPAN), time="t") for one in "SU"]
+        more: dict[str, Any] = {"group_by": ["S.who"], "aggregates": {"n": eddy.agg.count()}}
+        query = eddy.Query(streams, ["S.who = U.who"], group_window=eddy.Tumbling(5), **more)
+    inputs = Inputs(tmp_path / "in", **{one.name: SCHEMAS.get(one.name, ROWS) for one in query.streams})
+    joining = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=2)
+    message = re.escape(f": several results can have one key {key}, and would replace each other; add to it {lacking}")
+    with pytest.raises(SparkJoinError, match=f"Delta table .*table{message}"):
+        joining.writeStream.format("delta").option("key", key).start(tmp_path / "table")
+    topic = {"kafka.bootstrap.servers": "nowhere:1", "topic": "rows", "upsert": "true", "key": key}
+    with pytest.raises(SparkJoinError, match=f"topic rows{message}"):
+        joining.writeStream.format("kafka").options(**topic).start()
+    assert not (tmp_path / "table").exists()
+    assert not (tmp_path / "state" / "identity.json").exists()
 
 
 def written(root: Path, schema: pa.Schema, *rows: tuple[Any, ...]) -> list[Path]:
@@ -264,8 +305,9 @@ def test_the_changes_of_a_batch_by_key(tmp_path: Path) -> None:
     assert (plain.upserts.num_rows, plain.deletes.num_rows) == (1, 0)
     with pytest.raises(SparkJoinError, match="here: a batch has 2 rows with the key k=1; take the columns that"):
         keyed_changes(written(tmp_path, schema, ("+I", 1, "a"), ("+I", 1, "b")), schema, ["k"], "here")
-    with pytest.raises(SparkJoinError, match="here: column 'k' of the key is null in a result"):
-        keyed_changes(written(tmp_path, schema, ("+I", None, "a")), schema, ["k"], "here")
+    paths = written(tmp_path, schema, ("-D", None, "a"), ("+I", None, "b"), ("-D", 1, None))
+    upserts, deletes = keyed_changes(paths, schema, ["k"], "here")
+    assert (upserts.to_pylist(), deletes.to_pylist()) == ([{"k": None, "v": "b"}], [{"k": 1}])
     assert key_columns(" k, v", schema, "here") == ["k", "v"]
     for wrong in ("op", "x", ""):
         with pytest.raises(SparkJoinError, match=f"here: key '{wrong}' is no result column; the columns are k, v"):

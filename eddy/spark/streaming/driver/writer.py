@@ -23,6 +23,7 @@ from eddy.spark.streaming.driver.explanation import explain_job
 from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from eddy.spark.streaming.driver.placement import Placing
 from eddy.spark.streaming.driver.settings import Settings
+from eddy.spark.streaming.driver.sink_key import check_sink_key
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint, committed_batches
@@ -96,6 +97,7 @@ class StreamingJoin:
     ) -> StreamingJoinQuery:
         """Start the job, or resume it; raises what `JoinWriter.start` raises."""
         frame = self._finishing() if finish else self.carried.frame
+        check_sink_key(sink, self.job.query if self.grouped is None else self.grouped)
         check_workers(self.spark)
         self._warn_of_settings()
         checkpoint = Checkpoint(self.checkpoint)

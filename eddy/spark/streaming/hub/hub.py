@@ -19,6 +19,7 @@ from eddy.spark.columns import check_frame
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.options import HubKeywords, options_of, takes_options
 from eddy.spark.streaming.driver.prepare import prepare
+from eddy.spark.streaming.driver.sink_key import check_sink_key
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.driver.writer import checked_trigger
 from eddy.spark.streaming.hub.batches import HubBatches
@@ -130,6 +131,7 @@ class Hub(Uncopied):
         element = StartElement(name, self._when(at, at_time), query, sink, warm, how, tuple(earlier))
         with self._queries.lock:
             self._queries.check(element)
+            check_sink_key(sink, query)
             self._sinks.make_ready(name, sink, query.output_schema)
             if not self._begun:
                 self._sinks.put(name, sink, query.output_schema)

@@ -10,7 +10,7 @@ To add a sink with a name for `writeStream.format(…)`, write a subclass of `Si
 `FORMATS`.
 """
 
-from eddy.spark.streaming.sinks.base import Sink
+from eddy.spark.streaming.sinks.base import ReplacingKey, Sink
 from eddy.spark.streaming.sinks.callback import CallbackSink
 from eddy.spark.streaming.sinks.console import ConsoleSink
 from eddy.spark.streaming.sinks.delta import DeltaSink
@@ -32,6 +32,7 @@ __all__ = [
     "KafkaSink",
     "NullSink",
     "ParquetSink",
+    "ReplacingKey",
     "Sink",
     "TransactionSink",
 ]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks.ownership import claim
@@ -16,6 +16,17 @@ from eddy.spark.types import struct_type
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+
+class ReplacingKey(NamedTuple):
+    """The key by which results replace each other in the destination of a sink.
+
+    columns  result columns
+    place    name of the destination, for errors
+    """
+
+    columns: Sequence[str]
+    place: str
 
 
 class Sink(ABC):
@@ -38,8 +49,8 @@ class Sink(ABC):
 
         join(query, frames, checkpoint="state").writeStream.sink(Sqlite("results.db")).start()
 
-    Order of calls. The sink is on the driver and is never sent to a worker. `prepare` runs once, within `start`. Then
-    each batch takes these steps, in the thread of the streaming query:
+    Order of calls. The sink is on the driver and is never sent to a worker. `replaces_by` and `prepare` run once,
+    within `start`. Then each batch takes these steps, in the thread of the streaming query:
 
         1. staging(batch)                  on the driver, which sends the path to the tasks
         2. tasks write Parquet files there, in Spark's types; so do attempts that fail or whose results are not used
@@ -86,6 +97,16 @@ class Sink(ABC):
     def takes(cls, option: str) -> bool:
         """Return whether the sink has an option of this name."""
         return any(fnmatchcase(option, known) for known in cls.options)
+
+    def replaces_by(self, schema: pa.Schema) -> ReplacingKey | None:
+        """Return the key by which results replace each other; None, the default, if the sink keeps all of them.
+
+        schema   schema of the results, in the query's types
+
+        Called once, before `prepare`: the start refuses a key that several results of the query can share. Raises a
+        SparkJoinError that names the destination and a remedy.
+        """
+        return None
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """Check that the sink can be used. Called once before the first batch of a run.

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.local_path import local_path
-from eddy.spark.streaming.sinks.base import Sink
+from eddy.spark.streaming.sinks.base import ReplacingKey, Sink
 from eddy.spark.streaming.sinks.delta_schema import delta_schema, differences
 from eddy.spark.streaming.sinks.directory import check_same
 from eddy.spark.streaming.sinks.keyed import key_columns, keyed_changes, row_schema
@@ -52,8 +52,8 @@ class DeltaSink(Sink):
     path          directory of the table, or its URL (`s3://…`); created if missing. Only the driver writes there.
                   deltalake takes credentials of object stores from environment variables
     partition_by  columns whose values name the subdirectories of a new table; an existing table keeps its own
-    key           columns that identify a row, of which none is null: rows replace those with their keys, and the table
-                  has the answer of a query over tables; None = rows are appended, those of a changelog with `op`
+    key           columns that identify a row, nulls included: rows replace those with their keys, and the table has the
+                  answer of a query over tables; None = rows are appended, those of a changelog with `op`
 
     The table may already have rows and other writers: other jobs, or Spark. The path of its checkpoint identifies a
     job. A job with another path is another writer, which appends its results even if the table has them. A job that
@@ -80,12 +80,23 @@ class DeltaSink(Sink):
         self._owner = ""
         self._table: DeltaTable | None = None
 
+    @property
+    def _place(self) -> str:
+        """The table, for errors."""
+        return f"Delta table {self.path}"
+
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> DeltaSink:
         if "path" not in options:
             raise SparkJoinError("format 'delta' needs a path: call start(path), or option('path', …)")
         columns = [name.strip() for name in options.get("partitionBy", "").split(",")]
         return cls(options["path"], [name for name in columns if name], options.get("key"))
+
+    def replaces_by(self, schema: pa.Schema) -> ReplacingKey | None:
+        """Return the key of the table. Raises SparkJoinError for a key that is no result column."""
+        if self._asked_key is None:
+            return None
+        return ReplacingKey(key_columns(self._asked_key, schema, self._place), self._place)
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """Open the table, or create an empty one.
@@ -98,7 +109,7 @@ class DeltaSink(Sink):
         except ImportError as problem:
             raise SparkJoinError("DeltaSink needs the package deltalake: pip install 'eddy-join[delta]'") from problem
         if self._asked_key is not None:
-            self._key = key_columns(self._asked_key, schema, f"Delta table {self.path}")
+            self._key = key_columns(self._asked_key, schema, self._place)
         wanted = delta_schema(row_schema(schema) if self._key else schema)
         if unknown := [name for name in self._partition_by if name not in schema.names]:
             raise SparkJoinError(
@@ -159,13 +170,17 @@ class DeltaSink(Sink):
     def _merge(self, table: DeltaTable, paths: Sequence[Path], commit: CommitProperties) -> None:
         """Replace and delete rows of the table in one commit."""
         assert self._schema is not None
-        upserts, deletes = keyed_changes(paths, self._schema, self._key, f"Delta table {self.path}")
+        upserts, deletes = keyed_changes(paths, self._schema, self._key, self._place)
         gone = pa.concat_tables(
             [one.append_column(_GONE, pa.repeat(ends, len(one))) for one, ends in ((upserts, False), (deletes, True))],
             promote_options="default",
         )
-        same = " AND ".join(f"{_TARGET}.{_quoted(name)} = {_SOURCE}.{_quoted(name)}" for name in self._key)
-        merge = table.merge(gone, same, source_alias=_SOURCE, target_alias=_TARGET, commit_properties=commit)
+        # Nulls are equal, such as those of a row without a partner. Without nulls, = says the same.
+        equal = {name: "<=>" if gone.column(name).null_count else "=" for name in self._key}
+        same = [f"{_TARGET}.{_quoted(name)} {one} {_SOURCE}.{_quoted(name)}" for name, one in equal.items()]
+        merge = table.merge(
+            gone, " AND ".join(same), source_alias=_SOURCE, target_alias=_TARGET, commit_properties=commit
+        )
         merge = merge.when_matched_delete(f"{_SOURCE}.{_GONE}").when_matched_update_all(except_cols=[_GONE])
         merge.when_not_matched_insert_all(f"NOT {_SOURCE}.{_GONE}", except_cols=[_GONE]).execute()
 
@@ -223,7 +238,7 @@ class DeltaSink(Sink):
         except Exception as problem:  # deltalake raises many classes, some of them plain Exception
             plain = " ".join(_COLOUR.sub("", str(problem) or type(problem).__name__).split())
             raise SparkJoinError(
-                f"Delta table {self.path}: {action} failed: {plain[:_SHOWN]}; check that the driver may write there,"
+                f"{self._place}: {action} failed: {plain[:_SHOWN]}; check that the driver may write there,"
                 " then start the job again"
             ) from problem
 

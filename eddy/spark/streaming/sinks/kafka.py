@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.sinks.base import Sink
+from eddy.spark.streaming.sinks.base import ReplacingKey, Sink
 from eddy.spark.streaming.sinks.json_rows import json_rows, json_text
 from eddy.spark.streaming.sinks.keyed import key_columns, keyed_changes
 from eddy.spark.streaming.sinks.staging import read_batches, row_count
@@ -101,6 +101,13 @@ class KafkaSink(Sink):
             raise SparkJoinError(f"format 'kafka': upsert is true or false, not {upsert!r}")
         return cls(settings.pop(_SERVERS), options["topic"], options.get("key"), settings, upsert == "true")
 
+    def replaces_by(self, schema: pa.Schema) -> ReplacingKey | None:
+        """Return the key of rows by key. Raises SparkJoinError for a key that is no result column."""
+        if not self._upsert:
+            return None
+        place = f"topic {self._topic}"
+        return ReplacingKey(key_columns(str(self._key), schema, place), place)
+
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """Connect to the brokers.
 
@@ -189,6 +196,11 @@ class KafkaSink(Sink):
         """Yield the key and the value of each key that changes, None for a key without a row."""
         assert self._schema is not None
         upserts, deletes = keyed_changes(paths, self._schema, self._columns, f"topic {self._topic}")
+        if len(self._columns) == 1 and any(one.column(self._columns[0]).null_count for one in (upserts, deletes)):
+            raise SparkJoinError(
+                f"topic {self._topic}: column {self._columns[0]!r}, the key, is null in a result, and compaction needs"
+                " messages with keys; add a column to the key, with which it is a JSON object"
+            )
         for rows in upserts.combine_chunks().to_batches():
             yield from zip(self._keys(rows), json_rows(rows), strict=True)
         for rows in deletes.combine_chunks().to_batches():

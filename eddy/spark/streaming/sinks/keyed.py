@@ -52,16 +52,10 @@ def key_columns(text: str | Sequence[str], schema: pa.Schema, place: str) -> lis
 def keyed_changes(paths: Sequence[Path], schema: pa.Schema, key: Sequence[str], place: str) -> KeyedChanges:
     """Return what the rows of some files do by key; rows of a join without tables are upserts. O(rows).
 
-    Raises SparkJoinError for a null in the key, and for two rows of a batch with one key.
+    Nulls of a key are equal. Raises SparkJoinError for two rows of a batch with one key.
     """
     batches = [pa.RecordBatch.from_arrays(one.columns, schema=spark_schema(schema)) for one in read_batches(paths)]
     rows = pa.Table.from_batches(batches, schema=spark_schema(schema))
-    for name in key:
-        if rows.column(name).null_count:
-            raise SparkJoinError(
-                f"{place}: column {name!r} of the key is null in a result; take the columns that identify a row, such"
-                " as the keys of the tables of the query, without those of left joins"
-            )
     stands = pc.is_in(rows.column(OP), pa.array(ADDED)) if OP in rows.schema.names else pa.repeat(True, len(rows))
     named = [f"k{k}" for k in range(len(key))]
     keys = pa.table([*(rows.column(name) for name in key), pc.cast(stands, pa.int64())], names=[*named, "stands"])
