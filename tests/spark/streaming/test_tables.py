@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 import eddy
 from eddy.fuzz.table_oracle import TableBranch, TableInput, TableOracle
-from eddy.spark import SparkJoinError, join
+from eddy.spark import SparkJoinError, StreamingStateError, join
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.sinks.keyed import key_columns, keyed_changes
 from eddy.spark.streaming.state import compaction
@@ -286,6 +286,22 @@ def test_a_key_that_does_not_identify_results_is_refused(
         joining.writeStream.format("kafka").options(**topic).start()
     assert not (tmp_path / "table").exists()
     assert not (tmp_path / "state" / "identity.json").exists()
+
+
+@pytest.mark.parametrize("what", ["filter", "tombstones"])
+def test_another_table_needs_a_new_checkpoint_and_a_new_place(spark: SparkSession, tmp_path: Path, what: str) -> None:
+    inputs = Inputs(tmp_path / "in", S=ROWS, T=PUSHED)
+    for more in ({}, {"filter": pa.compute.field("ref") < 6} if what == "filter" else {"tombstones": 5}):
+        query = eddy.Query([stream(), table("T", **more)], ["S.who = T.id"])
+        if not more:
+            inputs.add_together({"S": rows(random.Random(1), 0), "T": changes(random.Random(1), 0)})
+            run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+            continue
+        with pytest.raises(
+            StreamingStateError, match=f"T.*{what}.*or start with a new checkpoint, and another place for its results"
+        ) as refused:
+            run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+        assert "handover" not in str(refused.value)
 
 
 def written(root: Path, schema: pa.Schema, *rows: tuple[Any, ...]) -> list[Path]:

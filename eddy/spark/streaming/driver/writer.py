@@ -38,7 +38,11 @@ if TYPE_CHECKING:
 _warned: set[str] = set()
 """Spark applications whose settings a warning has named."""
 CHANGE_REMEDY = ", or say how the query changes, as in join(…, change='handover')"
-"""The remedy for a join whose query differs."""
+"""The remedy for a join without tables and aggregates whose query differs."""
+TABLE_REMEDY = (
+    ", and another place for its results: a changed query over tables does not take back the results of the one before"
+)
+"""What a new checkpoint needs for a query over tables."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,7 +114,7 @@ class StreamingJoin:
             changes = changes_of(self.checkpoint, self.job, groups, transport, how) if begun else ()
             changed = any(one.batch is None for one in changes)
             if begun and not changed:
-                remedy = CHANGE_REMEDY if make_batches is MicroBatches else ""
+                remedy = self._remedy() if make_batches is MicroBatches else ""
                 checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport, remedy=remedy)
             sink = sink_of(sink, self.grouped, self.checkpoint, begun)
             named = name or "eddy"
@@ -133,6 +137,12 @@ class StreamingJoin:
             running = StreamingJoinQuery(self.spark, writer.start(), batches)
             undo.pop_all()
         return running
+
+    def _remedy(self) -> str:
+        """Return what is to be done in addition to a new checkpoint, or in its place, if the query differs."""
+        if self.job.changing:
+            return TABLE_REMEDY
+        return CHANGE_REMEDY if self.grouped is None else ""
 
     def _finishing(self) -> DataFrame:
         """Return the frame of a run that ends the input. Raises SparkJoinError if the input cannot end."""
