@@ -127,6 +127,9 @@ def _warm_tables(schema: pa.Schema, batch: pa.RecordBatch) -> None:
     runtime = Runtime(Query(inputs, ["R.k = T.k"]), output="changelog")
     for atomic in (False, False, True):
         runtime.push({"R": batch.slice(0, 2), "T": batch.slice(0, 2)}, order=[0, 0, 1, 1], atomic=atomic)
+    # A dead version between two that live.
+    runtime.push({"T": batch.slice(1, 1)})
+    runtime.trim()
     dated = Runtime(Query([inputs[0], Table("T", schema, key="s", version="t")], ["R.k = T.k"]), output="changelog")
     dated.push({"T": batch.slice(0, 2)})
     Runtime.restore(dated.snapshot(), dated.query)
@@ -144,6 +147,9 @@ def _warm_as_of(stream: Stream, schema: pa.Schema, batch: pa.RecordBatch) -> Non
     with contextlib.suppress(InputError):
         runtime.finish()
     Runtime.restore(runtime.snapshot(), query)
+    runtime = Runtime(Query([stream], as_of=query.as_of), output="changelog")
+    for _ in range(2):
+        runtime.push({"R": batch.slice(0, 80), "V": batch.slice(0, 80)}, watermark=0)
 
 
 def _warm_tops(schema: pa.Schema, batch: pa.RecordBatch) -> None:
