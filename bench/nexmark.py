@@ -242,7 +242,7 @@ FIGURES = (
         "Queries of NEXMark that are joins, or aggregates on joins, over 200 000 events. eddy: pushes of 10 000 "
         "events, results as they come, Arrow in and out. DuckDB: the statement once over tables of all rows. Spark and "
         "Flink SQL: a streaming job over files in and out, all rows kept as in the benchmark; start-up does not count. "
-        "q4-inner is the join of query 4 with its MAX. q4, q9, q18 and q19 give a changelog. Not here: "
+        "q4-inner is the join of query 4 with its MAX. q4, q5, q9, q18 and q19 give a changelog. Not here: "
         + "; ".join(f"{name} needs {what}" for name, what in MISSING.items())
         + ".",
         points,

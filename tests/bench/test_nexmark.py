@@ -31,8 +31,8 @@ def test_results_are_those_of_duckdb(name: str) -> None:
             connection.register(one, table)
         wanted = connection.sql(references(QUERIES[name])).to_arrow_table()
     assert +found == Counter(zip(*(column.to_pylist() for column in wanted.columns), strict=True))
-    assert came > 10 or name == "q4"
+    assert came > 7 or name == "q4"
 
 
 def test_queries_without_a_form_name_what_they_need() -> None:
-    assert set(MISSING) == {"q5", "q6", "q7"}
+    assert set(MISSING) == {"q6"}
