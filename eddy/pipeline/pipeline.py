@@ -238,7 +238,8 @@ class Pipeline:
     def set_bound(self, max_bytes: int | None, least: int = 1) -> None:
         """Bound the bytes of the pipeline. Raises InputError for a value that `checked_bound` refuses."""
         if max_bytes is not None and self.derived:
-            raise InputError(f"max_bytes does not bound the query of {next(iter(self.derived))} yet; leave it out")
+            place = self.query.stream(next(iter(self.derived))).place
+            raise InputError(f"max_bytes does not bound the query of {place} yet; leave it out")
         self.max_bytes = checked_bound(max_bytes, least)
         if self.partners is None:
             others = [one for one in (self.groups, self.tops) if one is not None]

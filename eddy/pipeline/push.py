@@ -130,16 +130,17 @@ def _derived(
         raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(batches).__name__}")
     names, mine = pipeline.names, dict[str, object]()
     below: dict[str, dict[str, object]] = {name: {} for name in pipeline.derived}
+    places = {one.name: one.place for one in pipeline.query.streams}
     for given, rows in batches.items():
         if given in below:
-            raise InputError(f"{given} has the rows of its query; push the rows of the streams that the query reads")
+            raise InputError(f"{places[given]} has the rows of its query; push those of the streams that it reads")
         if given not in names:
             raise InputError(no_stream(given, names))
         for owner, stream in names[given]:
             into = below[owner] if owner else mine
             if into.get(stream, rows) is not rows:
                 raise InputError(
-                    f"stream {stream} of {owner} is pushed twice, as {given!r} and under another name: push its"
+                    f"stream {stream} of {places[owner]} is pushed twice, as {given!r} and under another name: push its"
                     f" rows as {owner + '.' + stream!r}, and those of other streams under names of their own"
                 )
             into[stream] = rows

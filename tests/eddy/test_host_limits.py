@@ -141,6 +141,13 @@ OF_STREAMS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
         ({"window": eddy.Rows(1)}, "hub placement cluster", "(?i)rows"),
     ],
     "time": [],
+    "source": [
+        (
+            {"source": eddy.Query([eddy.Stream("Q", SCHEMA)], aggregates={"k": eddy.agg.count()})},
+            "engine hub placement cluster",
+            "stream R has the rows of a query, which .* does not run; use a Runtime",
+        )
+    ],
     "filter": [({"filter": pc.field("n") > 1}, EVERYWHERE, "")],
     "lateness": [({"lateness": 7}, "engine hub", "lateness belongs to the .*(Engine|Hub)\\(lateness=")],
     "late": [

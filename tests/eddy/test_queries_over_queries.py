@@ -280,9 +280,9 @@ def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
 def test_pushes_that_do_not_fit_are_refused() -> None:
     runtime = Runtime(CASES["rows with the greatest value"][0], output="changelog")
     for batches, more, message in (
-        ({"d": []}, {}, "table d has the answer of its query"),
+        ({"d": []}, {}, "table d has the rows of its query"),
         ({"q": []}, {}, "'q'"),
-        ({"r": []}, {"order": [0]}, "order is for queries without tables of queries"),
+        ({"r": []}, {"order": [0]}, "order is for queries without inputs that are queries"),
         ({"r": []}, {"watermark": 3}, "watermark"),
     ):
         with pytest.raises(eddy.InputError, match=message):

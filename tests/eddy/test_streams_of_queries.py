@@ -213,7 +213,7 @@ def test_an_exception_at_each_line_of_a_push() -> None:
             lambda: Runtime(Query([bids(eddy.Rows(3)), Stream("w", BEST, time="window_end")], ["r.v = w.m"])).push(
                 {"w": []}
             ),
-            "w has the rows of its query; push the rows of the streams",
+            "stream w has the rows of its query; push those of the streams that it reads",
         ),
         (
             lambda: eddy.sql(
