@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ def as_of(on: str, at: str, **more: Any) -> eddy.AsOf:
 
 
 R, S, T = map(stream, "RST")
+BELOW = eddy.Query([S], aggregates=COUNT, group_window=eddy.Tumbling(4))
 QUERIES: dict[str, Callable[[], eddy.Query]] = {
     "inner": lambda: eddy.Query([R, S, T], ["R.a = S.a", "S.b = T.b"]),
     "scans": lambda: eddy.Query([R, S, T], ["R.a = S.a", "S.b < T.b"]),
@@ -74,6 +76,13 @@ QUERIES: dict[str, Callable[[], eddy.Query]] = {
     "first rows of a branch": lambda: eddy.Query(
         [R], branches=[eddy.Branch([S], ["R.a = S.a"], "left")], top=eddy.Top(1, "R.b", "S.t")
     ),
+    "as of beside tables": lambda: eddy.Query(
+        [R, table("T")], ["R.a = T.a"], as_of=[as_of("T.b = V.a", "R.t", how="left")]
+    ),
+    "a stream of a query": lambda: eddy.Query([R, eddy.Stream("W", BELOW, time="window_end")], ["R.a = W.n"]),
+    "a table of a query": lambda: eddy.Query(
+        [R, eddy.Table("W", eddy.Query([S], group_by={"b": "S.b"}, aggregates=COUNT))], ["R.a = W.b"]
+    ),
     "groups of one table": lambda: eddy.Query([table("R")], group_by=["R.b"], aggregates=COUNT),
 }
 
@@ -113,12 +122,14 @@ def test_all_that_can_be_read_can_be_read(kind: str, output: str) -> None:
         pytest.skip("refused")
     ends = query.aggregation is not None or query.top is not None
     bounded = output == "append" and ends and "windows" not in kind
+    below = [one.source.streams for one in query.streams if isinstance(one.source, eddy.Query)]
+    names = [one.name for one in chain(query.streams, *below) if one.source is None]
     strategies = STRATEGIES if kind in ("inner", "tables") else ["jisc"]
     for strategy in strategies:
         runtime = eddy.Runtime(query, strategy=strategy, output=output, bounded=bounded)
         read(runtime)
         for t in range(8):
-            runtime.push({one.name: [{"a": t % 2, "b": t % 3, "t": t}] for one in query.streams})
+            runtime.push({name: [{"a": t % 2, "b": t % 3, "t": t}] for name in names})
             read(runtime)
         runtime = eddy.Runtime.restore(runtime.snapshot(), query)
         read(runtime)
