@@ -8,10 +8,10 @@ results are recognised).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,9 +58,40 @@ class Hanging:
     Branches come in the order in which the query lists their streams: each after the one on which it hangs.
     """
 
-    how: Literal["left", "semi", "anti"]
+    how: Literal["left", "semi", "anti", "full"]
     streams: tuple[int, ...]
     parent: int = -1
+
+
+def nodes_of(n: int, branches: Sequence[Hanging]) -> tuple[tuple[int, ...], ...]:
+    """Return which of n streams are those of the core, and those of each branch."""
+    below = [i for one in branches for i in one.streams]
+    core = tuple(i for i in range(n) if i not in below)
+    return core, *(one.streams for one in branches)
+
+
+def paths_of(n: int, branches: Sequence[Hanging]) -> tuple[tuple[int, ...], ...]:
+    """Return the streams of each inner join: those of the core, and of each branch with all on which it hangs."""
+    paths = [nodes_of(n, branches)[0]]
+    for one in branches:
+        paths.append((*paths[1 + one.parent], *one.streams))
+    return tuple(path for path in paths if len(path) > 1)
+
+
+def shown_of(n: int, branches: Sequence[Hanging]) -> tuple[int, ...]:
+    """Return the streams of which results have columns: not those of semi and anti branches, and what hangs on them."""
+    hidden: list[bool] = [False]
+    for one in branches:
+        hidden.append(one.how in ("semi", "anti") or hidden[1 + one.parent])
+    return tuple(i for own, gone in zip(nodes_of(n, branches), hidden, strict=True) for i in own if not gone)
+
+
+def links_of(query: Query, equalities: Iterable[tuple[Column, Column]]) -> frozenset[tuple[int, int]]:
+    """Return the pairs of streams that predicates connect, in both orders, as plans need it."""
+    joins = query.inner_joins().values()
+    found = [(NAMES.index(a), NAMES.index(b)) for one in joins for a, b in one.scans]
+    found += [(i, j) for (i, _), (j, _) in equalities]
+    return frozenset(found) | {(j, i) for i, j in found}
 
 
 @dataclass(frozen=True)
@@ -101,34 +132,22 @@ class Shape:
     @cached_property
     def links(self) -> frozenset[tuple[int, int]]:
         """The pairs of streams that predicates connect, in both orders, as plans need it."""
-        query = self.query()
-        joins = query.inner_joins().values()
-        found = [(NAMES.index(a), NAMES.index(b)) for one in joins for a, b in one.scans]
-        found += [(i, j) for (i, _), (j, _) in self.equalities]
-        return frozenset(found) | {(j, i) for i, j in found}
+        return links_of(self.query(), self.equalities)
 
     @cached_property
     def nodes(self) -> tuple[tuple[int, ...], ...]:
         """The streams of the core, and those of each branch."""
-        below = [i for one in self.branches for i in one.streams]
-        core = tuple(i for i in range(len(self.windows)) if i not in below)
-        return core, *(one.streams for one in self.branches)
+        return nodes_of(len(self.windows), self.branches)
 
     @cached_property
     def paths(self) -> tuple[tuple[int, ...], ...]:
         """The streams of each inner join: those of the core, and of each branch with all on which it hangs."""
-        paths: list[tuple[int, ...]] = [self.nodes[0]]
-        for one in self.branches:
-            paths.append((*paths[1 + one.parent], *one.streams))
-        return tuple(path for path in paths if len(path) > 1)
+        return paths_of(len(self.windows), self.branches)
 
     @cached_property
     def shown(self) -> tuple[int, ...]:
         """The streams of which results have columns: not those of semi and anti branches, and of what hangs on them."""
-        hidden: list[bool] = [False]
-        for one in self.branches:
-            hidden.append(one.how != "left" or hidden[1 + one.parent])
-        return tuple(i for own, gone in zip(self.nodes, hidden, strict=True) for i in own if not gone)
+        return shown_of(len(self.windows), self.branches)
 
     def _join(self, streams: Iterable[int]) -> OracleQuery:
         """Return some streams for an oracle, with the predicates of which one of them is the later stream."""
@@ -174,7 +193,9 @@ class Shape:
         def branch(k: int) -> OracleBranch:
             below = [branch(b) for b, one in enumerate(self.branches) if one.parent == k]
             own = replace(self._join(self.nodes[1 + k]), lateness=0)
-            return OracleBranch(own, self.branches[k].how if k >= 0 else "core", below)
+            how = self.branches[k].how if k >= 0 else "core"
+            assert how != "full"
+            return OracleBranch(own, how, below)
 
         return BranchOracle(branch(-1), changelog, self.lateness, self.watermark, self.idle_after)
 
@@ -313,6 +334,47 @@ class LimitStep:
 Step = PushStep | BadPushStep | TransitionStep | ReloadStep | DemoteStep | LimitStep
 
 
+class RuntimeCase(Protocol):
+    """The options of a runtime that a case of any kind has; see `Case`."""
+
+    @property
+    def strategy(self) -> str: ...
+    @property
+    def results(self) -> Results: ...
+    @property
+    def background(self) -> int: ...
+    @property
+    def renumber_at(self) -> int | None: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def decide_every(self) -> int | None: ...
+    @property
+    def store(self) -> tuple[str, ...] | None: ...
+    @property
+    def max_bytes(self) -> int | None: ...
+
+
+def chosen_options(case: RuntimeCase) -> Mapping[str, Any]:
+    """Return the options of any runtime that differ from their defaults, as the engine takes them."""
+    return {
+        "strategy": case.strategy,
+        **({"decide_every": case.decide_every} if case.decide_every else {}),
+        **({"store": list(case.store)} if case.store is not None else {}),
+        **({"max_bytes": case.max_bytes} if case.max_bytes else {}),
+        **({"background": case.background} if case.background else {}),
+        **({"ids_only": True} if case.results == "ids" else {}),
+        **({"count_only": True} if case.results == "count" else {}),
+        **({"renumber_at": case.renumber_at} if case.renumber_at else {}),
+        **({"purge": "paper"} if case.strategy == "parallel-track" and case.seed % 3 == 1 else {}),
+    }
+
+
+def is_chaotic(policy: str, steps: Iterable[object]) -> bool:
+    """Return whether the fuzzer's own policy decides, at the start or later."""
+    return CHAOS in (policy, *(step.policy for step in steps if isinstance(step, ReloadStep)))
+
+
 @dataclass(frozen=True)
 class Case:
     """A query, the options of its runtime, and its steps.
@@ -338,7 +400,7 @@ class Case:
     @property
     def chaotic(self) -> bool:
         """Whether the fuzzer's own policy decides, at the start or later."""
-        return CHAOS in (self.policy, *(step.policy for step in self.steps if isinstance(step, ReloadStep)))
+        return is_chaotic(self.policy, self.steps)
 
     @property
     def ordered(self) -> bool:
@@ -353,16 +415,8 @@ class Case:
     def options(self) -> Mapping[str, Any]:
         """Return the options that differ from their defaults, as the engine takes them, without the policy."""
         return {
-            "strategy": self.strategy,
-            **({"decide_every": self.decide_every} if self.decide_every else {}),
-            **({"store": list(self.store)} if self.store is not None else {}),
-            **({"max_bytes": self.max_bytes} if self.max_bytes else {}),
-            **({"background": self.background} if self.background else {}),
+            **chosen_options(self),
             **({"bounded": True} if self.shape.branches else {}),
             **({"output": self.output} if self.output != "append" else {}),
-            **({"ids_only": True} if self.results == "ids" else {}),
-            **({"count_only": True} if self.results == "count" else {}),
-            **({"renumber_at": self.renumber_at} if self.renumber_at else {}),
             **({"ordered": True} if self.ordered else {}),
-            **({"purge": "paper"} if self.strategy == "parallel-track" and self.seed % 3 == 1 else {}),
         }

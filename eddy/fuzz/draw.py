@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from hypothesis import reject
 from hypothesis import strategies as st
@@ -36,6 +36,7 @@ from eddy.fuzz.case import (
 )
 from eddy.fuzz.graphs import SHAPES, edges
 from eddy.fuzz.oracle import Oracle
+from eddy.query.query import Query
 from eddy.routing.policies import POLICIES
 from eddy.runtime import Runtime
 from eddy.streams.windows import Range, Rows, Unbounded, Window
@@ -203,12 +204,36 @@ def comparisons(draw: st.DrawFn, pairs: Sequence[tuple[int, int]]) -> list[Compa
     return found
 
 
-def plan_text(shape: Shape, picks: bytes) -> str:
+class Planned(Protocol):
+    """The part of a query that plans are drawn from."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the streams."""
+        ...
+
+    @property
+    def branches(self) -> tuple[Hanging, ...]:
+        """The branches."""
+        ...
+
+    @property
+    def paths(self) -> tuple[tuple[int, ...], ...]:
+        """The streams of each inner join."""
+        ...
+
+    @property
+    def links(self) -> frozenset[tuple[int, int]]:
+        """The pairs of streams that predicates connect."""
+        ...
+
+
+def plan_text(shape: Planned, picks: bytes) -> str:
     """Return the plan that some bytes pick; those of all inner joins, if the query has branches."""
     return "; ".join(_plan_text(shape, path, picks) for path in shape.paths)
 
 
-def _plan_text(shape: Shape, streams: Sequence[int], picks: bytes) -> str:
+def _plan_text(shape: Planned, streams: Sequence[int], picks: bytes) -> str:
     """Return the plan that some bytes pick: each picks two parts to join of those that an equality connects."""
     parts = [(frozenset([i]), NAMES[i]) for i in streams]
     left_deep = picks[0] % 2 == 0
@@ -228,7 +253,7 @@ def _plan_text(shape: Shape, streams: Sequence[int], picks: bytes) -> str:
     return parts[0][1][1:-1]
 
 
-def inner_states(plan: str, shape: Shape) -> list[str]:
+def inner_states(plan: str, shape: Planned) -> list[str]:
     """Return the inner states of a plan by their streams, those below others first.
 
     >>> inner_states("((R S) T) U", Shape((Rows(1),) * 4, (("k",),) * 4, ()))
@@ -238,80 +263,38 @@ def inner_states(plan: str, shape: Shape) -> list[str]:
     return [" ".join(NAMES[j] for j in sorted(node.streams)) for node in joins]
 
 
-def some_states(plan: str, shape: Shape, pick: int) -> tuple[str, ...] | None:
+def some_states(plan: str, shape: Planned, pick: int) -> tuple[str, ...] | None:
     """Return the states that a byte picks, a bit for each; None leaves the choice to the runtime."""
     if pick % 2 == 0:
         return None
     return tuple(state for k, state in enumerate(inner_states(plan, shape)) if pick >> (k + 1) & 1)
 
 
-def bounds_of(shape: Shape) -> list[int]:
+def bounds_of(query: Query, output: OutputMode = "append") -> list[int]:
     """Return bounds on the bytes of a runtime, one for each room. The empty state keeps to them under each strategy."""
     # Of all strategies it has the most tables.
-    empty = Runtime(shape.query(), strategy="eddy-jisc", bounded=bool(shape.branches)).nbytes
-    return [empty + room * (BRANCHED_ROOM if shape.branches else 1) for room in ROOM]
+    empty = Runtime(query, strategy="eddy-jisc", bounded=bool(query.branches), output=output).nbytes
+    return [empty + room * (BRANCHED_ROOM if query.branches else 1) for room in ROOM]
 
 
 @dataclass
-class StepWriter:
-    """Turns drawn steps into the steps of a case, one after the other."""
+class PlanWriter:
+    """Draws the steps that change plans, in all kinds of cases."""
 
-    shape: Shape
-    key_values: Sequence[int]
-    drift: int
+    shape: Planned
     strategies: Sequence[str]
     policies: Sequence[str]
     plans: list[str]
     strategy: str
     policy: str
-    bounds: Sequence[int] = ()
-    paces: Sequence[Pace] = PACES[0]
-    clock: int = 0
-    oracle: Oracle = field(init=False)
+    bounds: Sequence[int]
+    waiting: bool = field(default=False, init=False)
+    """Whether a transition may be scheduled."""
 
-    def __post_init__(self) -> None:
-        self.oracle = self.shape.oracle()
-        self.timed = self.shape.query().graph.timed
-        self.numbers = [0] * len(self.shape.windows)
-        self.waiting = False
-
-    def steps(self, drawn: DrawnStep) -> Iterator[Step]:
-        """Yield the steps of a drawn step: one, or none."""
-        kind, picks, rows = drawn
-        match kind:
-            case "push":
-                yield PushStep(self.rows(rows, arrive=True))
-            case "flood":
-                # Two streams repeat the same rows: a state grows while there is no result.
-                yield PushStep(self.rows(rows[: 2 * ROW_BYTES] * FLOOD_ROUNDS, arrive=True, period=2))
-            case "watermark":
-                # Also without rows: event time advances while all streams are silent.
-                pushed, now = self.rows(rows, arrive=True), self.oracle.clock.now
-                if self.timed:
-                    watermark = max(self.clock - 8 if now is None else now, self.clock - 8) + picks[0] % 12
-                    self.oracle.clock.give(watermark)
-                    self.oracle.due = watermark
-                    yield PushStep(pushed, watermark)
-                else:
-                    yield PushStep(pushed)
-            case "fail":
-                # Half of these pushes contain a transition, if the strategy allows transitions.
-                if picks[1] % 2:
-                    yield self.schedule(picks, 1 + picks[1] // 2 % 6)
-                breaks = self.shape.breakable and picks[0] % 4
-                yield BadPushStep(self.rows(rows, arrive=False), "where" if breaks else "order")
-            case "demote":
-                yield DemoteStep(picks[0], picks[1])
-            case "reload":
-                yield self.reload(picks)
-            case "limit":
-                # A case that starts without a bound gets none: most cases are about something else.
-                if self.bounds:
-                    yield LimitStep((None, *self.bounds, *self.bounds)[picks[0] % (1 + 2 * len(self.bounds))])
-            case "schedule":
-                yield self.schedule(picks, picks[1] % 12)
-            case _:
-                yield self.transition(picks, None)
+    def limit(self, picks: bytes) -> Iterator[LimitStep]:
+        """Yield another bound on bytes. A case that starts without one gets none: most are about something else."""
+        if self.bounds:
+            yield LimitStep((None, *self.bounds, *self.bounds)[picks[0] % (1 + 2 * len(self.bounds))])
 
     def schedule(self, picks: bytes, ahead: int) -> Step:
         """Return a transition at a position."""
@@ -348,6 +331,59 @@ class StepWriter:
             return self.plans[-1 - picks[2] % len(self.plans)]
         self.plans.append(plan_text(self.shape, picks[2:-1]))
         return self.plans[-1]
+
+
+@dataclass
+class StepWriter(PlanWriter):
+    """Turns drawn steps into the steps of a case, one after the other."""
+
+    shape: Shape
+    key_values: Sequence[int] = KEY_VALUES[0]
+    drift: int = 0
+    paces: Sequence[Pace] = PACES[0]
+    clock: int = 0
+    oracle: Oracle = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.oracle = self.shape.oracle()
+        self.timed = self.shape.query().graph.timed
+        self.numbers = [0] * len(self.shape.windows)
+
+    def steps(self, drawn: DrawnStep) -> Iterator[Step]:
+        """Yield the steps of a drawn step: one, or none."""
+        kind, picks, rows = drawn
+        match kind:
+            case "push":
+                yield PushStep(self.rows(rows, arrive=True))
+            case "flood":
+                # Two streams repeat the same rows: a state grows while there is no result.
+                yield PushStep(self.rows(rows[: 2 * ROW_BYTES] * FLOOD_ROUNDS, arrive=True, period=2))
+            case "watermark":
+                # Also without rows: event time advances while all streams are silent.
+                pushed, now = self.rows(rows, arrive=True), self.oracle.clock.now
+                if self.timed:
+                    watermark = max(self.clock - 8 if now is None else now, self.clock - 8) + picks[0] % 12
+                    self.oracle.clock.give(watermark)
+                    self.oracle.due = watermark
+                    yield PushStep(pushed, watermark)
+                else:
+                    yield PushStep(pushed)
+            case "fail":
+                # Half of these pushes contain a transition, if the strategy allows transitions.
+                if picks[1] % 2:
+                    yield self.schedule(picks, 1 + picks[1] // 2 % 6)
+                breaks = self.shape.breakable and picks[0] % 4
+                yield BadPushStep(self.rows(rows, arrive=False), "where" if breaks else "order")
+            case "demote":
+                yield DemoteStep(picks[0], picks[1])
+            case "reload":
+                yield self.reload(picks)
+            case "limit":
+                yield from self.limit(picks)
+            case "schedule":
+                yield self.schedule(picks, picks[1] % 12)
+            case _:
+                yield self.transition(picks, None)
 
     def rows(self, picks: bytes, arrive: bool, period: int = 1 << 30) -> tuple[Row, ...]:
         """Return a row for each ROW_BYTES bytes, without those that would complete too many results.
@@ -398,6 +434,12 @@ DRAWN_STEPS: st.SearchStrategy[DrawnStep] = st.one_of(
 )
 
 
+def often_chaos(policies: Sequence[str]) -> list[str]:
+    """Return policies, the simplest first, and the fuzzer's own as often as all others together."""
+    ordered = [name for name in ("fixed",) if name in policies] + [name for name in policies if name != "fixed"]
+    return ordered + [CHAOS] * (len(ordered) - 2 if CHAOS in policies else 0)
+
+
 @st.composite
 def cases(
     draw: st.DrawFn,
@@ -413,15 +455,14 @@ def cases(
     shape = draw(shapes(max_streams, branches))
     plan = plan_text(shape, draw(st.binary(min_size=8, max_size=8)))
     results: list[Results] = ["rows", "ids", "rows", "count"]
-    # The simplest first, and the fuzzer's own as often as all others together.
-    ordered = [name for name in ("fixed",) if name in policies] + [name for name in policies if name != "fixed"]
-    policy = draw(st.sampled_from(ordered + [CHAOS] * (len(ordered) - 2 if CHAOS in policies else 0)))
+    policy = draw(st.sampled_from(often_chaos(policies)))
     key_values, drift = draw(st.sampled_from(KEY_VALUES)), draw(st.integers(0, 1))
     room = draw(st.sampled_from((None,) * 10 + ROOM))
-    bounds = [] if room is None else bounds_of(shape)
+    bounds = [] if room is None else bounds_of(shape.query())
     max_bytes = None if room is None else bounds[ROOM.index(room)]
     paces = draw(st.sampled_from(PACES))
-    writer = StepWriter(shape, key_values, drift, strategies, policies, [plan], strategy, policy, bounds, paces)
+    plans = strategies, policies, [plan], strategy, policy, bounds
+    writer = StepWriter(shape, *plans, key_values=key_values, drift=drift, paces=paces)
     case = Case(
         shape,
         plan,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from eddy.fuzz.case import (
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.compare import Group, compare
 from eddy.fuzz.oracle import ArrivalOutcome, Oracle, Result
+from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
@@ -33,6 +34,9 @@ from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
 from stairs.descriptors import C_NEXT
 from stairs.errors import CapacityError, InputError, PlanError
+
+
+M = TypeVar("M", bound="PlanModel")
 
 
 @dataclass
@@ -54,24 +58,21 @@ class Tally:
             setattr(self, name, getattr(self, name) + value)
 
 
-@dataclass
-class CaseModel:
-    """Expected state in the middle of a case: the oracle, the strategy, the plan and the scheduled transitions.
+class PlanModel:
+    """Expected strategy, policy, plan and scheduled transitions of a runtime in the middle of a case.
 
-    Where a policy decides, the plan is unknown until a step sets it.
+    Where a policy decides, the plan is unknown until a step sets it. If the query has branches, each of its inner joins
+    has a plan, and none is compared.
     """
 
-    case: Case
-    oracle: Oracle | BranchOracle = field(init=False)
-    strategy: str = field(init=False)
-    policy: str = field(init=False)
-    plan: str | None = field(init=False)
-    scheduled: list[tuple[int, str]] = field(default_factory=list)
+    def __init__(self, plan: str | None, strategy: str, policy: str, branched: bool) -> None:
+        self.plan, self.strategy, self.policy, self.branched = plan, strategy, policy, branched
+        self.scheduled: list[tuple[int, str]] = []
 
-    def __post_init__(self) -> None:
-        shape, self.strategy, self.plan = self.case.shape, self.case.strategy, self.case.plan
-        self.oracle = shape.branch_oracle(self.case.output == "changelog") if shape.branches else shape.oracle()
-        self.policy = self.case.policy
+    @property
+    def position(self) -> int:
+        """The number of the next arrival."""
+        raise NotImplementedError
 
     @property
     def fixed(self) -> bool:
@@ -85,12 +86,12 @@ class CaseModel:
 
     def at(self, step: TransitionStep) -> int | None:
         """Return the position of a transition, None for an immediate transition."""
-        return None if step.ahead is None else self.oracle.position + step.ahead
+        return None if step.ahead is None else self.position + step.ahead
 
     def change(self, step: TransitionStep) -> None:
         """Record a transition."""
         if step.ahead:
-            self.scheduled.append((self.oracle.position + step.ahead, step.plan))
+            self.scheduled.append((self.position + step.ahead, step.plan))
             self.scheduled.sort(key=lambda entry: entry[0])
         else:
             self.plan, self.scheduled = step.plan, self.waiting()
@@ -104,30 +105,43 @@ class CaseModel:
 
     def waiting(self) -> list[tuple[int, str]]:
         """Return the transitions that are not due yet."""
-        return [entry for entry in self.scheduled if entry[0] > self.oracle.position]
+        return [entry for entry in self.scheduled if entry[0] > self.position]
 
     def plans(self) -> list[str]:
         """Return the plans that may run now; an empty list allows any.
 
         A transition before the next arrival may have happened already, or wait for that arrival.
         """
-        while self.scheduled and self.scheduled[0][0] < self.oracle.position:
+        while self.scheduled and self.scheduled[0][0] < self.position:
             self.plan = self.scheduled.pop(0)[1]
-        if self.free or self.plan is None or self.case.shape.branches:
+        if self.free or self.plan is None or self.branched:
             return []
-        return [self.plan, *(plan for at, plan in self.scheduled if at == self.oracle.position)]
+        return [self.plan, *(plan for at, plan in self.scheduled if at == self.position)]
 
 
-class Game:
-    """A runtime in the middle of a case, and its model."""
+class CaseModel(PlanModel):
+    """Expected state in the middle of a case: the oracle and the plan."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.model, self.tally = case, CaseModel(case), Tally(cases=1)
-        self.query = case.shape.query()
-        self.runtime = Runtime(self.query, case.plan, policy=policy_of(case.policy, case.seed), **case.options())
-        self.use_bands()
+        super().__init__(case.plan, case.strategy, case.policy, bool(case.shape.branches))
+        shape, self.case = case.shape, case
+        self.oracle: Oracle | BranchOracle = (
+            shape.branch_oracle(case.output == "changelog") if shape.branches else shape.oracle()
+        )
 
-    def take(self, step: Step) -> bool:
+    @property
+    def position(self) -> int:
+        """The number of the next arrival."""
+        return self.oracle.position
+
+
+class RuntimeGame(Generic[M]):
+    """A runtime in the middle of a case, its model, and the steps that all kinds of cases have."""
+
+    def __init__(self, query: Query, runtime: Runtime, model: M) -> None:
+        self.query, self.runtime, self.model, self.tally = query, runtime, model, Tally(cases=1)
+
+    def take(self, step: Any) -> bool:
         """Do a step; return False if it was refused for lack of room. Raises AssertionError if the runtime is wrong."""
         before = counted(self.runtime)
         done = True
@@ -143,13 +157,9 @@ class Game:
         self.check()
         return done
 
-    def do(self, step: Step) -> None:
+    def do(self, step: Any) -> None:
         """Do a step."""
         match step:
-            case PushStep():
-                self.push(step)
-            case BadPushStep():
-                self.fail(step)
             case TransitionStep():
                 self.change(step)
             case ReloadStep():
@@ -158,6 +168,68 @@ class Game:
                 self.demote(step)
             case LimitStep(max_bytes):
                 self.runtime.max_bytes = max_bytes
+            case _:
+                raise AssertionError(f"{step} is no step of this kind of case")
+
+    def change(self, step: TransitionStep) -> None:
+        """Change the plan, or expect an error if the strategy cannot change it."""
+        if not self.model.fixed:
+            self.runtime.transition(step.plan, self.model.at(step), step.store, box=step.box)
+            self.model.change(step)
+            self.tally.transitions += 1
+            return
+        try:
+            self.runtime.transition(step.plan, at=self.model.at(step))
+        except PlanError:
+            return
+        raise AssertionError("another plan was taken")
+
+    def reload(self, step: ReloadStep) -> None:
+        """Continue with a runtime restored from a snapshot."""
+        policy = policy_of(step.policy, step.seed)
+        snapshot = self.runtime.snapshot()
+        strategy = None if step.strategy is None else strategy_name(step.strategy)
+        self.runtime = Runtime.restore(snapshot, self.query, step.plan, strategy, policy=policy)
+        self.model.reload(step)
+        self.tally.snapshots += 1
+
+    def demote(self, step: DemoteStep) -> None:
+        """Demote a key of a state, if there is one."""
+        stairs = self.runtime.stairs
+        if stairs:
+            stair = stairs[step.state % len(stairs)]
+            keys = int(stair.modules.classes[stair.by, C_NEXT])
+            if keys:
+                stair.demote(step.key % keys)
+
+    def check(self) -> None:
+        """Check the state, and compare the position, the plan and the scheduled transitions."""
+        self.runtime.check()
+        position, plans = self.model.position, self.model.plans()
+        assert self.runtime.position == position, f"position {self.runtime.position}, not {position}"
+        assert not plans or self.runtime.plan in plans, f"plan {self.runtime.plan}, not {' or '.join(plans)}"
+        waiting = [tuple(entry) for entry in self.runtime.scheduled() if entry[0] > position]
+        assert waiting == self.model.waiting(), f"scheduled {waiting}, not {self.model.waiting()}"
+
+
+class Game(RuntimeGame[CaseModel]):
+    """A runtime in the middle of a case, and its model."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, query = case, case.shape.query()
+        runtime = Runtime(query, case.plan, policy=policy_of(case.policy, case.seed), **case.options())
+        super().__init__(query, runtime, CaseModel(case))
+        self.use_bands()
+
+    def do(self, step: Step) -> None:
+        """Do a step."""
+        match step:
+            case PushStep():
+                self.push(step)
+            case BadPushStep():
+                self.fail(step)
+            case _:
+                super().do(step)
 
     def push(self, step: PushStep) -> None:
         """Push rows and compare the results, the late rows and the watermark."""
@@ -200,28 +272,10 @@ class Game:
             return
         raise AssertionError("a push that must fail did not")
 
-    def change(self, step: TransitionStep) -> None:
-        """Change the plan, or expect an error if the strategy cannot change it."""
-        if not self.model.fixed:
-            self.runtime.transition(step.plan, self.model.at(step), step.store, box=step.box)
-            self.model.change(step)
-            self.tally.transitions += 1
-            return
-        try:
-            self.runtime.transition(step.plan, at=self.model.at(step))
-        except PlanError:
-            return
-        raise AssertionError("another plan was taken")
-
     def reload(self, step: ReloadStep) -> None:
         """Continue with a runtime restored from a snapshot."""
-        policy = policy_of(step.policy, step.seed)
-        snapshot = self.runtime.snapshot()
-        strategy = None if step.strategy is None else strategy_name(step.strategy)
-        self.runtime = Runtime.restore(snapshot, self.query, step.plan, strategy, policy=policy)
+        super().reload(step)
         self.use_bands()
-        self.model.reload(step)
-        self.tally.snapshots += 1
 
     def use_bands(self) -> None:
         """Let scans use bands as the case wants."""
@@ -229,29 +283,11 @@ class Game:
             for engine in self.runtime._pipeline.joins.values():
                 engine.modules.bands.sizes = self.case.bands
 
-    def demote(self, step: DemoteStep) -> None:
-        """Demote a key of a state, if there is one."""
-        stairs = self.runtime.stairs
-        if stairs:
-            stair = stairs[step.state % len(stairs)]
-            keys = int(stair.modules.classes[stair.by, C_NEXT])
-            if keys:
-                stair.demote(step.key % keys)
-
     def finish(self) -> None:
         """End the input, if the query has branches, and compare what that decides."""
         oracle = self.model.oracle
         if isinstance(oracle, BranchOracle):
             compare(self.runtime.finish(), branch_groups(self.case, oracle, [], oracle.finish()))
-
-    def check(self) -> None:
-        """Check the state, and compare the position, the plan and the scheduled transitions."""
-        self.runtime.check()
-        position, plans = self.model.oracle.position, self.model.plans()
-        assert self.runtime.position == position, f"position {self.runtime.position}, not {position}"
-        assert not plans or self.runtime.plan in plans, f"plan {self.runtime.plan}, not {' or '.join(plans)}"
-        waiting = [tuple(entry) for entry in self.runtime.scheduled() if entry[0] > position]
-        assert waiting == self.model.waiting(), f"scheduled {waiting}, not {self.model.waiting()}"
 
 
 def play(case: Case) -> Tally:
@@ -284,7 +320,7 @@ def policy_of(name: str | None, seed: int) -> Policy | PolicyName | None:
     return Chaos(seed) if name == CHAOS else None if name is None else policy_name(name)
 
 
-def compare_late(got: dict[str, list[int]], late: dict[str, list[int]], dropped: int) -> None:
+def compare_late(got: Mapping[str, list[Any]], late: Mapping[str, list[Any]], dropped: int) -> None:
     """Raise AssertionError unless the late rows are those expected, without as many of the oldest as were dropped."""
     kept = {name: numbers[len(numbers) - len(got.get(name, ())) :] for name, numbers in late.items()}
     assert got == {name: numbers for name, numbers in kept.items() if numbers}, f"late rows {got}, not {late}"
