@@ -133,7 +133,7 @@ _TOP_DEFECTS = {
 }
 
 _VERSIONS, _CHUNK, _COMPACT = "stairs/kernels/versions.py", "stairs/kernels/chunk.py", "stairs/versions.py"
-_TABLE_FILES = "tests/eddy/test_tables.py", "tests/eddy/live_engines.py", "tests/eddy/drawn_aggregates.py"
+_TABLE_FILES = "tests/eddy/test_tables.py", "tests/eddy/live_engines.py"
 _CHANGES, _ENVELOPES = "eddy/ingest/changes.py", "eddy/ingest/envelopes.py"
 _TABLE_DEFECTS = {
     "a replaced version takes no result back": Edit(
@@ -449,7 +449,7 @@ MODELS = {
         _TABLE_MARK_DEFECTS,
     ),
     "tables": ModelTest(
-        ("tests/eddy/test_tables.py", "tests/eddy/live_engines.py"),
+        _TABLE_FILES,
         "test_any_changes_in_any_order",
         300,
         _TABLE_DEFECTS | _FINAL_DEFECTS,

@@ -42,6 +42,7 @@ class QueryKind(StrEnum):
     INNER = "inner"
     BRANCHES = "branches"
     CHANGING = "changing"
+    TABLES = "tables"
     SQL = "sql"
 
 
@@ -61,7 +62,7 @@ def fuzz(
     queries: Annotated[
         QueryKind,
         typer.Option(
-            help="One kind only: inner joins, branches, engines with queries that change, or SQL beside DuckDB."
+            help="One kind only: inner joins, branches, engines with queries that change, tables, or SQL beside DuckDB."
         ),
     ] = QueryKind.ALL,
     streams: Annotated[int, typer.Option(min=2, max=len(NAMES), help="The most streams of a query.")] = 6,

@@ -270,11 +270,11 @@ def some_states(plan: str, shape: Planned, pick: int) -> tuple[str, ...] | None:
     return tuple(state for k, state in enumerate(inner_states(plan, shape)) if pick >> (k + 1) & 1)
 
 
-def bounds_of(query: Query, output: OutputMode = "append") -> list[int]:
+def bounds_of(query: Query, rooms: Sequence[int] = ROOM, output: OutputMode = "append") -> list[int]:
     """Return bounds on the bytes of a runtime, one for each room. The empty state keeps to them under each strategy."""
     # Of all strategies it has the most tables.
     empty = Runtime(query, strategy="eddy-jisc", bounded=bool(query.branches), output=output).nbytes
-    return [empty + room * (BRANCHED_ROOM if query.branches else 1) for room in ROOM]
+    return [empty + room * (BRANCHED_ROOM if query.branches else 1) for room in rooms]
 
 
 @dataclass
@@ -296,12 +296,16 @@ class PlanWriter:
         if self.bounds:
             yield LimitStep((None, *self.bounds, *self.bounds)[picks[0] % (1 + 2 * len(self.bounds))])
 
-    def schedule(self, picks: bytes, ahead: int) -> Step:
+    def demote(self, picks: bytes) -> DemoteStep:
+        """Return a key of a state that is dropped."""
+        return DemoteStep(picks[0], picks[1])
+
+    def schedule(self, picks: bytes, ahead: int) -> TransitionStep:
         """Return a transition at a position."""
         self.waiting = not self.shape.branches
         return self.transition(picks, ahead)
 
-    def transition(self, picks: bytes, ahead: int | None) -> Step:
+    def transition(self, picks: bytes, ahead: int | None) -> TransitionStep:
         """Return a transition, with the states to store if the strategy takes a choice."""
         plan = self.plan(picks)
         if self.shape.branches:
@@ -312,7 +316,7 @@ class PlanWriter:
         whole = ahead is None and self.strategy == "parallel-track" and picks[0] % 3 == 2
         return TransitionStep(plan, ahead, store, " ".join(self.shape.names) if whole else None)
 
-    def reload(self, picks: bytes) -> Step:
+    def reload(self, picks: bytes) -> ReloadStep:
         """Return a restored runtime. The fuzzer's own policy must be given again."""
         others = [None, *(name for name in self.strategies if STRATEGIES[name].changes or not self.waiting)]
         strategy = others[picks[1] % len(others)]
@@ -323,7 +327,7 @@ class PlanWriter:
         elif policy is None and self.policy == CHAOS:
             policy = CHAOS
         self.strategy, self.policy = strategy or self.strategy, policy or self.policy
-        return ReloadStep(self.plan(picks) if picks[0] % 2 else None, strategy, policy, picks[5])
+        return ReloadStep(self.plan(picks) if picks[0] % 2 and self.shape.paths else None, strategy, policy, picks[5])
 
     def plan(self, picks: bytes) -> str:
         """Return a plan: a new one, or an earlier one."""
@@ -375,7 +379,7 @@ class StepWriter(PlanWriter):
                 breaks = self.shape.breakable and picks[0] % 4
                 yield BadPushStep(self.rows(rows, arrive=False), "where" if breaks else "order")
             case "demote":
-                yield DemoteStep(picks[0], picks[1])
+                yield self.demote(picks)
             case "reload":
                 yield self.reload(picks)
             case "limit":

@@ -27,17 +27,23 @@ from eddy.fuzz.sql.case import SqlCase
 from eddy.fuzz.sql.draw import sql_cases
 from eddy.fuzz.sql.play import play as play_sql
 from eddy.fuzz.sql.script import script as sql_script
+from eddy.fuzz.tables.case import TableCase
+from eddy.fuzz.tables.draw import table_cases
+from eddy.fuzz.tables.play import play as play_table
+from eddy.fuzz.tables.play import refusals as table_refusals
+from eddy.fuzz.tables.script import script as table_script
 
-Kind = Literal["inner", "branches", "changing", "sql"]
+Kind = Literal["inner", "branches", "changing", "tables", "sql"]
 KINDS: dict[str, tuple[Kind, ...]] = {
-    "all": ("inner", "branches", "changing"),
+    "all": ("inner", "branches", "changing", "tables"),
     "inner": ("inner",),
     "branches": ("branches",),
     "changing": ("changing",),
+    "tables": ("tables",),
     "sql": ("sql",),
 }
 """Kinds of queries that a run draws, by name."""
-ROUND: dict[Kind, int] = {"inner": 200, "branches": 60, "changing": 60, "sql": 60}
+ROUND: dict[Kind, int] = {"inner": 200, "branches": 60, "changing": 60, "tables": 60, "sql": 60}
 """Cases drawn from one seed, shared by the strategies.
 
 Hypothesis keeps every case that it has drawn, so each round starts it anew. It also varies what it has drawn, and so
@@ -49,7 +55,7 @@ CASE_SECONDS = 30.0
 SMALL_CASE_SECONDS = 1.0
 
 
-AnyCase = Case | EngineCase | SqlCase
+AnyCase = Case | EngineCase | TableCase | SqlCase
 
 
 class Enough(KeyboardInterrupt):
@@ -83,6 +89,8 @@ def time_limit(seconds: float, error: BaseException | None = None) -> Iterator[N
 def _played(case: AnyCase) -> Tally:
     if isinstance(case, SqlCase):
         return play_sql(case)
+    if isinstance(case, TableCase):
+        return play_table(case)
     return play_engine(case) if isinstance(case, EngineCase) else play(case)
 
 
@@ -106,6 +114,10 @@ class Failure:
             return engine_script(self.case, title)
         if isinstance(self.case, SqlCase):
             return sql_script(self.case, title)
+        if isinstance(self.case, TableCase):
+            with time_limit(CASE_SECONDS):
+                steps = table_refusals(self.case)
+            return table_script(self.case, title, steps)
         with time_limit(CASE_SECONDS):
             refused = refusals(self.case)
         return script(self.case, title, refused)
@@ -177,11 +189,13 @@ class Hunt:
         self.seconds = time.monotonic() - start
 
     def _round(self, one: Callable[[AnyCase], None], kind: Kind, strategy: str, seed: int) -> None:
-        drawn: SearchStrategy[Case] | SearchStrategy[EngineCase] | SearchStrategy[SqlCase]
+        drawn: SearchStrategy[Case] | SearchStrategy[EngineCase] | SearchStrategy[TableCase] | SearchStrategy[SqlCase]
         if kind == "sql":
             drawn = sql_cases([strategy])
         elif kind == "changing":
             drawn = engine_cases([strategy], self.max_streams, self.policies)
+        elif kind == "tables":
+            drawn = table_cases([strategy], self.max_streams, self.policies)
         else:
             drawn = cases(self.strategies, self.outputs, self.max_streams, self.policies, kind == "branches", strategy)
         search = settings(

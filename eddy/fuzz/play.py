@@ -35,7 +35,6 @@ from jisc.strategies import STRATEGIES
 from stairs.descriptors import C_NEXT
 from stairs.errors import CapacityError, InputError, PlanError
 
-
 M = TypeVar("M", bound="PlanModel")
 
 

@@ -23,7 +23,7 @@ from eddy.fuzz.case import (
     TransitionStep,
     quotient,
 )
-from eddy.fuzz.play import CaseModel, branch_groups, expected, given_watermark, must_fail
+from eddy.fuzz.play import CaseModel, PlanModel, branch_groups, expected, given_watermark, must_fail
 
 COMPARE = inspect.getsource(comparison.compare) + "\n\n" + inspect.getsource(comparison.compare_rows)
 """The comparison, as scripts contain it."""
@@ -77,7 +77,9 @@ def push(
     kept = {name: numbers[len(numbers) - len(got.get(name, ())) :] for name, numbers in late.items()}
     assert got == {name: numbers for name, numbers in kept.items() if numbers}, f"late rows {got}, not {late}"
     assert sum(map(len, late.values())) - sum(map(len, got.values())) == dropped, f"late rows {got}, not {late}"
+'''
 
+CHECK = '''
 
 def check(position: int, plans: Sequence[str], waiting: Sequence[tuple[int, str]]) -> None:
     """Check the state; compare the position, the plan and the changes of plan to come."""
@@ -102,7 +104,7 @@ def push_in_vain(rows: Sequence[tuple[str, tuple[Any, ...]]], more: int) -> None
     raise AssertionError("a push that must fail did not")
 '''
 
-_REFUSED = '''
+IN_VAIN = '''
 
 def transition_in_vain(plan: str, at: int | None) -> None:
     """Request another plan and expect an error."""
@@ -113,7 +115,7 @@ def transition_in_vain(plan: str, at: int | None) -> None:
     raise AssertionError("another plan was taken")
 '''
 
-_NO_ROOM = '''
+NO_ROOM = '''
 
 def refused(step: Callable[[], Any]) -> None:
     """Do a step and expect an error for lack of room."""
@@ -124,7 +126,7 @@ def refused(step: Callable[[], Any]) -> None:
     raise AssertionError("there was room for a step that was refused when this script was written")
 '''
 
-_DEMOTE = '''
+DEMOTE = '''
 
 def demote(state: int, key: int) -> None:
     """Drop the entries of one key in one state; both numbers are taken modulo the numbers of states and keys."""
@@ -152,14 +154,18 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
     if case.chaotic:
         text = text.replace("from collections import Counter", "import random\nfrom collections import Counter")
         text += CHAOS_IMPORTS
-    text += "Group = Sequence[tuple[Any, ...]]\n\n\n" + COMPARE + _TAIL
+    text += "Group = Sequence[tuple[Any, ...]]\n\n\n" + COMPARE + _TAIL + CHECK
     text += _FAIL if any(line.startswith("push_in_vain") for line in lines) else ""
-    text += _REFUSED if any(line.startswith("transition_in_vain") for line in lines) else ""
-    text += _NO_ROOM if any(line.startswith("refused(") for line in lines) else ""
-    text += _DEMOTE if DemoteStep in kinds else ""
+    text += helpers(lines)
     text += "\n\n" + inspect.getsource(quotient) if case.shape.breakable else ""
     text += "\n\n" + inspect.getsource(chaos.Chaos) if case.chaotic else ""
     return text + "\n\n" + _setup(case) + "\n".join(lines) + "\n"
+
+
+def helpers(lines: Collection[str]) -> str:
+    """Return the functions that the steps of a script need, of those that all kinds of cases have."""
+    found = {"transition_in_vain(": IN_VAIN, "refused(": NO_ROOM, "demote(": DEMOTE}
+    return "".join(text for name, text in found.items() if any(line.startswith(name) for line in lines))
 
 
 def _setup(case: Case) -> str:
@@ -177,7 +183,10 @@ def _setup(case: Case) -> str:
     if shape.breakable:
         lines.append('    where=eddy.Predicate(quotient, columns=["R.v"]),')
     lines += [f"    {name}={value!r}," for name, value in shape.timing.items()]
-    given = [f"policy={_policy(case.policy, case.seed)}", *(f"{n}={value!r}" for n, value in case.options().items())]
+    given = [
+        f"policy={policy_text(case.policy, case.seed)}",
+        *(f"{n}={value!r}" for n, value in case.options().items()),
+    ]
     options = ", ".join([repr(case.plan), *given])
     return "\n".join([*lines, ")", f"runtime = eddy.Runtime(query, {options})", *_use_bands(case), "", ""])
 
@@ -208,7 +217,8 @@ def _use_bands(case: Case) -> list[str]:
     return ["for operator in runtime._pipeline.joins.values():", f"    operator.modules.bands.sizes = {case.bands!r}"]
 
 
-def _policy(name: str | None, seed: int) -> str:
+def policy_text(name: str | None, seed: int) -> str:
+    """Return the argument `policy` as text."""
     return f"Chaos({seed})" if name == CHAOS else repr(name)
 
 
@@ -231,9 +241,8 @@ def _refused(case: Case, step: Step) -> list[str]:
             pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
             given = "" if isinstance(step, BadPushStep) or step.watermark is None else f", watermark={step.watermark}"
             return ["refused(lambda: push(", *pushed, f"    [], {{}}{given}))"]
-        case TransitionStep(plan, _, store, box):
-            chosen = ("" if store is None else f", store={list(store)!r}") + (f", box={box!r}" if box else "")
-            return [f"refused(lambda: runtime.transition({plan!r}{chosen}))"]
+        case TransitionStep():
+            return [transition_refused(step)]
         case _:
             raise AssertionError(f"{step} is never refused for lack of room")
 
@@ -253,6 +262,15 @@ def _call(model: CaseModel, step: Step) -> list[str]:
             v = 0 if how == "where" else 1
             pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
             return ["push_in_vain(", *pushed, f"    more={int(how == 'order')},", ")"]
+        case ReloadStep():
+            return [*plan_call(model, step), *_use_bands(case)]
+        case _:
+            return plan_call(model, step)
+
+
+def plan_call(model: PlanModel, step: TransitionStep | ReloadStep | DemoteStep | LimitStep) -> list[str]:
+    """Write a step that all kinds of cases have; the model takes it."""
+    match step:
         case TransitionStep(plan, _, store, box):
             name = "transition_in_vain" if model.fixed else "runtime.transition"
             chosen = "" if store is None else f", store={list(store)!r}"
@@ -263,13 +281,20 @@ def _call(model: CaseModel, step: Step) -> list[str]:
             return [line]
         case ReloadStep(plan, strategy, policy, seed):
             model.reload(step)
-            chosen = "" if policy is None else f", policy={_policy(policy, seed)}"
-            made = f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r}{chosen})"
-            return [made, *_use_bands(case)]
+            chosen = "" if policy is None else f", policy={policy_text(policy, seed)}"
+            return [f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r}{chosen})"]
         case DemoteStep(state, key):
             return [f"demote({state}, {key})"]
         case LimitStep(max_bytes):
             return [f"runtime.max_bytes = {max_bytes}"]
+
+
+def transition_refused(step: TransitionStep) -> str:
+    """Write a change of plan for which there is no room."""
+    chosen = ("" if step.store is None else f", store={list(step.store)!r}") + (
+        f", box={step.box!r}" if step.box else ""
+    )
+    return f"refused(lambda: runtime.transition({step.plan!r}{chosen}))"
 
 
 def listed(items: list[str]) -> list[str]:

@@ -127,6 +127,14 @@ class TableOracle:
         changes += [change for left, right in pairs for change in (("-U", left), ("+U", right))]
         return changes + [("+I", one) for one in begun if one not in new]
 
+    def advance(self, watermark: Any) -> list[Change]:
+        """Take a watermark without a row, and return what it does to the answer."""
+        before, self.due = set(self.answer), watermark
+        self.expire()
+        if self.branches:
+            self.standing = set(self._branched())
+        return self.since(before)
+
     @property
     def answer(self) -> set[Result]:
         """All results that have come, and have not been taken back."""
@@ -175,6 +183,11 @@ class TableOracle:
             for one, n in zip(self.every, result, strict=True)
         )
 
+    @property
+    def position(self) -> int:
+        """Arrivals so far, over all inputs."""
+        return sum(map(len, self.arrived.values()))
+
     def row(self, name: str, number: int) -> Row:
         """Return a row by its number."""
         return self.arrived[name][number]
@@ -206,15 +219,15 @@ class TableOracle:
             return sorted(self.alive[one.name].values())
         return range(self._low(one), len(self.arrived[one.name]))
 
-    def _in_time(self, numbers: Result) -> bool:
+    def _in_time(self, match: Mapping[str, int]) -> bool:
         """Return whether no row of a RANGE window is too old for the youngest row of a stream."""
-        timed = [(one, self.row(one.name, n)) for one, n in zip(self.inputs, numbers, strict=True) if one.time]
+        timed = [(one, self.row(one.name, match[one.name])) for one in self.every if one.time and one.name in match]
         newest = max((row[one.time] for one, row in timed), default=None)
         return all(one.span is None or newest - row[one.time] <= one.span for one, row in timed)
 
     def _results(self, numbers: Result) -> Iterator[Result]:
         if len(numbers) == len(self.inputs):
-            if self._in_time(numbers):
+            if self._in_time({one.name: n for one, n in zip(self.inputs, numbers, strict=True)}):
                 yield numbers
             return
         for n in self._present(self.inputs[len(numbers)]):
@@ -239,7 +252,8 @@ class TableOracle:
     ) -> Iterator[Mapping[str, int]]:
         """Yield the matches of some inputs that contain a match above them, by the name of the input."""
         if not inputs:
-            yield above
+            if self._in_time(above):
+                yield above
             return
         for n in self._present(inputs[0]):
             match = {**above, inputs[0].name: n}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,179 +27,20 @@ from hypothesis.stateful import (
 )
 
 import eddy
-from eddy.fuzz.aggregate_oracle import TIME, OracleAggregate, grouped
-from eddy.fuzz.oracle import OracleClock
-from eddy.fuzz.table_oracle import Change, TableInput, TableOracle
+from eddy.fuzz.case import NAMES
+from eddy.fuzz.tables.case import BadChangeStep, TableArrival, TablesQuery
+from eddy.fuzz.tables.changes import compare_changes
+from eddy.fuzz.tables.draw import ROW_BYTES, ArrivalWriter, table_joins
+from eddy.fuzz.tables.play import AcceptingSwitch, bad_arrivals, batches, rows_of
+from eddy.fuzz.tables.reference import TableReference
 from eddy.live.engine_file import EngineFile
 from eddy.show.formats import FORMATS
 from jisc.strategies import STRATEGIES
-from tests.eddy.drawn_aggregates import row_texts
 from tests.eddy.live_engines import KEY
 
-NAMES = "RSTU"
-SCHEMA = pa.schema(
-    [
-        ("a", pa.int64()),
-        ("b", pa.int64()),
-        ("k", pa.string()),
-        ("p", pa.int8()),
-        ("v", pa.string()),
-        ("w", pa.int32()),
-        ("t", pa.int64()),
-        ("z", pa.int64()),
-    ]
-)
-UPSERTS, DELETES = ("+I", "+U", "c", "r", "u"), ("-D", "d")
-WHERE = 8
-LATENESS = 2
-"""Rows with a greater `w` are rejected, where a query has filters."""
-
-
-class AcceptingSwitch:
-    """A filter of results that accepts all, and raises while it is on."""
-
-    on = False
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
-        """Accept all rows."""
-        if self.on and len(batch):
-            raise ValueError("the switch is on")
-        return pa.repeat(True, len(batch))
-
-
-@dataclass(frozen=True)
-class TablesQuery:
-    """A query: which inputs are tables, their windows (None = all rows, -d = RANGE d), predicates, columns shown.
-
-    switched   whether the results have a filter that fails at times
-    grouped    the group columns of a query with aggregates; None = the results are the joined rows
-    tombstones those of tables with versions; -1 = without end, None = tables without versions
-    """
-
-    tables: tuple[bool, ...]
-    windows: tuple[int | None, ...]
-    predicates: tuple[tuple[tuple[str, str], str, tuple[str, str]], ...]
-    key: tuple[str, ...]
-    filtered: bool
-    switched: bool
-    shown: str
-    grouped: tuple[str, ...] | None
-    tombstones: int | None = None
-    expiry: Literal["retract", "final"] = "retract"
-
-    @property
-    def versions(self) -> dict[str, Any]:
-        """The options of tables on versions."""
-        if self.tombstones is None:
-            return {}
-        return {"version": "z", "tombstones": None if self.tombstones < 0 else self.tombstones}
-
-    @property
-    def functions(self) -> dict[str, OracleAggregate]:
-        """The aggregates of a query that has some."""
-        last = self.names[-1]
-        return {
-            "n": OracleAggregate("count"),
-            "s": OracleAggregate("sum", "R.w"),
-            "a": OracleAggregate("avg", f"{last}.p"),
-            "lo": OracleAggregate("min", "R.b"),
-            "hi": OracleAggregate("max", f"{last}.v"),
-            "f": OracleAggregate("first", "R.k", f"{last}.w"),
-        }
-
-    @property
-    def timed(self) -> bool:
-        windows = zip(self.tables, self.windows, strict=True)
-        return any(not table and own is not None and own < 0 for table, own in windows)
-
-    @property
-    def names(self) -> str:
-        return NAMES[: len(self.tables)]
-
-    def query(self, switch: AcceptingSwitch) -> eddy.Query:
-        inputs: list[eddy.Stream] = []
-        kept = pa.compute.field("w") <= WHERE if self.filtered else None
-        for name, table, rows in zip(self.names, self.tables, self.windows, strict=True):
-            if table:
-                inputs.append(eddy.Table(name, SCHEMA, key=self.key, ops="column", filter=kept, **self.versions))
-            else:
-                window: Any = eddy.Unbounded() if rows is None else eddy.Rows(rows) if rows > 0 else eddy.Range(-rows)
-                time = "t" if self.timed else None
-                inputs.append(eddy.Stream(name, SCHEMA, window=window, time=time, filter=kept))
-        on = [f"{a}.{x} {op} {b}.{y}" for (a, x), op, (b, y) in self.predicates]
-        shown = [f"{name}.{column}" for name in self.names for column in self.shown]
-        more: dict[str, Any] = {"lateness": LATENESS, "watermark": "fastest"} if self.timed else {}
-        more["expiry"] = self.expiry
-        if self.switched:
-            more["where"] = eddy.Predicate(switch, ["R.a"])
-        if self.grouped is not None:
-            functions = {
-                name: getattr(eddy.agg, one.function)(*(c for c in (one.column, one.by) if c not in (None, TIME)))
-                for name, one in self.functions.items()
-            }
-            return eddy.Query(inputs, on, group_by=self.grouped, aggregates=functions, **more)
-        return eddy.Query(inputs, on, select=shown, **more)
-
-    def oracle(self) -> TableOracle:
-        def keep(row: Mapping[str, Any]) -> bool:
-            return bool(row["w"] <= WHERE)
-
-        inputs = [
-            TableInput(
-                name,
-                key=self.key if table else (),
-                rows=None if table or rows is None or rows < 0 else rows,
-                span=-rows if not table and rows is not None and rows < 0 else None,
-                time="t" if self.timed and not table else "",
-                keep=keep if self.filtered else None,
-                **(self.versions if table else {}),
-            )
-            for name, table, rows in zip(self.names, self.tables, self.windows, strict=True)
-        ]
-        return TableOracle(inputs, self.predicates, expiry=self.expiry)
-
-    def clock(self) -> OracleClock:
-        names = [name for name, table in zip(self.names, self.tables, strict=True) if not table]
-        return OracleClock(dict.fromkeys(names, LATENESS), "fastest")
-
-
-@st.composite
-def shapes(draw: st.DrawFn) -> TablesQuery:
-    grouped = draw(st.sampled_from([None, None, (), ("R.a",), ("R.v", "R.p")]))
-    m = draw(st.integers(2 if grouped is None else 1, 4))
-    # Often there is a table.
-    table = draw(st.integers(0, m - 1) | st.integers(0, m))
-    tables = [k == table or (table < m and draw(st.booleans())) for k in range(m)]
-    windows = draw(st.lists(st.none() | st.integers(1, 5) | st.integers(-9, -1), min_size=m, max_size=m))
-    predicates = []
-    for i in range(1, m):
-        other = NAMES[draw(st.integers(0, i - 1))]
-        sides = draw(st.sampled_from([("b", "=", "a"), ("a", "=", "a"), ("p", "=", "a"), ("b", "<=", "a")]))
-        predicates.append(((other, sides[0]), sides[1], (NAMES[i], sides[2])))
-    if m > 2 and draw(st.booleans()):
-        predicates.append(((NAMES[0], "a"), draw(st.sampled_from(["=", "!="])), (NAMES[m - 1], "b")))
-    key = draw(st.sampled_from([("k",), ("p",), ("k", "p")]))
-    shown = draw(st.sampled_from(["abkpvw", "abkpvw", "a", "v"]))
-    parts = tuple(tables), tuple(windows), tuple(predicates), key, draw(st.booleans()), draw(st.booleans()), shown
-    tombstones, expiry = draw(st.sampled_from([None, None, -1, 0, 3])), draw(st.sampled_from(["retract", "final"]))
-    return TablesQuery(*parts, grouped, tombstones, expiry)
-
-
-NUMBERS = st.sampled_from([0, 0, 0, 1, 1, 2, None])
-ROWS = st.fixed_dictionaries(
-    {
-        "a": NUMBERS,
-        "b": NUMBERS,
-        "k": st.sampled_from(["x", "y", "zz", ""]),
-        "p": st.integers(0, 2),
-        "v": st.none() | st.text("uv", max_size=2),
-        "w": st.integers(0, 10),
-        "t": st.just(0),
-        "z": st.integers(0, 9),
-    }
-)
-OPS = st.sampled_from([*UPSERTS, *DELETES, "-U"])
 Row = dict[str, Any]
+PICKS = st.binary(min_size=6 * ROW_BYTES, max_size=30 * ROW_BYTES)
+"""What arrivals are drawn from."""
 
 
 def plan_over(names: Sequence[str]) -> str:
@@ -213,158 +53,52 @@ def plan_over(names: Sequence[str]) -> str:
 class TableMachine(RuleBasedStateMachine):
     """A runtime and the oracle, taken through the same changes."""
 
-    @initialize(shape=shapes(), strategy=st.sampled_from(sorted(STRATEGIES)), few=st.booleans(), ids=st.booleans())
-    def begin(self, shape: TablesQuery, strategy: Any, few: bool, ids: bool) -> None:
+    @initialize(asked=table_joins(), strategy=st.sampled_from(sorted(STRATEGIES)), few=st.booleans(), ids=st.booleans())
+    def begin(self, asked: TablesQuery, strategy: Any, few: bool, ids: bool) -> None:
         self.switch = AcceptingSwitch()
-        self.shape, self.query, self.oracle = shape, shape.query(self.switch), shape.oracle()
-        self.ids = ids and shape.grouped is None
+        self.asked, self.query, self.rows = asked, asked.query(self.switch), ArrivalWriter(asked)
+        ids &= asked.grouped is None
         self.runtime = eddy.Runtime(
-            self.query, strategy=strategy, output="changelog", ids_only=self.ids, renumber_at=50 if few else 1 << 30
+            self.query, strategy=strategy, output="changelog", ids_only=ids, renumber_at=50 if few else 1 << 30
         )
-        self.clock, self.now = shape.clock(), 0
+        self.reference = TableReference(asked, results="ids" if ids else "rows")
         self.sum = Counter[tuple[Any, ...]]()
-        self.moved = self.begun = False
-        self.stale = Counter[str]()
+        self.late = Counter[str]()
+        self.moved = False
 
     @precondition(
         lambda self: (
             not (
-                self.shape.grouped is not None or self.shape.timed or self.runtime.position or self.runtime.scheduled()
+                self.asked.grouped is not None or self.asked.timed or self.runtime.position or self.runtime.scheduled()
             )
         )
     )
-    @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), min_size=6, max_size=30))
-    def load(self, arrivals: list[tuple[int, Row, str]]) -> None:
+    @rule(picks=PICKS)
+    def load(self, picks: bytes) -> None:
         """Load changes and rows, stream by stream."""
-        pushed, order = self.batches(arrivals)
-        self.runtime.load(pushed)
-        for k, (_, row, op) in sorted(enumerate(arrivals), key=lambda one: order[one[0]]):
-            name = self.shape.names[order[k]]
-            unread = self.shape.tables[order[k]] and (op == "-U" or self.oracle.is_stale(name, row, op in DELETES))
-            if not unread:
-                self.oracle.arrive(name, row, op in DELETES)
-        self.sum.update(self.shown(("", one))[1:] for one in self.oracle.answer)
+        arrivals = self.rows.arrivals(picks)
+        self.runtime.load(batches(self.asked, arrivals))
+        self.reference.load(arrivals)
+        self.sum.update(self.reference.answer())
 
-    def batches(self, arrivals: Sequence[tuple[int, Row, str]]) -> tuple[dict[str, list[Row]], list[int]]:
-        """Return what is pushed for arrivals, and their order."""
-        pushed: dict[str, list[Row]] = {}
-        order = []
-        for i, row, op in arrivals:
-            i %= len(self.shape.names)
-            order.append(i)
-            if self.shape.timed:
-                self.now += row["w"] % 3
-                row["t"] = self.now - (row["w"] + len(order)) % 4
-            pushed.setdefault(self.shape.names[i], []).append({**row, "op": op} if self.shape.tables[i] else row)
-        return pushed, order
+    @rule(picks=PICKS, atomic=st.sampled_from([False, False, True]))
+    def push(self, picks: bytes, atomic: bool) -> None:
+        arrivals, atomic = self.rows.arrivals(picks), atomic and any(self.asked.tables)
+        order = [one.input for one in arrivals]
+        self.follow(arrivals, self.runtime.push(batches(self.asked, arrivals), order, atomic=atomic), atomic)
 
-    def answer(self) -> Counter[tuple[Any, ...]]:
-        """Return the rows that are the answer."""
-        if self.shape.grouped is None:
-            return Counter(self.shown(("", one))[1:] for one in self.oracle.answer)
-        if not self.begun:
-            return Counter()
-        rows = []
-        for result in self.oracle.answer:
-            own = [(name, self.oracle.row(name, n)) for name, n in zip(self.shape.names, result, strict=True)]
-            rows.append({f"{name}.{column}": value for name, row in own for column, value in row.items()})
-        found = grouped(rows, self.shape.grouped, [*self.shape.functions.values()])
-        return row_texts((*key, *values) for key, values in found.items())
-
-    def shown(self, change: Change) -> tuple[Any, ...]:
-        op, result = change
-        if self.ids:
-            return op, *result
-        rows = [self.oracle.row(name, n) for name, n in zip(self.shape.names, result, strict=True)]
-        return op, *(row[column] for row in rows for column in self.shape.shown)
-
-    @rule(
-        arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), min_size=6, max_size=30),
-        atomic=st.sampled_from([False, False, True]),
-    )
-    def push(self, arrivals: list[tuple[int, Row, str]], atomic: bool) -> None:
-        atomic &= any(self.shape.tables)
-        table = self.runtime.push(*self.batches(arrivals), atomic=atomic)
-        if atomic:
-            self.follow_at_once(arrivals, table)
-        else:
-            self.follow(arrivals, table)
-
-    def follow_at_once(self, arrivals: list[tuple[int, Row, str]], table: pa.Table) -> None:
-        """Take the last change of each key in the oracle, then the rows, and compare the answers."""
-        before, results = self.answer(), set(self.oracle.answer)
-        last, rows = dict[Any, tuple[int, Row, str]](), list[tuple[int, Row, str]]()
-        for i, row, op in arrivals:
-            i %= len(self.shape.names)
-            if not self.shape.tables[i]:
-                rows.append((i, row, op))
-            elif op != "-U" and not self.is_stale(i, row, op):
-                key = i, *(row[column] for column in self.shape.key)
-                last.pop(key, None)
-                last[key] = i, row, op
-        for i, row, op in [*last.values(), *rows]:
-            self.arrive(i, row, op)
-        self.begun = True
-        found = [tuple(row.values()) for row in table.to_pylist()]
-        if self.shape.grouped is None:
-            wanted = self.without_equal([self.shown(one) for one in self.oracle.since(results)])
-            assert [one[0] for one in found] == [one[0] for one in wanted]
-            assert Counter(pairs_of(found)) == Counter(pairs_of(wanted))
-        self.count(found, before)
-
-    def is_stale(self, i: int, row: Row, op: str) -> bool:
-        """Return whether a change is stale in the oracle, and count it then."""
-        found = self.oracle.is_stale(self.shape.names[i], row, op in DELETES)
-        self.stale[self.shape.names[i]] += found
-        return found
-
-    def arrive(self, i: int, row: Row, op: str) -> list[Change]:
-        """Take a row or a change in the oracle, and return the changes of the answer. A late row does not arrive."""
-        name, kept = self.shape.names[i], not self.shape.filtered or row["w"] <= WHERE
-        if self.shape.timed and not self.shape.tables[i] and kept and self.clock.tick(name, row["t"]):
-            return []
-        return self.oracle.arrive(name, row, op in DELETES, self.clock.now)
-
-    def without_equal(self, changes: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return changes without the pairs whose rows are equal."""
-        equal = {k for k in range(len(changes) - 1) if changes[k][0] == "-U" and changes[k][1:] == changes[k + 1][1:]}
-        return [one for k, one in enumerate(changes) if k not in equal and k - 1 not in equal]
-
-    def follow(self, arrivals: list[tuple[int, Row, str]], table: pa.Table) -> None:
+    def follow(self, arrivals: Sequence[TableArrival], table: pa.Table, atomic: bool = False) -> None:
         """Take arrivals in the oracle, and compare the changes of the answer with those of the runtime."""
-        before = self.answer()
-        found = [tuple(row.values()) for row in table.to_pylist()]
-        at = 0
-        for i, row, op in arrivals:
-            i %= len(self.shape.names)
-            if self.shape.tables[i] and (op == "-U" or self.is_stale(i, row, op)):
-                continue
-            changes = self.without_equal([self.shown(one) for one in self.arrive(i, row, op)])
-            if self.shape.grouped is not None:
-                continue
-            part, at = found[at : at + len(changes)], at + len(changes)
-            # The order within one operation of one arrival is not defined, but pairs are adjacent.
-            assert [row[0] for row in part] == [row[0] for row in changes]
-            assert Counter(pairs_of(part)) == Counter(pairs_of(changes))
-        assert self.shape.grouped is not None or at == len(found)
-        self.begun = True
-        self.count(found, before)
-
-    def count(self, found: list[tuple[Any, ...]], before: Counter[tuple[Any, ...]]) -> None:
-        """Count the changes of the answer, which was `before`; compare those of groups, which are a difference."""
-        if self.shape.grouped is not None:
-            found = [(op, *one) for op, *row in found for one in row_texts([row])]
-            after = self.answer()
-            assert Counter(found) == Counter(
-                (op, *row) for op, rows in (("-D", before - after), ("+I", after - before)) for row in rows.elements()
-            )
+        wanted, found = self.reference.push(arrivals, atomic), rows_of(table)
+        compare_changes(found, wanted.groups, None)
+        self.late.update({name: len(rows) for name, rows in wanted.late.items()})
         for op, *row in found:
             self.sum[tuple(row)] += 1 if op in ("+I", "+U") else -1
         event(f"results: {bool(found)}, taken back: {any(op in ('-D', '-U') for op, *_ in found)}")
 
-    @rule(order=st.permutations(NAMES), ahead=st.none() | st.integers(0, 20))
+    @rule(order=st.permutations(NAMES[:4]), ahead=st.none() | st.integers(0, 20))
     def change_plan(self, order: list[str], ahead: int | None) -> None:
-        names = [name for name in order if name in self.shape.names]
+        names = [name for name in order if name in self.asked.names]
         if len(names) == 1:
             return
         at = None if ahead is None else self.runtime.position + ahead
@@ -372,25 +106,24 @@ class TableMachine(RuleBasedStateMachine):
         with suppress(eddy.PlanError):
             self.runtime.transition(plan_over(names), at)
 
-    @precondition(lambda self: any(self.shape.tables))
-    @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), max_size=10), fault=st.sampled_from(["key", "op"]))
-    def refuse(self, arrivals: list[tuple[int, Row, str]], fault: str) -> None:
-        i = self.shape.tables.index(True)
-        row: Row = {"a": 1, "b": 1, "k": "x", "p": 1, "v": "", "w": 1, "t": 0, "z": 9}
-        bad = (i, {**row, self.shape.key[-1]: None}, "c") if fault == "key" else (i, row, "delete")
-        with pytest.raises(eddy.InputError, match=f"table {self.shape.names[i]}"):
-            self.runtime.push(*self.batches([*arrivals, bad]))
+    @precondition(lambda self: any(self.asked.tables))
+    @rule(picks=PICKS, fault=st.sampled_from(["key", "op"]))
+    def refuse(self, picks: bytes, fault: Literal["key", "op"]) -> None:
+        arrivals = bad_arrivals(self.asked, BadChangeStep(self.rows.arrivals(picks), fault))
+        with pytest.raises(eddy.InputError, match=f"table {NAMES[arrivals[-1].input]}"):
+            self.runtime.push(batches(self.asked, arrivals), [one.input for one in arrivals])
 
-    @rule(arrivals=st.lists(st.tuples(st.integers(0, 3), ROWS, OPS), min_size=5, max_size=30), tight=st.booleans())
-    def fail(self, arrivals: list[tuple[int, Row, str]], tight: bool) -> None:
+    @rule(picks=PICKS, tight=st.booleans())
+    def fail(self, picks: bytes, tight: bool) -> None:
         """Push while the filter of results fails, or memory is short: either there is no result, or nothing happens."""
         # Stale changes make room for what a bound lets in.
         self.runtime.late()
-        before, batches, self.switch.on = self.runtime.snapshot(), self.batches(arrivals), not tight
+        arrivals = self.rows.arrivals(picks)
+        before, self.switch.on = self.runtime.snapshot(), not tight
         if tight:
             self.runtime.max_bytes = self.runtime.nbytes
         try:
-            table = self.runtime.push(*batches)
+            table = self.runtime.push(batches(self.asked, arrivals), [one.input for one in arrivals])
         except (eddy.InputError, eddy.CapacityError) as error:
             self.runtime.max_bytes = None
             assert self.runtime.snapshot() == before
@@ -440,19 +173,8 @@ class TableMachine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "runtime"))
     def holds(self) -> None:
         self.runtime.check()
-        late = self.runtime.late_counts
-        assert all(late[name] == self.stale[name] for name in self.shape.names if self.stale[name])
-        assert +self.sum == self.answer()
-
-
-def pairs_of(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return rows with both members of a pair as one."""
-    found, k = [], 0
-    while k < len(rows):
-        paired = rows[k][0] == "-U"
-        found.append((rows[k], rows[k + 1]) if paired else (rows[k],))
-        k += 1 + paired
-    return found
+        assert +Counter(self.runtime.late_counts) == self.late
+        assert +self.sum == self.reference.answer()
 
 
 def test_any_changes_in_any_order() -> None:

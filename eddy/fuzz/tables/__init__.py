@@ -1,0 +1,1 @@
+"""Cases of queries over tables: inputs whose rows are replaced and deleted."""
