@@ -21,8 +21,9 @@ from tests.defects import SEED, Defect, Edit
 from tests.documents import ROOT
 from tests.forks import Forks, ProgramEnd
 from tests.model_defects import MODELS, ModelTest
+from tests.table_defects import TABLE_DEFECTS
 
-DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS)
+DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS, *TABLE_DEFECTS)
 PACKAGES = ("stairs", "jisc", "eddy")
 LEFT_OUT = shutil.ignore_patterns("demo", "streaming", "*.pyc.*")  # a *.pyc.* is being written
 INSTALLED = "site-packages"
@@ -106,7 +107,7 @@ def fuzz(
     return forks.run(copy, HUNT.format(**options, queries=queries, script=str(copy / "script.py"), found=FOUND))
 
 
-ALL_EDITS = [edit for defect in DEFECTS for edit in defect.edits]
+ALL_EDITS = [edit for defect in (*defects.DEFECTS, *CHANGING_DEFECTS) for edit in defect.edits]
 ALL_EDITS += [edit for model in MODELS.values() for edit in model.defects.values()]
 
 
@@ -115,7 +116,7 @@ def test_the_text_to_replace_stands_there_once(edit: Edit) -> None:
     assert (ROOT / edit.file).read_text().count(edit.before) == 1
 
 
-@pytest.mark.parametrize("queries", ["inner", "branches", "changing"])
+@pytest.mark.parametrize("queries", ["inner", "branches", "changing", "tables"])
 def test_without_a_defect_nothing_is_found(queries: str, forks: Forks, sources: Path) -> None:
     strategies = sorted({defect.strategy for defect in DEFECTS})
     done = fuzz(forks, sources, strategies, cases=60, queries=queries)

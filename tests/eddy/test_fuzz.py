@@ -26,6 +26,11 @@ from eddy.fuzz.changing.script import script as engine_script
 from eddy.fuzz.draw import cases
 from eddy.fuzz.play import Game, Tally, compare_late, play, refusals
 from eddy.fuzz.script import script
+from eddy.fuzz.tables.case import TableCase
+from eddy.fuzz.tables.draw import table_cases
+from eddy.fuzz.tables.play import play as play_table
+from eddy.fuzz.tables.play import refusals as table_refusals
+from eddy.fuzz.tables.script import script as table_script
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.runtime import Runtime
 from eddy.streams.windows import Rows
@@ -71,6 +76,24 @@ GroupedFilters.share = lossy
 '''
 
 
+TABLE_DEFECT = '''
+import pyarrow.compute as pc
+from eddy.runtime import Runtime
+
+push = Runtime.push
+
+
+def lossy(self, batches, order=None, **options):
+    """Take no result back without a successor."""
+    table = push(self, batches, order, **options)
+    shown = "op" in table.column_names and table.num_columns > 2  # no counts
+    return table.filter(pc.not_equal(table["op"], "-D")) if shown else table
+
+
+Runtime.push = lossy
+'''
+
+
 def invoke(*arguments: str) -> Any:
     return RUNNER.invoke(command.app, list(arguments))
 
@@ -97,6 +120,14 @@ def test_a_script_does_what_the_case_does(case: Case) -> None:
 def test_a_script_of_an_engine_does_what_the_case_does(case: EngineCase) -> None:
     play_engine(case)
     exec(compile(engine_script(case, "A case."), "script", "exec"), {"__name__": "__main__"})
+
+
+@FEW
+@given(table_cases(list(STRATEGIES)))
+def test_a_script_of_tables_does_what_the_case_does(case: TableCase) -> None:
+    play_table(case)
+    text = table_script(case, "A case.", table_refusals(case))
+    exec(compile(text, "script", "exec"), {"__name__": "__main__"})
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
@@ -267,6 +298,32 @@ def test_a_defect_of_an_engine_is_found_and_its_script_shows_it(
     assert fails.returncode == 1
     assert "AssertionError: missing rows [(0" in fails.stderr
     assert passes.returncode == 0, passes.stderr
+
+
+def test_a_defect_of_tables_is_found_and_its_script_shows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Runtime, "push", Runtime.push)
+    exec(TABLE_DEFECT, {})
+    narrow = ("--queries", "tables", "--strategy", "mjoin", "--policy", "fixed")
+    result = invoke("--seed", "2", "--seconds", "600", *narrow, "--save", str(tmp_path))
+    assert result.exit_code == 1, result.output
+    target = tmp_path / "eddy_fuzz_2.py"
+    text = target.read_text()
+    assert text in result.output
+    assert text.count("        ('") <= 5, "it takes a result, and a row or a change that ends it"
+    fails, passes = run_script(target, TABLE_DEFECT), run_script(target)
+    assert fails.returncode == 1
+    assert "AssertionError: missing rows [" in fails.stderr
+    assert "'-D'" in fails.stderr
+    assert passes.returncode == 0, passes.stderr
+
+
+def test_a_short_run_over_tables_passes_and_counts_changes_as_arrivals() -> None:
+    result = invoke("--queries", "tables", "--cases", "40", "--seconds", "600", "--seed", "1")
+    assert result.exit_code == 0, result.output
+    numbers = re.findall(r"\d+", next(line for line in result.output.splitlines() if line.startswith("all ")))
+    assert int(numbers[0]) == 40
+    assert all(int(number) > 0 for number in numbers)
+    assert int(numbers[2]) > int(numbers[1])
 
 
 @pytest.mark.usefixtures("lossy")

@@ -182,11 +182,16 @@ class ArrivalWriter:
         self.most = [KEPT_ROWS[sum(kept)] if keeps else 1 << 30 for keeps in kept]
 
     def arrivals(self, picks: bytes) -> tuple[TableArrival, ...]:
-        """Return an arrival for each ROW_BYTES bytes, without rows beyond those that streams without windows have."""
+        """Return an arrival for each ROW_BYTES bytes, without rows beyond those that streams without windows have.
+
+        A row whose first byte is 0 is left out: so a case gets smaller by zeros, too.
+        """
         found = []
         for k in range(len(picks) // ROW_BYTES):
             own = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
-            i = (k + own[0]) % len(self.asked.tables)
+            if not own[0]:
+                continue
+            i = (k + own[0] - 1) % len(self.asked.tables)
             row = {column: values[own[2 + n] % len(values)] for n, (column, values) in enumerate(self.values)}
             self.now += own[7] % 3 if self.asked.timed else 0
             time = self.now - own[7] // 16 % 4 if self.asked.timed else 0
