@@ -467,7 +467,6 @@ MODELS = {
     "as-of joins": ModelTest(
         (
             "tests/eddy/test_as_of.py",
-            "tests/eddy/drawn_as_of.py",
             "tests/eddy/test_branches.py",
             "tests/eddy/drawn_branches.py",
             "tests/eddy/opened_files.py",

@@ -9,12 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis.strategies import SearchStrategy
 
+from eddy.fuzz.as_of.case import AsOfCase
+from eddy.fuzz.as_of.draw import as_of_cases
+from eddy.fuzz.as_of.play import play as play_as_of
+from eddy.fuzz.as_of.script import script as as_of_script
 from eddy.fuzz.case import Case, OutputMode
 from eddy.fuzz.changing.case import EngineCase
 from eddy.fuzz.changing.draw import engine_cases
@@ -33,17 +37,17 @@ from eddy.fuzz.tables.play import play as play_table
 from eddy.fuzz.tables.play import refusals as table_refusals
 from eddy.fuzz.tables.script import script as table_script
 
-Kind = Literal["inner", "branches", "changing", "tables", "sql"]
+Kind = Literal["inner", "branches", "changing", "tables", "as of", "sql"]
 KINDS: dict[str, tuple[Kind, ...]] = {
-    "all": ("inner", "branches", "changing", "tables"),
+    "all": ("inner", "branches", "changing", "tables", "as of"),
     "inner": ("inner",),
     "branches": ("branches",),
     "changing": ("changing",),
-    "tables": ("tables",),
+    "tables": ("tables", "as of"),
     "sql": ("sql",),
 }
 """Kinds of queries that a run draws, by name."""
-ROUND: dict[Kind, int] = {"inner": 200, "branches": 60, "changing": 60, "tables": 60, "sql": 60}
+ROUND: dict[Kind, int] = {"inner": 200, "branches": 60, "changing": 60, "tables": 60, "as of": 60, "sql": 60}
 """Cases drawn from one seed, shared by the strategies.
 
 Hypothesis keeps every case that it has drawn, so each round starts it anew. It also varies what it has drawn, and so
@@ -55,7 +59,7 @@ CASE_SECONDS = 30.0
 SMALL_CASE_SECONDS = 1.0
 
 
-AnyCase = Case | EngineCase | TableCase | SqlCase
+AnyCase = Case | EngineCase | TableCase | AsOfCase | SqlCase
 
 
 class Enough(KeyboardInterrupt):
@@ -87,11 +91,17 @@ def time_limit(seconds: float, error: BaseException | None = None) -> Iterator[N
 
 
 def _played(case: AnyCase) -> Tally:
-    if isinstance(case, SqlCase):
-        return play_sql(case)
-    if isinstance(case, TableCase):
-        return play_table(case)
-    return play_engine(case) if isinstance(case, EngineCase) else play(case)
+    match case:
+        case SqlCase():
+            return play_sql(case)
+        case EngineCase():
+            return play_engine(case)
+        case TableCase():
+            return play_table(case)
+        case AsOfCase():
+            return play_as_of(case)
+        case Case():
+            return play(case)
 
 
 @dataclass(frozen=True)
@@ -110,17 +120,21 @@ class Failure:
     def script(self) -> str:
         """Return the case as a script."""
         title = f"Found by `eddy fuzz --seed {self.seed}` with strategy {self.case.strategy}."
-        if isinstance(self.case, EngineCase):
-            return engine_script(self.case, title)
-        if isinstance(self.case, SqlCase):
-            return sql_script(self.case, title)
-        if isinstance(self.case, TableCase):
-            with time_limit(CASE_SECONDS):
-                steps = table_refusals(self.case)
-            return table_script(self.case, title, steps)
-        with time_limit(CASE_SECONDS):
-            refused = refusals(self.case)
-        return script(self.case, title, refused)
+        match self.case:
+            case EngineCase():
+                return engine_script(self.case, title)
+            case SqlCase():
+                return sql_script(self.case, title)
+            case AsOfCase():
+                return as_of_script(self.case, title)
+            case TableCase():
+                with time_limit(CASE_SECONDS):
+                    refused = table_refusals(self.case)
+                return table_script(self.case, title, refused)
+            case Case():
+                with time_limit(CASE_SECONDS):
+                    refused = refusals(self.case)
+                return script(self.case, title, refused)
 
 
 @dataclass
@@ -189,15 +203,19 @@ class Hunt:
         self.seconds = time.monotonic() - start
 
     def _round(self, one: Callable[[AnyCase], None], kind: Kind, strategy: str, seed: int) -> None:
-        drawn: SearchStrategy[Case] | SearchStrategy[EngineCase] | SearchStrategy[TableCase] | SearchStrategy[SqlCase]
-        if kind == "sql":
-            drawn = sql_cases([strategy])
-        elif kind == "changing":
-            drawn = engine_cases([strategy], self.max_streams, self.policies)
-        elif kind == "tables":
-            drawn = table_cases([strategy], self.max_streams, self.policies)
-        else:
-            drawn = cases(self.strategies, self.outputs, self.max_streams, self.policies, kind == "branches", strategy)
+        drawn: SearchStrategy[Any]
+        match kind:
+            case "sql":
+                drawn = sql_cases([strategy])
+            case "changing":
+                drawn = engine_cases([strategy], self.max_streams, self.policies)
+            case "tables":
+                drawn = table_cases([strategy], self.max_streams, self.policies)
+            case "as of":
+                drawn = as_of_cases([strategy], self.outputs, self.policies)
+            case _:
+                branches = kind == "branches"
+                drawn = cases(self.strategies, self.outputs, self.max_streams, self.policies, branches, strategy)
         search = settings(
             max_examples=-(-ROUND[kind] // len(self.strategies)),
             database=None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from random import Random
 from typing import Any, Literal
@@ -14,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
+from eddy.fuzz.as_of.answer import compare_answer
+from eddy.fuzz.as_of.draw import ROW_BYTES, AsOfArrivalWriter, as_of_query
+from eddy.fuzz.as_of.play import batches, known, shown_rows
 from eddy.partners import as_of_joins, version_log
 from jisc.plan.tree import connected_order, left_deep
 from jisc.strategies import STRATEGIES
 from tests.draws import fewer
-from tests.eddy.drawn_as_of import DrawnAsOf
-from tests.eddy.test_branches import comparable, engine_file, in_another_process
+from tests.eddy.test_branches import engine_file, in_another_process
 
 Output = Literal["append", "changelog"]
 
@@ -33,46 +34,35 @@ def move(rt: eddy.Runtime, draw: Random) -> None:
         rt.transition(left_deep(connected_order(order, graph.class_bits)).text(graph.names))
 
 
-def check_rows(table: pa.Table, ended: list[str], begun: list[str]) -> None:
-    """Compare the rows of a push with those expected; a pair of equal rows is left out."""
-    if "op" not in table.schema.names:
-        assert comparable(table, None) == begun
-        return
-    before, after = (
-        Counter(one for op in ops for one in comparable(table, op)) for ops in (("-D", "-U"), ("+I", "+U"))
-    )
-    assert before - after == Counter(ended) - Counter(begun)
-    assert after - before == Counter(begun) - Counter(ended)
-    ops = table["op"].to_pylist()
-    assert [k for k, op in enumerate(ops) if op == "+U"] == [k + 1 for k, op in enumerate(ops) if op == "-U"]
-
-
 def play(draw: Random, output: Output, strategy: str) -> int:
     """Play a random case; return the number of rows that came."""
-    one, ids, found = DrawnAsOf(draw, output == "changelog"), draw.random() < 0.3, 0
+    one, ids, found = as_of_query(draw, output == "changelog"), draw.random() < 0.3, 0
+    oracle, rows_of = one.oracle(output == "changelog"), AsOfArrivalWriter(one)
     with engine_file() as live:
-        rt = eddy.Runtime(one.query, strategy=strategy, output=output, ids_only=ids, bounded=True)
-        for arrivals in one.pushes():
+        rt = eddy.Runtime(one.query(), strategy=strategy, output=output, ids_only=ids, bounded=True)
+        for _ in range(draw.randint(1, 10)):
+            size = draw.choice((0, 1, 3, 12, 25)) * ROW_BYTES
+            arrivals = rows_of.arrivals(bytes(draw.randrange(256) for _ in range(size)))
             given: dict[str, Any] = {}
             if draw.random() < 0.2 and one.timed:
-                given["watermark"] = max([rt.watermark or 0, *(row["t"] for _, row, _ in arrivals)]) - draw.randrange(4)
+                given["watermark"] = max([rt.watermark or 0, *(row.row["t"] for row in arrivals)]) - draw.randrange(4)
                 given["watermark"] = max(given["watermark"], rt.watermark or 0)
-            wanted = one.oracle.push(one.known(arrivals), given.get("watermark"))
-            order = np.array([one.names.index(name) for name, _, _ in arrivals], np.uint8)
-            table = rt.push(one.batches(arrivals), order=order, **given)
+            changed = oracle.push(known(one, arrivals), given.get("watermark"))
+            order = np.array([one.inputs.index(row.name) for row in arrivals], np.uint8)
+            table = rt.push(batches(one, arrivals), order=order, **given)
             found += len(table)
-            check_rows(table, *(one.wanted(rows, ids) for rows in wanted))
+            compare_answer(table, *(shown_rows(one, oracle, rows, ids) for rows in changed))
             rt.check()
-            assert rt.metrics()["open"] >= len(one.oracle.waiting)
+            assert rt.metrics()["open"] >= len(oracle.waiting)
             if STRATEGIES[rt.strategy].changes and draw.random() < 0.3:
                 move(rt, draw)
             if draw.random() < 0.2:
                 rt = in_another_process(rt, live)
             if draw.random() < 0.2:
                 saved = rt.snapshot()
-                rt = eddy.Runtime.restore(saved, one.query)
+                rt = eddy.Runtime.restore(saved, one.query())
                 assert rt.snapshot() == saved
-        check_rows(rt.finish(), *(one.wanted(rows, ids) for rows in one.oracle.finish()))
+        compare_answer(rt.finish(), *(shown_rows(one, oracle, rows, ids) for rows in oracle.finish()))
         rt.check()
     return found
 

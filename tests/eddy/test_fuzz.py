@@ -18,6 +18,10 @@ from typer.testing import CliRunner
 
 import eddy
 from eddy.fuzz import command, hunt
+from eddy.fuzz.as_of.case import AsOfCase
+from eddy.fuzz.as_of.draw import as_of_cases
+from eddy.fuzz.as_of.play import play as play_as_of
+from eddy.fuzz.as_of.script import script as as_of_script
 from eddy.fuzz.case import NAMES, Case, PushStep, ReloadStep, Row, Shape
 from eddy.fuzz.changing.case import EngineCase
 from eddy.fuzz.changing.draw import engine_cases
@@ -128,6 +132,13 @@ def test_a_script_of_tables_does_what_the_case_does(case: TableCase) -> None:
     play_table(case)
     text = table_script(case, "A case.", table_refusals(case))
     exec(compile(text, "script", "exec"), {"__name__": "__main__"})
+
+
+@FEW
+@given(as_of_cases(list(STRATEGIES)))
+def test_a_script_of_as_of_joins_does_what_the_case_does(case: AsOfCase) -> None:
+    play_as_of(case)
+    exec(compile(as_of_script(case, "A case."), "script", "exec"), {"__name__": "__main__"})
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
@@ -318,10 +329,10 @@ def test_a_defect_of_tables_is_found_and_its_script_shows_it(monkeypatch: pytest
 
 
 def test_a_short_run_over_tables_passes_and_counts_changes_as_arrivals() -> None:
-    result = invoke("--queries", "tables", "--cases", "40", "--seconds", "600", "--seed", "1")
+    result = invoke("--queries", "tables", "--cases", "100", "--seconds", "600", "--seed", "1")
     assert result.exit_code == 0, result.output
     numbers = re.findall(r"\d+", next(line for line in result.output.splitlines() if line.startswith("all ")))
-    assert int(numbers[0]) == 40
+    assert int(numbers[0]) == 100
     assert all(int(number) > 0 for number in numbers)
     assert int(numbers[2]) > int(numbers[1])
 
