@@ -43,9 +43,9 @@ from stairs.errors import InputError
 MOST_INPUTS = 4
 MOST_STEPS = 14
 ROW_BYTES = 9
-SIDES = (("b", "=", "a"), ("a", "=", "a"), ("p", "=", "a"), ("b", "<=", "a"))
+SIDES = (("b", "=", "a"), ("a", "=", "a"), ("b", "=", "p"), ("b", "=", "p"), ("p", "=", "a"), ("b", "<=", "a"))
 """Columns of the earlier and of the later input, and the operator between them."""
-KEYS = (("k",), ("p",), ("k", "p"))
+KEYS = (("k",), ("p",), ("p",), ("k", "p"))
 NUMBERS = (0, 0, 0, 1, 1, 2, None)
 MANY = (0, 0, 0, 0, 0, 1)
 """Numbers of which most are equal, so that most rows join."""
@@ -87,13 +87,15 @@ DrawnStep = tuple[str, bytes, bytes]
 
 
 @st.composite
-def table_joins(draw: st.DrawFn, grouped: bool | None = None, most: int = MOST_INPUTS) -> TablesQuery:
-    """Draw an inner join of tables and streams, with groups or without, or either if `grouped` is None."""
+def table_joins(
+    draw: st.DrawFn, grouped: bool | None = None, most: int = MOST_INPUTS, only: bool = False
+) -> TablesQuery:
+    """Draw an inner join of tables and streams, or of tables `only`; with groups or without, or either if None."""
     keys: list[tuple[str, ...] | None] = [None, None, (), ("R.a",), ("R.v", "R.p")]
     columns = draw(st.sampled_from(keys if grouped is None else keys[2:] if grouped else keys[:1]))
     m = draw(st.integers(2 if columns is None else 1, max(2, min(most, MOST_INPUTS))))
     pairs = [(draw(st.integers(0, i - 1)), i) for i in range(1, m)]
-    return draw(_queries(m, pairs, columns))
+    return draw(_queries(m, pairs, columns, only=only))
 
 
 @st.composite
@@ -103,11 +105,12 @@ def _queries(
     pairs: Sequence[tuple[int, int]],
     grouped: tuple[str, ...] | None,
     branches: tuple[Hanging, ...] = (),
+    only: bool = False,
 ) -> TablesQuery:
     """Draw the other parts of a query of m inputs, of which predicates connect some pairs."""
     # Often there is a table; without one, a query with branches is of another kind.
     table = draw(st.integers(0, m - 1) | st.integers(0, m - 1 if branches else m))
-    tables = tuple(k == table or (table < m and draw(st.booleans())) for k in range(m))
+    tables = tuple(only or k == table or (table < m and draw(st.booleans())) for k in range(m))
     windows = draw(st.lists(st.none() | st.integers(1, 5) | st.integers(-9, -1), min_size=m, max_size=m))
     predicates: list[Compared] = []
     for i, k in pairs:
@@ -129,14 +132,14 @@ def _queries(
 
 
 @st.composite
-def table_branches(draw: st.DrawFn, grouped: bool = False, most: int = MOST_INPUTS) -> TablesQuery:
-    """Draw a query with branches over tables and streams."""
+def table_branches(draw: st.DrawFn, grouped: bool = False, most: int = MOST_INPUTS, only: bool = False) -> TablesQuery:
+    """Draw a query with branches over tables and streams, or over tables only."""
     m = draw(st.integers(2, max(2, min(most, MOST_INPUTS))))
     pairs, branches = draw(branched(m))
     if m == 2 and draw(st.integers(0, 3)) == 3:
         branches = (Hanging("full", (1,)),)
     columns: tuple[str, ...] | None = draw(st.sampled_from(((), ("R.a",), ("R.v", "R.p")))) if grouped else None
-    query = draw(_queries(m, pairs, columns, branches))
+    query = draw(_queries(m, pairs, columns, branches, only))
     below = [i for one in branches for i in one.streams]
     final = all(query.tables[i] for i in below) and branches[0].how != "full"
     return query if final else replace(query, expiry="retract")
@@ -158,7 +161,8 @@ def table_queries(draw: st.DrawFn, most: int = MOST_INPUTS) -> TablesQuery:
     """Draw a query of any form."""
     form = draw(st.sampled_from(FORMS))
     grouped = "group" in form
-    query = draw(table_branches(grouped, most) if "branches" in form else table_joins(grouped, most))
+    only = draw(st.integers(0, 2)) == 2
+    query = draw(table_branches(grouped, most, only) if "branches" in form else table_joins(grouped, most, only))
     if query.timed:
         watermark: WatermarkOf = draw(st.sampled_from(("fastest", "fastest", "slowest")))
         idle_after = draw(st.sampled_from((None, 3))) if watermark == "slowest" else None
