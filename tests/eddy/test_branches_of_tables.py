@@ -131,7 +131,7 @@ def test_upserts_by_the_keys_of_tables() -> None:
     """A program that keeps the newest row of each key has the answer. Keys that others determine are left out."""
     shorter = list[bool]()
 
-    @settings(max_examples=120)
+    @settings(max_examples=80)
     @given(table_branches(only=True), SEEDS)
     def follow(asked: TablesQuery, seed: int) -> None:
         case = BranchedTables(asked, Random(seed))
@@ -158,4 +158,4 @@ def test_upserts_by_the_keys_of_tables() -> None:
             assert Counter(kept.values()) == case.reference.answer()
 
     follow()
-    assert sum(shorter) > 5
+    assert sum(shorter) > 4, sum(shorter)
