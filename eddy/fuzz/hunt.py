@@ -212,7 +212,7 @@ class Hunt:
             case "tables":
                 drawn = table_cases([strategy], self.max_streams, self.policies)
             case "as of":
-                drawn = as_of_cases([strategy], self.outputs, self.policies)
+                drawn = as_of_cases([strategy], self.outputs, self.max_streams, self.policies)
             case _:
                 branches = kind == "branches"
                 drawn = cases(self.strategies, self.outputs, self.max_streams, self.policies, branches, strategy)

@@ -34,16 +34,17 @@ WINDOW_KINDS: tuple[tuple[Literal["rows", "range", "unbounded"], ...], ...] = (
 
 @dataclass
 class AsOfDrawing:
-    """A drawing of one query."""
+    """A drawing of one query of `most` streams at most, besides its tables."""
 
     draw: Random
+    most: int = 4
     types: dict[str, tuple[str, str, str]] = field(default_factory=dict)
 
     def query(self, changelog: bool) -> AsOfQuery:
         """Return a random query."""
         draw = self.draw
         kinds = draw.choice(WINDOW_KINDS)
-        core = tuple(self._stream(NAMES[k], kinds) for k in range(draw.choice((1, 1, 2, 2, 3))))
+        core = tuple(self._stream(NAMES[k], kinds) for k in range(min(self.most, draw.choice((1, 1, 2, 2, 3)))))
         bare = len(core) == 1 and draw.random() < 0.5
         if bare:
             core = (OracleStream("R", "unbounded", 0, "t"),)
@@ -54,7 +55,7 @@ class AsOfDrawing:
         table: tuple[str, ...] = draw.choice(((), (), ("a",), ("b",))) if changelog and not bare else ()
         keyed = core[-1].name if table and len(core) > 1 else ""
         branch, shown = None, [one.name for one in core]
-        if draw.random() < 0.3 and not bare and not keyed:
+        if draw.random() < 0.3 and not bare and not keyed and len(core) < self.most:
             how: Literal["left", "semi", "anti"] = draw.choice(("left", "semi", "anti"))
             stream = self._stream(NAMES[len(core)], kinds)
             branch = AsOfBranch(stream, how, (((core[0].name, "a"), (stream.name, "a")),))
@@ -105,9 +106,9 @@ class AsOfDrawing:
         return OracleAsOf(OracleStream(name, "unbounded", 0, "t"), key, at, how, direction, tolerance)
 
 
-def as_of_query(draw: Random, changelog: bool) -> AsOfQuery:
-    """Return a random query with as-of joins, for a changelog or for append output."""
-    return AsOfDrawing(draw).query(changelog)
+def as_of_query(draw: Random, changelog: bool, most: int = 4) -> AsOfQuery:
+    """Return a random query with as-of joins beside `most` streams at most, for a changelog or for append output."""
+    return AsOfDrawing(draw, most).query(changelog)
 
 
 @dataclass
@@ -184,11 +185,12 @@ def as_of_cases(
     draw: st.DrawFn,
     strategies: Sequence[str],
     outputs: Sequence[OutputMode] = ("append", "changelog"),
+    max_streams: int = 4,
     policies: Sequence[str] = ALL_POLICIES,
 ) -> AsOfCase:
     """Draw a case for one of the strategies and one of the policies."""
     strategy, output = draw(st.sampled_from(list(strategies))), draw(st.sampled_from(list(outputs)))
-    query = as_of_query(draw(st.randoms(use_true_random=False)), output == "changelog")
+    query = as_of_query(draw(st.randoms(use_true_random=False)), output == "changelog", max_streams)
     plan = plan_text(query, draw(st.binary(min_size=8, max_size=8))) or None
     results: Results = draw(st.sampled_from(("rows", "rows", "ids")))
     policy = draw(st.sampled_from(often_chaos(policies)))
