@@ -408,7 +408,10 @@ MODELS = {
         _TABLE_BRANCH_FILES,
         "test_dead_versions_leave_what_is_kept",
         1,
-        _TABLE_BRANCH_DEFECTS | _FINAL_BRANCH_DEFECTS,
+        _TABLE_BRANCH_DEFECTS,
+    ),
+    "final rows of branches": ModelTest(
+        _TABLE_BRANCH_FILES, "test_final_rows_follow_the_oracle", 1, _FINAL_BRANCH_DEFECTS
     ),
     "keys that identify results": ModelTest(
         _TABLE_BRANCH_FILES, "test_which_columns_identify_a_result", 1, _KEY_LACKS_DEFECTS
@@ -474,7 +477,7 @@ MODELS = {
             "tests/key_types.py",
         ),
         "test_rows_are_those_of_the_oracle",
-        150,
+        300,
         _AS_OF_DEFECTS,
     ),
     "ledgers": ModelTest(

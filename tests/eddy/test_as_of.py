@@ -42,7 +42,7 @@ def play(draw: Random, output: Output, strategy: str) -> int:
         rt = eddy.Runtime(one.query(), strategy=strategy, output=output, ids_only=ids, bounded=True)
         for _ in range(draw.randint(1, 10)):
             size = draw.choice((0, 1, 3, 12, 25)) * ROW_BYTES
-            arrivals = rows_of.arrivals(bytes(draw.randrange(256) for _ in range(size)))
+            arrivals = rows_of.arrivals(draw.randbytes(size))
             given: dict[str, Any] = {}
             if draw.random() < 0.2 and one.timed:
                 given["watermark"] = max([rt.watermark or 0, *(row.row["t"] for row in arrivals)]) - draw.randrange(4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eddy
-from eddy import Branch, Query, Runtime, Table
+from eddy import Branch, Query, Range, Runtime, Stream, Table
 from eddy.fuzz.case import Hanging
 from eddy.fuzz.tables.case import TableArrival, TablesQuery
 from eddy.fuzz.tables.changes import compare_changes
-from eddy.fuzz.tables.draw import ROW_BYTES, ArrivalWriter, table_branches
+from eddy.fuzz.tables.draw import ROW_BYTES, ArrivalWriter, looked_up, table_branches
 from eddy.fuzz.tables.play import AcceptingSwitch, batches, rows_of
 from eddy.fuzz.tables.reference import TableReference
-from eddy.query.result_key import result_key
+from eddy.query.result_key import key_lacks, result_key
 from jisc.strategies import STRATEGIES
 from tests.eddy.test_branches import engine_file, in_another_process
 from tests.eddy.test_interrupts import Seen, pushed
@@ -88,11 +89,25 @@ def test_the_answer_follows_the_oracle(strategy: str, asked: TablesQuery, seed: 
     play(asked, Random(seed), strategy, 12)
 
 
-@settings(max_examples=8)
+def with_final_rows(asked: TablesQuery) -> TablesQuery:
+    """Return a query with streams in its core, whose rows leave their windows, and tables in its branches."""
+    tables = tuple(i not in asked.nodes[0] for i in range(len(asked.tables)))
+    windows = tuple(3 if size is None else size for size in asked.windows)
+    branches = tuple(replace(one, how="left") if one.how == "full" else one for one in asked.branches)
+    return replace(asked, tables=tables, windows=windows, branches=branches, expiry="final")
+
+
+@settings(max_examples=14)
+@given(table_branches().map(with_final_rows), SEEDS)
+def test_final_rows_follow_the_oracle(asked: TablesQuery, seed: int) -> None:
+    play(asked, Random(seed), "jisc", 30)
+
+
+@settings(max_examples=16)
 @given(table_branches(), SEEDS)
 def test_dead_versions_leave_what_is_kept(asked: TablesQuery, seed: int) -> None:
     """Many changes of few keys."""
-    play(asked, Random(seed), "jisc", 80)
+    play(asked, Random(seed), "jisc", 40)
 
 
 def test_what_is_kept_has_the_size_that_living_versions_need() -> None:
@@ -131,8 +146,8 @@ def test_upserts_by_the_keys_of_tables() -> None:
     """A program that keeps the newest row of each key has the answer. Keys that others determine are left out."""
     shorter = list[bool]()
 
-    @settings(max_examples=80)
-    @given(table_branches(only=True), SEEDS)
+    @settings(max_examples=60)
+    @given(table_branches(only=True) | table_branches(only=True).map(looked_up), SEEDS)
     def follow(asked: TablesQuery, seed: int) -> None:
         case = BranchedTables(asked, Random(seed))
         if not set(asked.key) <= set(asked.shown):
@@ -158,4 +173,75 @@ def test_upserts_by_the_keys_of_tables() -> None:
             assert Counter(kept.values()) == case.reference.answer()
 
     follow()
-    assert sum(shorter) > 4, sum(shorter)
+    assert sum(shorter) > 20, sum(shorter)
+
+
+def test_which_columns_identify_a_result() -> None:
+    """No two results of an answer have one key that lacks nothing; keys that lack a column have such results."""
+    counts = Counter[str]()
+
+    @settings(max_examples=80)
+    @given(
+        st.one_of(
+            table_branches(only=True),
+            table_branches(only=True).map(looked_up),
+            table_branches(only=True).map(lambda asked: looked_up(asked, "p")),
+        ),
+        SEEDS,
+    )
+    def follow(asked: TablesQuery, seed: int) -> None:
+        case, draw = BranchedTables(replace(asked, shown="abkpvw"), Random(seed)), Random(seed)
+        names = case.query.output_schema.names
+        runtime, kept = Runtime(case.query, output="changelog"), Counter[tuple[Any, ...]]()
+        least = result_key(case.query)
+        numbers = [name for name in names if name.endswith((".a", ".b", ".k", ".p"))]
+        drawn = {tuple(sorted(draw.sample(numbers, draw.randint(1, min(4, len(numbers)))))) for _ in range(60)}
+        keys = {one: key_lacks(case.query, one) for one in drawn | {least}}
+        assert not keys[least]
+        seen = set[tuple[str, ...]]()
+        for _ in range(12):
+            arrivals = case.push()
+            for row in runtime.push(batches(case.asked, arrivals), order=order_of(arrivals)).to_pylist():
+                op, values = row.pop("op"), tuple(row.values())
+                kept[values] += 1 if op in ("+I", "+U") else -1
+            rows = [dict(zip(names, row, strict=True)) for row in (+kept).elements()]
+            for key in keys:
+                if len({tuple(row[name] for name in key) for row in rows}) < len(rows):
+                    seen.add(key)
+        for key, lacking in keys.items():
+            assert not (key in seen and not lacking), key
+            counts["other"] += not lacking and not set(least) <= set(key)
+            counts["repeated"] += key in seen
+            counts["unrepeated"] += bool(lacking) and key not in seen
+
+    follow()
+    assert counts["other"] > 8
+    assert counts["repeated"] > counts["unrepeated"] / 2
+
+
+def test_what_a_key_lacks_is_named() -> None:
+    one, other = (Table(name, SCHEMA, key=["id", "k"]) for name in "ab")
+    query = Query([one, other, Stream("s", SCHEMA)], ["a.l = b.l", "s.t = a.t"], select={"i": "a.id", "l": "b.l"})
+    assert key_lacks(query, ["i", "l"]) == [
+        "'a.k' (key of table a; select it, too)",
+        "'b.id' (key of table b; select it, too)",
+        "'b.k' (key of table b; select it, too)",
+        "columns that identify a row of stream s",
+    ]
+    streams = [Stream(name, SCHEMA, window=Range(5), time="t") for name in "ab"]
+    options: dict[str, Any] = {"group_by": {"g": "a.k"}, "aggregates": {"n": eddy.agg.count()}}
+    for window, select, lacking in (
+        (eddy.Tumbling(5), None, ["'g' (group column)", "'window_start' (bound of the window)"]),
+        (
+            eddy.Session(5, start=None),
+            ["n"],
+            ["'g' (group column; select it, too)", "'window_end' (bound of the window; select it, too)"],
+        ),
+        (
+            eddy.Tumbling(5, start=None, end=None),
+            {"h": "g", "n": "n"},
+            ["'h' (group column)", "a bound of the window (start= of the group_window names its column)"],
+        ),
+        (None, {"n": "g"}, []),
+    ):
+        assert key_lacks(Query(streams, ["a.k = b.k"], group_window=window, select=select, **options), ["n"]) == lacking

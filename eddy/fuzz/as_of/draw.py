@@ -68,7 +68,7 @@ class AsOfDrawing:
         found = AsOfQuery(core, tuple(equal), joins, self.types, branch, keyed, table if keyed else (), bare)
         timing: dict[str, Any] = {}
         if found.timed:
-            timing = {"lateness": draw.choice((0, 0, 2)), "watermark": draw.choice(("slowest", "slowest", "fastest"))}
+            timing = {"lateness": draw.choice((0, 2, 4)), "watermark": draw.choice(("slowest", "slowest", "fastest"))}
             timing["idle_after"] = draw.choice((None, None, 3)) if timing["watermark"] == "slowest" else None
         return replace(
             found,

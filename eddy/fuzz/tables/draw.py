@@ -111,7 +111,7 @@ def _queries(
     # Often there is a table; without one, a query with branches is of another kind.
     table = draw(st.integers(0, m - 1) | st.integers(0, m - 1 if branches else m))
     tables = tuple(only or k == table or (table < m and draw(st.booleans())) for k in range(m))
-    windows = draw(st.lists(st.none() | st.integers(1, 5) | st.integers(-9, -1), min_size=m, max_size=m))
+    windows = draw(st.lists(st.none() | st.integers(1, 4) | st.integers(-6, -1), min_size=m, max_size=m))
     predicates: list[Compared] = []
     for i, k in pairs:
         x, op, y = draw(st.sampled_from(SIDES))
@@ -141,8 +141,17 @@ def table_branches(draw: st.DrawFn, grouped: bool = False, most: int = MOST_INPU
     columns: tuple[str, ...] | None = draw(st.sampled_from(((), ("R.a",), ("R.v", "R.p")))) if grouped else None
     query = draw(_queries(m, pairs, columns, branches, only))
     below = [i for one in branches for i in one.streams]
+    if draw(st.booleans()):
+        # Final results have tables alone in their branches.
+        query = replace(query, tables=tuple(table or i in below for i, table in enumerate(query.tables)))
     final = all(query.tables[i] for i in below) and branches[0].how != "full"
     return query if final else replace(query, expiry="retract")
+
+
+def looked_up(asked: TablesQuery, by: str = "b") -> TablesQuery:
+    """Return a query in which each table but the first one is looked up by its key, the column `by` of another one."""
+    predicates = tuple(((left, by), "=", (right, "p")) for (left, _), _, (right, _) in asked.predicates)
+    return replace(asked, predicates=predicates, key=("p",), shown="abkpvw")
 
 
 @st.composite
@@ -163,6 +172,8 @@ def table_queries(draw: st.DrawFn, most: int = MOST_INPUTS) -> TablesQuery:
     grouped = "group" in form
     only = draw(st.integers(0, 2)) == 2
     query = draw(table_branches(grouped, most, only) if "branches" in form else table_joins(grouped, most, only))
+    if only and draw(st.booleans()):
+        query = looked_up(query, draw(st.sampled_from("bp")))
     if query.timed:
         watermark: WatermarkOf = draw(st.sampled_from(("fastest", "fastest", "slowest")))
         idle_after = draw(st.sampled_from((None, 3))) if watermark == "slowest" else None
