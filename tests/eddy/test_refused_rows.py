@@ -91,6 +91,7 @@ BOTH: dict[str, tuple[dict[str, Any], Any]] = {
 OPS: dict[str, tuple[str | None, Any]] = {
     "no key": (None, [{"id": None, "x": 1}]),
     "no key in a row with operations": ("column", [{"op": "d", "id": None}]),
+    "a delete with operations, without its key": ("column", [{"op": "d"}]),
     "an unknown operation": ("column", [{"op": "x", "id": 1, "x": 1}]),
     "no operation": ("column", pa.table({"id": [1], "x": [1]})),
     "operations that are no valid Arrow": (
@@ -100,6 +101,7 @@ OPS: dict[str, tuple[str | None, Any]] = {
     "an unknown operation of an envelope": ("debezium", [{"op": "x"}]),
     "a truncation": ("debezium", [{"op": "t"}]),
     "an envelope without a version": ("debezium", [{"op": "c", "after": {"id": 1, "x": 1}}]),
+    "a position in a file without a number": ("debezium", [{"op": "d", "key": {"id": 1}, "source": {"pos": 4}}]),
     "an upsert without a row": ("debezium", [{"op": "c"}]),
     "a delete without a key": ("debezium", [{"op": "d"}]),
     "no envelope": ("debezium", [7]),
@@ -207,7 +209,8 @@ def push_rows(noun: str, what: str) -> None:
 
 def push_changes(what: str) -> None:
     ops, rows = OPS[what]
-    version = "lsn" if what == "an envelope without a version" else None
+    versions = {"an envelope without a version": "lsn", "a position in a file without a number": "pos"}
+    version = versions.get(what)
     make_runtime("table", ops=ops, version=version).push({"T": rows})
 
 
