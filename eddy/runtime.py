@@ -165,7 +165,7 @@ class Runtime(Uncopied):
 
     @property
     def derived(self) -> dict[str, Runtime]:
-        """The runtimes of the queries whose answers are tables of this query, by table.
+        """The runtimes of the queries whose rows are those of inputs of this query, by input.
 
         They have plans, figures, late and failed rows of their own. Their rows come with the pushes of this runtime.
         """
@@ -178,7 +178,7 @@ class Runtime(Uncopied):
     def _check_outermost(self, call: str) -> None:
         if self._around is not None:
             raise InputError(
-                f"{call}: the answer of this query is a table of another one; call {call} on the runtime of that query"
+                f"{call}: the rows of this query are an input of another one; call {call} on the runtime of that query"
             )
 
     @property
@@ -515,7 +515,8 @@ class Runtime(Uncopied):
     def due(self) -> int | None:
         """The event time that the watermark must pass before a waiting row is certain, None if no row waits.
 
-        Rows of left and anti branches wait for a partner; no other rows wait.
+        Rows of left and anti branches wait for a partner, and with output "append", rows of as-of joins for their
+        versions; no other rows wait.
         """
         return self._pipeline.due
 

@@ -65,6 +65,10 @@ class Sources:
         for stream in self.streams:
             if isinstance(stream, KeyedInput):
                 raise QueryError(f"table {stream.name!r}: the {self._noun} takes streams; use a Runtime")
+            if stream.source is not None:
+                raise QueryError(
+                    f"stream {stream.name!r} has the rows of a query, which the {noun} does not run; use a Runtime"
+                )
             if stream.filter is not None:
                 raise QueryError(f"stream {stream.name!r}: a filter belongs to the streams of a query")
             if stream.late is not None:

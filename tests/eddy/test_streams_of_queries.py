@@ -205,8 +205,11 @@ def test_an_exception_at_each_line_of_a_push() -> None:
             "stream w has no time column, and rows of w come with the pushes",
         ),
         (lambda: Table("w", BEST), "make it a Stream, whose time is the column with the end of the window"),
+        (lambda: eddy.Engine([bids(), TIMED]), "stream 'w' has the rows of a query, which the engine does not run"),
         (
-            lambda: eddy.Engine([bids(), TIMED]).start("q", Query([bids(), TIMED], ["r.v = w.m"])),
+            lambda: eddy.Engine([bids(), Stream("w", BEST.output_schema, time="window_end")]).start(
+                "q", Query([bids(), TIMED], ["r.v = w.m"])
+            ),
             "w has the rows of a query, which the engine does not run",
         ),
         (

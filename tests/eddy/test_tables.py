@@ -40,7 +40,7 @@ from tests.eddy.live_engines import KEY
 
 Row = dict[str, Any]
 PICKS = st.binary(min_size=6 * ROW_BYTES, max_size=30 * ROW_BYTES)
-"""What arrivals are drawn from."""
+"""The bytes that decide the arrivals of a step."""
 
 
 def plan_over(names: Sequence[str]) -> str:

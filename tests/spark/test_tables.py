@@ -122,6 +122,25 @@ def test_every_join_takes_tables_of_every_form(spark: SparkSession, how: Any, a:
     assert {row["g"]: row["n"] for row in groups} == counted
 
 
+def test_a_position_counts_within_its_file(spark: SparkSession) -> None:
+    place = pa.struct([("file", pa.string()), ("pos", pa.int64())])
+    form = pa.schema([("op", pa.string()), ("after", pa.struct(ENDS)), ("source", place)])
+    placed = [(1, 9, 1 << 31), (2, 10, 4), (3, 9, 1 << 33), (4, 10, 5)]
+    rows = [
+        {"op": "u", "after": {"k": 7, "g": g}, "source": {"file": f"bin.{number:06}", "pos": at}}
+        for g, number, at in placed
+    ]
+    table = eddy.Table("T", ENDS, key="k", version="pos", ops="debezium")
+    query = eddy.Query([table, of_changes(spark, "b", None)[0]], ["T.k = b.k"], select=["T.g"])
+    other = spark.createDataFrame(pa.table({"k": [7], "g": [7], "z": [1]}))
+    for given in (rows, rows[::-1]):
+        frame = spark.createDataFrame(pa.Table.from_pylist(given, schema=form))
+        assert join(query, {"T": frame, "b": other}).toArrow().to_pylist() == [{"T.g": 4}]
+    lacking = frame.selectExpr("op", "after", "struct(source.pos) AS source")
+    with pytest.raises(SparkJoinError, match="'source' of its envelopes has no 'file'; read it as well"):
+        join(query, {"T": lacking, "b": other})
+
+
 def test_rows_windows_and_numbers_beside_a_table(spark: SparkSession, tmp_path: Path) -> None:
     streams = [eddy.Stream("S", SCHEMAS["S"], window=eddy.Rows(5)), table("T")]
     query = eddy.Query([*streams, eddy.Stream("U", SCHEMAS["S"])], ["S.who = T.id", "S.n = U.n"])

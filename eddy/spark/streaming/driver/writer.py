@@ -42,7 +42,7 @@ CHANGE_REMEDY = ", or say how the query changes, as in join(…, change='handove
 TABLE_REMEDY = (
     ", and another place for its results: a changed query over tables does not take back the results of the one before"
 )
-"""What a new checkpoint needs for a query over tables."""
+"""The addition to the advice of a new checkpoint, for a query over tables."""
 
 
 @dataclass(frozen=True, repr=False)
