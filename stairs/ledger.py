@@ -36,7 +36,10 @@ from stairs.kernels.book import (
     LOGGED,
     MOST,
     N_COUNTERS,
+    N_FIRST_FREED,
     N_FREE_OPTIONS,
+    N_FREED,
+    N_FRESH,
     N_LIVE,
     N_LOG,
     N_LOW,
@@ -45,6 +48,7 @@ from stairs.kernels.book import (
     N_OUT,
     N_ROWS,
     N_WRITES,
+    NEVER,
     Book,
     Int64s,
     advance,
@@ -52,7 +56,7 @@ from stairs.kernels.book import (
     relink,
     undo,
 )
-from stairs.kernels.ledger import close, enter, follow, leave, mark
+from stairs.kernels.ledger import appear, close, enter, follow, forget, leave, locate, mark
 from stairs.seeds import seeds
 from stairs.storage.parts import Parts, Plain, powers_of_two
 
@@ -76,7 +80,7 @@ class Ledger:
         self.stride = F_BRANCHES + B_FIELDS * len(hows) + n_streams
         kinds = [HOWS.index(how) for how in hows]
         counters = np.zeros(N_COUNTERS, np.int64)
-        counters[N_FREE_OPTIONS] = -1
+        counters[[N_FREE_OPTIONS, N_FREED, N_FRESH]] = -1, -1, NEVER
         self.book = Book(
             entries=np.full(LEAST_ROOM * self.stride, -1, np.int64),
             options=np.zeros(0, np.int64),
@@ -94,6 +98,8 @@ class Ledger:
             alone=int(len(key) == 1 and not changing),
         )
         self._saved: Int64s | None = None
+        self._leaving: list[Int64s] = []
+        """Where entries are that `put_out` forgets."""
 
     def __len__(self) -> int:
         return int(self.book.counters[N_LIVE])
@@ -113,7 +119,7 @@ class Ledger:
             "options": book.options,
             "buckets": book.buckets,
             "seeds": book.seeds,
-            "counters": book.counters.tolist(),
+            "counters": book.counters[:N_FRESH].tolist(),
         }
 
     def load_parts(self, parts: Parts) -> None:
@@ -123,7 +129,8 @@ class Ledger:
         room = len(entries) // self.stride
         whole = room * self.stride == len(entries) and powers_of_two([room, len(buckets)])
         parts.require(whole, f"{len(entries)} numbers of entries in {len(buckets)} buckets")
-        counters = np.array(parts.integers("counters", N_COUNTERS, low=-1), np.int64)
+        closed = parts.integers("counters", N_FRESH, low=-1)
+        counters = np.array([*closed, *self.book.counters[N_FRESH:].tolist()], np.int64)
         width = self.book.rows.shape[1] + 1
         low, following, live = (int(counters[k]) for k in (N_LOW, N_NEXT, N_LIVE))
         fits = 0 <= low <= following <= low + room and 0 <= live <= following - low
@@ -141,6 +148,7 @@ class Ledger:
         """Open a push, which `undo` can revert until `commit`."""
         if self._changing:
             self._renumber()
+        self._leaving = []
         self._saved = self.book.counters.copy()
 
     def _renumber(self) -> None:
@@ -172,7 +180,11 @@ class Ledger:
             book = book._replace(rows=book.rows[:half].copy(), signs=book.signs[:half].copy())
         if len(book.log) > SPARE_ROOM and 4 * LOGGED * int(counters[N_LOG]) < len(book.log):
             book = book._replace(log=np.zeros(len(book.log) // 2, np.int64))
-        counters[[N_LOG, N_OUT]] = 0
+        freed, free = int(counters[N_FREED]), int(counters[N_FREE_OPTIONS])
+        if freed >= 0:
+            book.options[counters[N_FIRST_FREED]] = free
+            free = freed
+        counters[[N_LOG, N_OUT, N_FREE_OPTIONS, N_FREED]] = 0, 0, free, -1
         self.book = book
         self._saved = None
 
@@ -199,7 +211,9 @@ class Ledger:
             return np.zeros(0, np.int64)
         first = int(matches[0, self.book.key[0]]) if self.book.alone else int(self.book.counters[N_NEXT])
         self._make_room(first, n)
-        self._run(n, lambda start: enter(self.book, matches, int(at_once), start, n))
+        if at_once:
+            self.book.counters[N_FRESH] = min(first, int(self.book.counters[N_FRESH]))
+        enter(self.book, matches, int(at_once), 0, n)
         return np.arange(first, first + n)
 
     def _make_room(self, first: int, n: int) -> None:
@@ -228,7 +242,14 @@ class Ledger:
         n = len(options)
         if self.book.kept[b]:
             self._grow("options", (int(self.book.counters[N_OPTIONS]) + n) * (self.book.rows.shape[1] + 1))
-        self._run(n, lambda start: follow(self.book, b, options, signs, start, n))
+        places = self._located(options)
+        self._run(n, lambda start: follow(self.book, b, options, signs, places, start, n))
+
+    def _located(self, rows: Int64s) -> Int64s:
+        """Return where the entries of rows begin, -1 for none."""
+        places = np.empty(len(rows), np.int64)
+        locate(self.book, rows, places)
+        return places
 
     @property
     def passes(self) -> bool:
@@ -244,15 +265,26 @@ class Ledger:
         self._run(len(due), lambda start: close(self.book, due, start, len(due)))
 
     def leave(self, matches: Int64s) -> None:
-        """Process matches that end. It comes after all options that end with them."""
-        self._run(len(matches), lambda start: leave(self.book, matches, start, len(matches)))
+        """Process matches that end, of a changelog. Options that end with them may come before or after."""
+        places, stays = self._located(matches), self.passes
+        self._run(len(places), lambda start: leave(self.book, places, int(stays), start, len(places)))
+        if stays:
+            # Their options are not stored, so the rows that end are those of the options that are still to end.
+            self._leaving.append(places)
 
-    def _run(self, n: int, kernel: Callable[[int], int]) -> None:
-        """Run a kernel to the end, with more room for rows and the log where it stops.
+    def forget(self, matches: Int64s) -> None:
+        """Forget matches whose rows are final: the rows stay."""
+        self._forget(self._located(matches))
+
+    def _forget(self, places: Int64s) -> None:
+        self._run(len(places), lambda start: forget(self.book, places, start, len(places)))
+
+    def _run(self, n: int, kernel: Callable[[int], int], start: int = 0) -> None:
+        """Run a kernel from `start` to n, with more room for rows and the log where it stops.
 
         Raises CapacityError if one event makes more rows than fit in memory.
         """
-        done = kernel(0) if n else 0
+        done = kernel(start) if n > start else n
         while done < n:
             book, counters = self.book, self.book.counters
             rows, writes = int(counters[N_OUT] + counters[N_ROWS]), int(counters[N_LOG] + counters[N_WRITES]) * LOGGED
@@ -278,8 +310,16 @@ class Ledger:
             self.book = Book(**{**self.book._asdict(), name: larger})
 
     def put_out(self) -> tuple[Int64s, Signs]:
-        """Return the rows of the push so far, int64[n, n_streams], and whether each begins (1) or ends (0)."""
-        n = int(self.book.counters[N_OUT])
+        """Return the rows of the push, int64[n, n_streams], and whether each begins (1) or ends (0)."""
+        counters = self.book.counters
+        first, stop = int(counters[N_FRESH]), int(counters[N_NEXT])
+        if first < stop:
+            self._run(stop, lambda start: appear(self.book, start, stop), first)
+        counters[N_FRESH] = NEVER
+        for places in self._leaving:
+            self._forget(places)
+        self._leaving = []
+        n = int(counters[N_OUT])
         return self.book.rows[:n].copy(), self.book.signs[:n].copy()
 
     def check(self) -> None:
@@ -289,7 +329,8 @@ class Ledger:
             raise StateError(f"a ledger has {len(serials)} entries and counts {len(self)}")
         if len(np.unique(components[:, self.book.key], axis=0)) != len(serials):
             raise StateError("two entries of a ledger are of the same match")
-        used, free = int(self.book.counters[N_OPTIONS]), self._listed(int(self.book.counters[N_FREE_OPTIONS]))
+        used = int(self.book.counters[N_OPTIONS])
+        free = sum(self._listed(int(self.book.counters[k])) for k in (N_FREE_OPTIONS, N_FREED))
         if free + len(self.contents()[1]) != used:
             raise StateError(f"a ledger has used room for {used} options: {free} are free, and others are lost")
 

@@ -28,16 +28,30 @@ _LEDGER_DEFECTS = {
     ),
     "an option that ended is never used again": Edit(
         "stairs/kernels/ledger.py",
-        "    put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])\n    book.counters[N_FREE_OPTIONS] = o\n",
+        "    put(book, OPTIONS, o, book.counters[N_FREED])\n    book.counters[N_FREED] = o\n",
         "    pass\n",
+    ),
+    "an option that ended is used again in the same push": Edit(
+        "stairs/kernels/ledger.py",
+        "    put(book, OPTIONS, o, book.counters[N_FREED])\n    book.counters[N_FREED] = o\n",
+        "    put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])\n    book.counters[N_FREE_OPTIONS] = o\n",
+    ),
+    "an option that replaces another one is not stored": Edit(
+        "stairs/kernels/ledger.py", "put(book, OPTIONS, o + 1 + i, flat[u64(new + i)])", "pass"
+    ),
+    "a new entry puts its rows out at once, and at the end": Edit(
+        "stairs/kernels/ledger.py", "(book.entries[u64(e + F_SERIAL)] >= book.counters[N_FRESH])", "(e < 0)"
+    ),
+    "an entry that left keeps the rows without an option": Edit(
+        "stairs/kernels/ledger.py", "put(book, ENTRIES, branch_at(e, 0) + B_DONE, 0)", "pass"
     ),
     "a push that failed leaves its options": Edit(
         "stairs/kernels/book.py", "            book.entries[u64(x)] = old", "            pass"
     ),
     "a row has a partner again for each further one": Edit(
         "stairs/kernels/ledger.py",
-        "elif how == SEMI and count == 0:\n        emit(book, 1",
-        "elif how == SEMI:\n        emit(book, 1",
+        "elif shown and how == SEMI and count == 0:\n        emit(book, 1",
+        "elif shown and how == SEMI:\n        emit(book, 1",
     ),
     "the tuples of stored options may be forgotten": Edit(
         "stairs/kernels/book.py", "number = book.options[u64(o + 1 + i)]", "number = np.int64(-1)"
@@ -232,8 +246,8 @@ _FINAL_BRANCH_DEFECTS = {
         if self.changelog and self.final:
             self._release(pushed)
 """,
-        """        if self.changelog and self.final:
-            self._release(pushed)
+        """        if self.changelog and self.final and len(self.node.path) == 1:
+            self.ledger.leave(self._rows(self.node.path[0], pushed.alone[self.node.path[0]][1]))
         rows = PartnerRows(*self.ledger.put_out())
 """,
     ),

@@ -23,7 +23,7 @@ from eddy.partners.rows import Int64s
 from eddy.query.query import Query
 from stairs.caches import VersionMove
 from stairs.descriptors import J_FIELDS, J_FIRST
-from stairs.kernels.rows import to_sequence_numbers
+from stairs.kernels.rows import to_places, to_sequence_numbers
 from stairs.payload import Payload
 from stairs.plain_types import Column
 from stairs.storage.parts import Parts, Plain, powers_of_two
@@ -48,6 +48,8 @@ class Shelf:
         self.numbers = {i: np.zeros(0, np.int64) for i in query.tables_at}
         self._settled = dict.fromkeys(query.tables_at, 0)
         """Per table the versions kept after its last compaction, or when most of them lived."""
+        self._dense = dict.fromkeys(query.tables_at, 0)
+        """Per table the index in `numbers` from which on the numbers are consecutive."""
         self._times: list[Int64s] = [np.zeros(LEAST_ROOM if query.graph.timed else 0, np.int64) for _ in range(n)]
         # The loader writes to the places in these attributes; a query with branches has no keys of its own.
         self._rows: Int64s = np.zeros((J_FIELDS, n), np.int64)
@@ -154,6 +156,7 @@ class Shelf:
             low=[*self.low[:i], first, *self.low[i + 1 :]],
             numbers={**self.numbers, i: living},
             _settled={**self._settled, i: len(living)},
+            _dense={**self._dense, i: len(living)},
         )
 
     def _places(self, rows: Int64s) -> Int64s:
@@ -162,14 +165,16 @@ class Shelf:
             return rows
         rows = rows.copy()
         for i in self.numbers:
-            rows[:, i] = self._places_of(i, rows[:, i])
+            to_places(rows, i, self.kept(i), self._dense[i], self.low[i])
         return rows
 
     def _places_of(self, i: int, numbers: Int64s) -> Int64s:
         """Return the places of rows of stream i; -1 = none stays."""
         if i not in self.numbers:
             return numbers
-        return np.where(numbers < 0, numbers, self.low[i] + np.searchsorted(self.kept(i), numbers))
+        places = numbers.reshape(-1, 1).copy()
+        to_places(places, 0, self.kept(i), self._dense[i], self.low[i])
+        return places.reshape(-1)
 
     def _pass_by(self) -> None:
         """Leave out the rows of versioned tables, which only have numbers here."""
@@ -250,6 +255,7 @@ class Shelf:
             rising = bool((np.diff(own) > 0).all()) and (not len(own) or 0 <= own[0] <= own[-1] < following[i])
             parts.require(rising, f"table {i} keeps versions whose arrival numbers do not rise, or have not arrived")
         self.numbers, self._settled = dict(zip(tables, numbers, strict=True)), dict.fromkeys(tables, 0)
+        self._dense = {i: len(own) for i, own in self.numbers.items()}
         self.payload.load_parts(parts.part("payload"), room)
         self.following, self.low, self._since, self._times = following, low, parts.integer("since"), times
 
@@ -273,6 +279,7 @@ class Shelf:
     ) -> None:
         """Fill an empty shelf with what `window` and `kept` returned: counts[i] rows of stream i from firsts[i] on."""
         self.numbers, self._settled = numbers, {i: len(own) for i, own in numbers.items()}
+        self._dense = dict(self._settled)
         self.low, self.following = list(firsts), [first + n for first, n in zip(firsts, counts, strict=True)]
         self.payload.fill([1 << (2 * max(n, LEAST_ROOM) - 1).bit_length() for n in counts], firsts, columns)
         for i, (first, room) in enumerate(zip(firsts, self._room, strict=True)):

@@ -129,7 +129,10 @@ class TreeNode:
             return found
         begins = found.signed(1) if self.changelog else found.rows
         serials = self.ledger.enter(begins, self.changelog)
-        if not self.changelog:
+        if self.changelog:
+            # Their rows end as they are now, so the options that end with them change nothing.
+            self.ledger.leave(found.signed(0))
+        else:
             self.wait(begins, serials)
         parts = []
         for b, one in enumerate(self.below):
@@ -139,9 +142,7 @@ class TreeNode:
                 parts.append(options)
             else:
                 self.ledger.follow(b, options.rows, options.signs)
-        if self.changelog:
-            self.ledger.leave(found.signed(0))
-        else:
+        if not self.changelog:
             self._close(pushed)
         rows = PartnerRows(*self.ledger.put_out())
         if self.changelog and self.final:
@@ -185,7 +186,7 @@ class TreeNode:
         assert self.ledger is not None
         if len(self.node.path) == 1:
             (i,) = self.node.path
-            self.ledger.leave(self._rows(i, pushed.alone[i][1]))
+            self.ledger.forget(self._rows(i, pushed.alone[i][1]))
         elif len(self.ledger) > 2 * self._released:
             self._leave(pushed.live)
             self._released = max(len(self.ledger), LEAST_ROOM)
@@ -193,7 +194,7 @@ class TreeNode:
     def _leave(self, live: Sequence[int]) -> None:
         assert self.ledger is not None
         matches = self.ledger.matches()
-        self.ledger.leave(matches[(matches < live)[:, self.node.path].any(axis=1)])
+        self.ledger.forget(matches[(matches < live)[:, self.node.path].any(axis=1)])
 
     def wait(self, matches: Int64s, serials: Int64s) -> None:
         """Note the moment from which each branch of new entries can get no further option."""

@@ -19,9 +19,13 @@ LEFT, SEMI, ANTI = 0, 1, 2
 """The ways in which a branch hangs on its parent."""
 HOWS = ("left", "semi", "anti")
 
-N_LOW, N_NEXT, N_LIVE, N_OPTIONS, N_FREE_OPTIONS, N_OUT, N_LOG, N_ROWS, N_WRITES, N_COUNTERS = range(10)
+N_LOW, N_NEXT, N_LIVE, N_OPTIONS, N_FREE_OPTIONS, N_OUT, N_LOG, N_ROWS, N_WRITES = range(9)
+N_FRESH, N_FREED, N_FIRST_FREED, N_COUNTERS = range(9, 13)
 """Counters: entries in use have serial numbers from N_LOW to N_NEXT - 1, and N_LIVE is how many they are; options ever
-used, and the first free one; rows put out; values logged; rows and writes for which the next event needs room."""
+used, and the first free one; rows put out; values logged; rows and writes for which the next event needs room. Those of
+a push: entries from N_FRESH on have put out no rows yet; the last and the first option that it freed, -1 = none."""
+NEVER = (1 << 63) - 1
+"""N_FRESH if there are no such entries."""
 MOST = 1 << 40
 """More rows than an event can have: a count of them stops here, before it overflows."""
 F_LINK, F_SERIAL, F_BRANCHES = range(3)

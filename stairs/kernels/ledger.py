@@ -22,7 +22,10 @@ from stairs.kernels.book import (
     F_SERIAL,
     LEFT,
     MOST,
+    N_FIRST_FREED,
     N_FREE_OPTIONS,
+    N_FREED,
+    N_FRESH,
     N_LIVE,
     N_NEXT,
     N_OPTIONS,
@@ -121,8 +124,6 @@ def enter(book: Book, matches: Int64s, done: int, start: int, stop: int) -> int:
     n, m = book.hows.shape[0], book.rows.shape[1]
     flat, alone = matches.reshape(-1), book.alone == 1
     for x in range(start, stop):
-        if not has_room(book, 1, 0):
-            return x
         serial = flat[u64(x * m + book.key[0])] if alone else book.counters[N_NEXT]
         e = entry_at(book, serial)
         if not alone:
@@ -138,35 +139,84 @@ def enter(book: Book, matches: Int64s, done: int, start: int, stop: int) -> int:
             book.entries[u64(e + F_BRANCHES + B_FIELDS * n + i)] = flat[u64(x * m + i)]
         book.counters[N_NEXT] = serial + 1
         book.counters[N_LIVE] += 1
-        if done:
-            emit(book, 1, e, -1, book.options, -1)
     return stop
+
+
+@jit
+def appear(book: Book, start: int, stop: int) -> int:
+    """Put out the rows of the entries start .. stop - 1, by serial number, of which none are out. Return where it
+    stopped."""
+    for serial in range(start, stop):
+        e = entry_at(book, serial)
+        if book.entries[u64(e + F_SERIAL)] != serial:
+            continue
+        if not has_room(book, others(book, e, -1), 0):
+            return serial
+        emit(book, 1, e, -1, book.options, -1)
+    return stop
+
+
+@jit
+def locate(book: Book, rows: Int64s, places: Int64s) -> None:
+    """Write where the entry of each row begins, -1 for none: int64[n]."""
+    m = rows.shape[1]
+    flat = rows.reshape(-1)
+    # The reads of many entries overlap here; in `follow` each would wait for its memory.
+    for x in range(rows.shape[0]):
+        # An option that replaces another one follows it.
+        same = x > 0
+        for k in range(book.key.shape[0] if same else 0):
+            at = x * m + book.key[u64(k)]
+            same = same and flat[u64(at)] == flat[u64(at - m)]
+        places[u64(x)] = places[u64(x - 1)] if same else find(book, flat, x * m)
+
+
+@inlined
+def is_fresh(book: Book, e: int) -> bool:
+    """Return whether no rows of an entry are out: `appear` puts them out at the end of the push."""
+    return bool(book.entries[u64(e + F_SERIAL)] >= book.counters[N_FRESH])
+
+
+@inlined
+def new_option(book: Book) -> int:
+    """Return a free option, whose contents may be overwritten without a note in the log."""
+    o = book.counters[N_FREE_OPTIONS]
+    if o >= 0:
+        book.counters[N_FREE_OPTIONS] = book.options[u64(o)]
+        return np.int64(o)
+    book.counters[N_OPTIONS] += 1
+    return np.int64((book.counters[N_OPTIONS] - 1) * (book.rows.shape[1] + 1))
+
+
+@inlined
+def free_option(book: Book, o: int) -> None:
+    """Free an option. Its contents stay until the push is closed, for an undo."""
+    if book.counters[N_FREED] < 0:
+        book.counters[N_FIRST_FREED] = o
+    put(book, OPTIONS, o, book.counters[N_FREED])
+    book.counters[N_FREED] = o
 
 
 @inlined
 def add(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
     """Take an option of an entry, and put out what begins and ends with it."""
     at, how, m = branch_at(e, b), book.hows[u64(b)], book.rows.shape[1]
-    count = book.entries[u64(at + B_COUNT)]
-    if count == 0 and how != SEMI and book.entries[u64(at + B_DONE)] == 1:
+    count, shown = book.entries[u64(at + B_COUNT)], not is_fresh(book, e)
+    if shown and count == 0 and how != SEMI and book.entries[u64(at + B_DONE)] == 1:
         emit(book, 0, e, b, book.options, -1)
     if how == LEFT:
-        emit(book, 1, e, b, flat, first)
-    elif how == SEMI and count == 0:
+        if shown or not book.kept[u64(b)]:
+            emit(book, 1, e, b, flat, first)
+    elif shown and how == SEMI and count == 0:
         emit(book, 1, e, b, book.options, -1)
     # While options only come, whether there are some is all that counts.
     if count == 0 or book.kept[u64(b)] or book.entries[u64(at + B_DONE)] == 1:
         put(book, ENTRIES, at + B_COUNT, count + 1)
     if book.kept[u64(b)]:
-        o = book.counters[N_FREE_OPTIONS]
-        if o >= 0:
-            book.counters[N_FREE_OPTIONS] = book.options[u64(o)]
-        else:
-            o = book.counters[N_OPTIONS] * (m + 1)
-            book.counters[N_OPTIONS] += 1
+        o = new_option(book)
         put(book, OPTIONS, o, book.entries[u64(at + B_HEAD)])
         for i in range(m):
-            put(book, OPTIONS, o + 1 + i, flat[u64(first + i)])
+            book.options[u64(o + 1 + i)] = flat[u64(first + i)]
         put(book, ENTRIES, at + B_HEAD, o)
 
 
@@ -188,11 +238,10 @@ def mark(book: Book, options: Int64s, start: int, stop: int) -> int:
 
 
 @inlined
-def forget(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
-    """Remove a stored option from its list."""
+def stored_at(book: Book, e: int, b: int, flat: Int64s, first: int) -> tuple[int, int]:
+    """Return a stored option and the one before it in its list, -1 = none."""
     m, before = book.rows.shape[1], np.int64(-1)
-    at = branch_at(e, b)
-    o = book.entries[u64(at + B_HEAD)]
+    o = book.entries[u64(branch_at(e, b) + B_HEAD)]
     while o >= 0:
         same = True
         for i in range(m):
@@ -200,48 +249,75 @@ def forget(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
         if same:
             break
         before, o = o, book.options[u64(o)]
-    if o < 0:
-        return
-    if before < 0:
-        put(book, ENTRIES, at + B_HEAD, book.options[u64(o)])
-    else:
-        put(book, OPTIONS, before, book.options[u64(o)])
-    put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])
-    book.counters[N_FREE_OPTIONS] = o
+    return np.int64(o), before
 
 
 @inlined
 def remove(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
     """Take an option of an entry back, and put out what begins and ends with that."""
-    at, how = branch_at(e, b), book.hows[u64(b)]
+    at, how, shown = branch_at(e, b), book.hows[u64(b)], not is_fresh(book, e)
     count = book.entries[u64(at + B_COUNT)] - 1
     if how == LEFT:
-        emit(book, 0, e, b, flat, first)
-    elif how == SEMI and count == 0:
+        if shown or not book.kept[u64(b)]:
+            emit(book, 0, e, b, flat, first)
+    elif shown and how == SEMI and count == 0:
         emit(book, 0, e, b, book.options, -1)
     put(book, ENTRIES, at + B_COUNT, count)
     if book.kept[u64(b)]:
-        forget(book, e, b, flat, first)
-    if count == 0 and how != SEMI and book.entries[u64(at + B_DONE)] == 1:
+        o, before = stored_at(book, e, b, flat, first)
+        if o >= 0:
+            if before < 0:
+                put(book, ENTRIES, at + B_HEAD, book.options[u64(o)])
+            else:
+                put(book, OPTIONS, before, book.options[u64(o)])
+            free_option(book, o)
+    if shown and count == 0 and how != SEMI and book.entries[u64(at + B_DONE)] == 1:
         emit(book, 1, e, b, book.options, -1)
 
 
+@inlined
+def replace(book: Book, e: int, b: int, flat: Int64s, old: int, new: int) -> None:
+    """Put an option of an entry in the place of another one, and put out what begins and ends with that."""
+    if book.hows[u64(b)] != LEFT:
+        return
+    kept = book.kept[u64(b)]
+    if not kept or not is_fresh(book, e):
+        emit(book, 0, e, b, flat, old)
+        emit(book, 1, e, b, flat, new)
+    if kept:
+        o, _ = stored_at(book, e, b, flat, old)
+        for i in range(book.rows.shape[1]):
+            if o >= 0 and flat[u64(old + i)] != flat[u64(new + i)]:
+                put(book, OPTIONS, o + 1 + i, flat[u64(new + i)])
+
+
 @jit
-def follow(book: Book, b: int, options: Int64s, signs: npt.NDArray[np.uint8], start: int, stop: int) -> int:
-    """Process options[start:stop] of a branch, which begin (sign 1) or end (0). Return where it stopped."""
+def follow(
+    book: Book, b: int, options: Int64s, signs: npt.NDArray[np.uint8], places: Int64s, start: int, stop: int
+) -> int:
+    """Process options[start:stop] of a branch, which begin (sign 1) or end (0). Return where it stopped.
+
+    places   of their entries, as `locate` writes them
+
+    An option that ends just before one of the same entry begins is replaced by it.
+    """
     m = book.rows.shape[1]
     flat = options.reshape(-1)
-    for x in range(start, stop):
-        e = find(book, flat, x * m)
-        if e < 0:
-            continue
-        if not has_room(book, 2 * others(book, e, b), m + 5):
-            return x
-        if signs[u64(x)]:
-            add(book, e, b, flat, x * m)
-        else:
-            remove(book, e, b, flat, x * m)
-    return stop
+    x = np.int64(start)
+    while x < stop:
+        e = places[u64(x)]
+        if e >= 0:
+            if not has_room(book, 2 * others(book, e, b), m + 5):
+                return x
+            if signs[u64(x)]:
+                add(book, e, b, flat, x * m)
+            elif x + 1 < stop and places[u64(x + 1)] == e and signs[u64(x + 1)]:
+                replace(book, e, b, flat, x * m, (x + 1) * m)
+                x += 1
+            else:
+                remove(book, e, b, flat, x * m)
+        x += 1
+    return x
 
 
 @inlined
@@ -261,8 +337,7 @@ def drop(book: Book, e: int) -> None:
         o = book.entries[u64(branch_at(e, b) + B_HEAD)]
         while o >= 0:
             following = book.options[u64(o)]
-            put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])
-            book.counters[N_FREE_OPTIONS] = o
+            free_option(book, o)
             o = following
     put(book, ENTRIES, e + F_SERIAL, -1)
     book.counters[N_LIVE] -= 1
@@ -306,16 +381,33 @@ def close(book: Book, due: Int64s, start: int, stop: int) -> int:
 
 
 @jit
-def leave(book: Book, matches: Int64s, start: int, stop: int) -> int:
-    """Process matches[start:stop], which end, after their options. Return where it stopped."""
-    m = book.rows.shape[1]
-    flat = matches.reshape(-1)
+def leave(book: Book, places: Int64s, stays: int, start: int, stop: int) -> int:
+    """Take the rows back of the entries at places[start:stop], and free them. Return where it stopped.
+
+    stays   1 = the entries stay until `forget`, with rows for the options that still end; no row is out without one
+    """
     for x in range(start, stop):
-        e = find(book, flat, x * m)
+        e = places[u64(x)]
         if e < 0:
             continue
         if not has_room(book, others(book, e, -1), stored(book, e) + 6):
             return x
-        emit(book, 0, e, -1, book.options, -1)
-        drop(book, e)
+        if not is_fresh(book, e):
+            emit(book, 0, e, -1, book.options, -1)
+        if stays:
+            put(book, ENTRIES, branch_at(e, 0) + B_DONE, 0)
+        else:
+            drop(book, e)
+    return stop
+
+
+@jit
+def forget(book: Book, places: Int64s, start: int, stop: int) -> int:
+    """Free the entries at places[start:stop], whose rows stay. Return where it stopped."""
+    for x in range(start, stop):
+        e = places[u64(x)]
+        if e >= 0 and book.entries[u64(e + F_SERIAL)] >= 0:
+            if not has_room(book, 0, stored(book, e) + 6):
+                return x
+            drop(book, e)
     return stop

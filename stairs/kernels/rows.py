@@ -26,6 +26,43 @@ def to_sequence_numbers(rows: Int64s, bases: Int64s, ids: npt.NDArray[np.int32],
     return found
 
 
+@jit
+def to_places(rows: Int64s, i: int, kept: Int64s, dense: int, low: int) -> None:
+    """Write low + the index in `kept` in place of each number of column i that is not negative.
+
+    kept    int64[], ascending; the numbers of the column are among them
+    dense   from this index on, the numbers are consecutive
+
+    O(rows * log log numbers) if the others are spread evenly, and O(rows * log numbers) at most.
+    """
+    consecutive = kept[u64(dense)] if dense < kept.shape[0] else (1 << 63) - 1
+    for x in range(rows.shape[0]):
+        number = rows[u64(x), u64(i)]
+        if number >= consecutive:
+            rows[u64(x), u64(i)] = low + dense + number - consecutive
+        elif number >= 0:
+            rows[u64(x), u64(i)] = low + index_of(kept, number, dense)
+
+
+@inlined
+def index_of(kept: Int64s, number: int, stop: int) -> int:
+    """Return the index of a number in kept[:stop], which is ascending."""
+    first, last, halve = np.int64(0), np.int64(stop - 1), False
+    while first < last:
+        span = kept[u64(last)] - kept[u64(first)]
+        # The shares of an interpolation can be as small as one number; halves bound the steps.
+        share = 0.5 if halve else min(max((number - kept[u64(first)]) / span, 0.0), 1.0)
+        at = first + np.int64(share * (last - first))
+        if kept[u64(at)] < number:
+            first = at + 1
+        else:
+            last = at
+            if kept[u64(at)] == number:
+                first = at
+        halve = not halve
+    return first
+
+
 @inlined
 def place_of(rows: Int64s, x: int, known: Int64s, table: Int64s, seeds: Int64s) -> int:
     """Return the place in `table` of the row of `known` that equals rows[x], or the free place where it would be."""
