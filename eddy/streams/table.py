@@ -63,7 +63,11 @@ class Table(KeyedInput):
                 raise QueryError(f"{what}: leave {name} out: {remedy}")
         self._check_version(what)
         if self.window is not None and not isinstance(self.window, Unbounded):
-            raise QueryError(f"{what}: leave the window out: a row stays until a change replaces or deletes it")
+            raise QueryError(
+                f"{what}: leave the window out: a row stays until a change replaces or deletes it. For rows that leave"
+                " with time, use the newest row of each key of a windowed stream: Table(name, Query([stream],"
+                " top=Top(1, by=key, order='… desc')))"
+            )
         # A frozen class can set a field in this way only.
         object.__setattr__(self, "window", Unbounded())
 
