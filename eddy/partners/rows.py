@@ -90,7 +90,10 @@ def paired(
     if versioned:
         known, before[:, list(versioned)] = ended.copy(), -1
         known[:, list(versioned)] = -1
-    if len(ended):
+    if len(ended) == len(begun) and np.array_equal(known, before):
+        # The usual case, a change of what many rows show: the rows follow each other in the order of the ones before.
+        partners = np.arange(len(begun))
+    elif len(ended):
         find_rows(known, before, _table(len(ended)), seeds(2), partners)
     follows = partners >= 0
     alone = np.ones(len(ended), bool)

@@ -67,13 +67,12 @@ def others(book: Book, e: int, b: int) -> int:
 
 
 @inlined
-def write(book: Book, source: Int64s, first: int) -> None:
-    """Write the components at source[first:] that are present into the row at hand."""
-    row = book.rows[u64(book.counters[N_OUT])]
-    for i in range(row.shape[0]):
+def write(book: Book, out: int, source: Int64s, first: int) -> None:
+    """Write the components at source[first:] that are present into a row."""
+    for i in range(book.rows.shape[1]):
         n = source[u64(first + i)]
         if n >= 0:
-            row[u64(i)] = n
+            book.rows[u64(out), u64(i)] = n
 
 
 @step
@@ -82,34 +81,62 @@ def emit(book: Book, sign: int, e: int, b: int, source: Int64s, first: int) -> N
 
     The other branches contribute what they can now; b = -1 for all of them.
     """
-    n, m, ids = book.hows.shape[0], book.rows.shape[1], F_BRANCHES + B_FIELDS * book.hows.shape[0]
     ways = others(book, e, b)
-    if ways == 0:
-        return
-    turn = book.turn
-    for k in range(n):
+    if ways > 0:
+        first_options(book, e, b)
+    for _ in range(ways):
+        out = common_part(book, e)
+        if first >= 0:
+            write(book, out, source, first)
+        book.signs[u64(out)] = sign
+        book.counters[N_OUT] = out + 1
+
+
+@step
+def emit_replaced(book: Book, e: int, b: int, source: Int64s, old: int, new: int, ways: int) -> None:
+    """Put out the rows of an entry in which branch b contributes source[new:] in place of source[old:].
+
+    ways   in how many the other branches contribute
+    """
+    if ways > 0:
+        first_options(book, e, b)
+    for _ in range(ways):
+        out = common_part(book, e)
+        for i in range(book.rows.shape[1]):
+            book.rows[u64(out + 1), u64(i)] = book.rows[u64(out), u64(i)]
+        write(book, out, source, old)
+        write(book, out + 1, source, new)
+        book.signs[u64(out)], book.signs[u64(out + 1)] = 0, 1
+        book.counters[N_OUT] = out + 2
+
+
+@inlined
+def first_options(book: Book, e: int, b: int) -> None:
+    """Begin with the newest option of each branch other than b."""
+    for k in range(book.hows.shape[0]):
         at = branch_at(e, k)
         stored = k != b and book.hows[u64(k)] == LEFT and book.entries[u64(at + B_COUNT)] > 0
-        turn[u64(k)] = book.entries[u64(at + B_HEAD)] if stored else -1
-    for _ in range(ways):
-        out = u64(book.counters[N_OUT])
-        for i in range(m):
-            book.rows[out, u64(i)] = book.entries[u64(e + ids + i)]
-        if first >= 0:
-            write(book, source, first)
-        advance = True
-        for k in range(n):
-            o = turn[u64(k)]
-            if o < 0:
-                continue
-            write(book, book.options, o + 1)
-            if advance:
-                # The next row has the next option of the first branch that has one left.
-                following = book.options[u64(o)]
-                advance = following < 0
-                turn[u64(k)] = book.entries[u64(branch_at(e, k) + B_HEAD)] if advance else following
-        book.signs[out] = sign
-        book.counters[N_OUT] += 1
+        book.turn[u64(k)] = book.entries[u64(at + B_HEAD)] if stored else -1
+
+
+@inlined
+def common_part(book: Book, e: int) -> int:
+    """Write what an entry and the options whose turn it is contribute to the next row; return the row."""
+    n, ids = book.hows.shape[0], F_BRANCHES + B_FIELDS * book.hows.shape[0]
+    out, turn, advance = book.counters[N_OUT], book.turn, True
+    for i in range(book.rows.shape[1]):
+        book.rows[u64(out), u64(i)] = book.entries[u64(e + ids + i)]
+    for k in range(n):
+        o = turn[u64(k)]
+        if o < 0:
+            continue
+        write(book, out, book.options, o + 1)
+        if advance:
+            # The next row has the next option of the first branch that has one left.
+            following = book.options[u64(o)]
+            advance = following < 0
+            turn[u64(k)] = book.entries[u64(branch_at(e, k) + B_HEAD)] if advance else following
+    return np.int64(out)
 
 
 @jit
@@ -276,14 +303,16 @@ def remove(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
 
 
 @inlined
-def replace(book: Book, e: int, b: int, flat: Int64s, old: int, new: int) -> None:
-    """Put an option of an entry in the place of another one, and put out what begins and ends with that."""
+def replace(book: Book, e: int, b: int, flat: Int64s, old: int, new: int, ways: int) -> None:
+    """Put an option of an entry in the place of another one, and put out what begins and ends with that.
+
+    ways   in how many the other branches contribute
+    """
     if book.hows[u64(b)] != LEFT:
         return
     kept = book.kept[u64(b)]
     if not kept or not is_fresh(book, e):
-        emit(book, 0, e, b, flat, old)
-        emit(book, 1, e, b, flat, new)
+        emit_replaced(book, e, b, flat, old, new, ways)
     if kept:
         o, _ = stored_at(book, e, b, flat, old)
         for i in range(book.rows.shape[1]):
@@ -307,12 +336,13 @@ def follow(
     while x < stop:
         e = places[u64(x)]
         if e >= 0:
-            if not has_room(book, 2 * others(book, e, b), m + 5):
+            ways = others(book, e, b)
+            if not has_room(book, 2 * ways, m + 5):
                 return x
             if signs[u64(x)]:
                 add(book, e, b, flat, x * m)
             elif x + 1 < stop and places[u64(x + 1)] == e and signs[u64(x + 1)]:
-                replace(book, e, b, flat, x * m, (x + 1) * m)
+                replace(book, e, b, flat, x * m, (x + 1) * m, ways)
                 x += 1
             else:
                 remove(book, e, b, flat, x * m)
