@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.aggregates.groups import Groups
+from eddy.aggregates.groups import Groups, Sized
 from eddy.aggregates.rings import rings_of
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.clock import clock_of
@@ -72,6 +72,7 @@ class Pipeline:
     position, n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
     finished       whether the input has ended
     derived   by input, the pipeline of the query whose rows it has
+    beside    what shares the bound with the pipeline: the rest of the pipeline of which it is an input
     undo, commit   whether a push is running; the record of a push that has happened and is not complete
     last           the last push
     """
@@ -138,9 +139,12 @@ class Pipeline:
             self.groups.rings = self.join.rings
         self.operators: list[Operator] = [*self._list]
         self.operators += [one for one in (self.partners, self.groups, self.tops) if one is not None]
-        self.derived = {
-            one.name: Pipeline(source, self._options_of(one, source)) for one, source in derived_inputs(query)
-        }
+        self.beside: list[Sized] = []
+        self.derived: dict[str, Pipeline] = {}
+        for one, source in derived_inputs(query):
+            self.adopt(one.name, Pipeline(source, self._options_of(one, source)))
+        if self.partners is None:
+            allowance.parts.append(lambda: sum(one.nbytes for one in self._sharing()))
         self.gate, self.clock = Gate(query, allowance), clock_of(query)
         versions = list(self.gate.versions.values())
         if versions:
@@ -156,6 +160,8 @@ class Pipeline:
     def _options_of(self, stream: Stream, source: Query) -> RuntimeOptions:
         """Return the options of the query of an input: those of the runtime, with plans of its own."""
         options = replace(self.options, plan=None, store=None, count_only=False, ids_only=False, ordered=False)
+        # The outer pipeline bounds all of them together.
+        options = replace(options, max_bytes=None)
         options = replace(options, policy=own_policy(source, options.policy, copied=True))
         if isinstance(stream, Table):
             return replace(options, output="upsert", bounded=False)
@@ -237,22 +243,35 @@ class Pipeline:
 
     def set_bound(self, max_bytes: int | None, least: int = 1) -> None:
         """Bound the bytes of the pipeline. Raises InputError for a value that `checked_bound` refuses."""
-        if max_bytes is not None and self.derived:
-            place = self.query.stream(next(iter(self.derived))).place
-            raise InputError(f"max_bytes does not bound the query of {place} yet; leave it out")
         self.max_bytes = checked_bound(max_bytes, least)
         if self.partners is None:
             others = [one for one in (self.groups, self.tops) if one is not None]
-            self.join.set_bound(self.max_bytes, [*others, *self.gate.versions.values()])
+            self.join.set_bound(self.max_bytes, [*others, *self.gate.versions.values(), *self._sharing()])
+        for source in self.derived.values():
+            source.set_bound(self.max_bytes)
+
+    def adopt(self, name: str, source: Pipeline) -> None:
+        """Take a pipeline as that of the query of an input. It shares the bound with all other parts."""
+        self.derived[name] = source
+        source.beside = [_Rest(self, source)]
+
+    def _sharing(self) -> list[Sized]:
+        """Return what shares the bound with the operators: the pipelines below, and the rest of the one above."""
+        return [*self.derived.values(), *self.beside]
+
+    @property
+    def used(self) -> int:
+        """Bytes of all that shares the bound."""
+        return self.nbytes + sum(one.nbytes for one in self.beside)
 
     def share_bound(self, join: Join) -> None:
         """Give one of several joins the rest of `max_bytes`. Raises CapacityError if no bytes are left."""
         if self.max_bytes is None or self.partners is None:
             return
-        rest = self.nbytes - join.nbytes
+        rest = self.used - join.nbytes
         if rest + join.least_bytes > self.max_bytes:
             raise CapacityError(
-                f"ledgers, rows kept for branches and the other inner joins take {rest:,} bytes, max_bytes is"
+                f"ledgers, rows kept for branches and the other joins take {rest:,} bytes, max_bytes is"
                 f" {self.max_bytes:,}: narrow the windows, select fewer columns, or raise max_bytes"
             )
         join.set_bound(self.max_bytes - rest)
@@ -265,8 +284,8 @@ class Pipeline:
 
     def give_room_back(self) -> None:
         """Free the buffers of the last push if the bound is exceeded with them, between two pushes."""
-        if self.max_bytes is not None and self.nbytes > self.max_bytes:
-            for join in self._list:
+        if self.max_bytes is not None and self.used > self.max_bytes:
+            for join in self.all_joins():
                 join.modules.release_scratch()
 
     def keep_within(self) -> None:
@@ -280,7 +299,7 @@ class Pipeline:
         """Return the bytes that are left for late and failed rows."""
         if self.max_bytes is None:
             return float("inf")
-        return self.max_bytes - self.nbytes + self.late.rows.nbytes + self.failed.rows.nbytes
+        return self.max_bytes - self.used + self.late.rows.nbytes + self.failed.rows.nbytes
 
     # The transaction
 
@@ -389,6 +408,18 @@ class Pipeline:
         for source in self.derived.values():
             source.dismantle()
         vars(self).clear()
+
+
+class _Rest:
+    """All parts of a pipeline, and what it shares a bound with, but for the pipeline of one input."""
+
+    def __init__(self, whole: Pipeline, source: Pipeline) -> None:
+        self._whole, self._source = whole, source
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of these parts."""
+        return self._whole.used - self._source.nbytes
 
 
 def derived_inputs(query: Query) -> list[tuple[Stream, Query]]:

@@ -87,9 +87,34 @@ def prepare(
 
     reading   the reading of the clock of all streams for the rows, if the pipeline has only some of the streams
     whole     only the answer after the push counts
+
+    If memory is short, the queries of inputs drop stored states as well, one by one.
     """
+    while True:
+        try:
+            return _prepared(pipeline, batches, order, watermark, ends, reading, (atomic, whole))
+        except CapacityError:
+            below = [join for source in pipeline.derived.values() for join in source.all_joins()]
+            if pipeline.max_bytes is None or not below:
+                raise
+            pipeline.roll_back()
+            if not any(map(drop_state, below)):
+                pipeline.keep_within()
+                raise
+
+
+def _prepared(
+    pipeline: Pipeline,
+    batches: Batches,
+    order: Any,
+    watermark: int | None,
+    ends: bool,
+    reading: ClockReading | None,
+    net: tuple[bool, bool],
+) -> Prepared:
+    """Compute a push as `prepare` does, with the states that there are; `net` has `atomic` and `whole`."""
     _check_open(pipeline)
-    began = perf_counter()
+    began, (atomic, whole) = perf_counter(), net
     pipeline.last = None
     watermark = as_ticks(watermark)
     check_timed(watermark, pipeline.clock is not None or (bool(pipeline.derived) and pipeline.has_clock))

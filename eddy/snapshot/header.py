@@ -120,8 +120,6 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
     _require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
     _require(not (options["count_only"] and options["ordered"]), "both count_only and ordered are set")
     _require(not (query.tree is not None and options["ordered"]), "branches exclude ordered")
-    derived = any(one.source is not None for one in query.streams)
-    _require(options["max_bytes"] is None or not derived, "a query of a table excludes max_bytes")
     if options["output"] == "upsert":
         _require(not (options["count_only"] or options["ids_only"]), "upsert excludes count_only and ids_only")
         try:

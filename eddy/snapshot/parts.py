@@ -53,7 +53,7 @@ def from_parts(parts: Parts, query: Query, policy: str | Policy | None) -> Pipel
     parts.require(len(operators) == len(pipeline.operators), "there are other operators than in the query")
     sources = derived_inputs(query)
     for own, (table, source) in zip(parts.items("derived", len(sources)) if sources else [], sources, strict=True):
-        pipeline.derived[table.name] = from_parts(own, source, policy if isinstance(policy, str) else None)
+        pipeline.adopt(table.name, from_parts(own, source, policy if isinstance(policy, str) else None))
     if pipeline.clock is not None:
         pipeline.clock.load_parts(parts)
     for operator, own in zip(pipeline.operators, operators, strict=True):

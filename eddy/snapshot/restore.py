@@ -50,7 +50,7 @@ def restored(parts: Parts, query: Query, choices: Choices) -> Pipeline:
     schedules = [_schedule(join, own["options"]["strategy"], own["schedule"]) for join, own in joins]
     sources = derived_inputs(query)
     for one, (table, source) in zip(parts.items("derived", len(sources)) if sources else [], sources, strict=True):
-        pipeline.derived[table.name] = restored(one, source, choices._replace(plan=None))
+        pipeline.adopt(table.name, restored(one, source, choices._replace(plan=None)))
     fill_pipeline(pipeline, header, parts)
     for join in pipeline.joins.values():
         # The strategy is made again: states that are complete for empty windows are not for these.
