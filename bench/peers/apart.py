@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -57,27 +57,44 @@ def slope(name: str, work: PeerWork, repeats: int, runs: Runs) -> PeerOutcome:
         work.write(large, work.arrivals)
         found = runs([small, large] * repeats)
     taken = [float(str(answer["seconds"])) for answer in found]
-    seconds = [of_all - median(taken[::2]) for of_all in taken[1::2]]
-    if min(seconds) <= 0:
-        raise Unavailable(f"{name}: {work.timed:,} more arrivals took no longer; the machine is too busy")
+    seconds = beyond(name, taken[::2], taken[1::2], f"{work.timed:,} more arrivals")
     last = found[-1]
     return PeerOutcome(seconds, work.timed, int(str(last["results"])), int(str(last["total"])), str(last["version"]))
 
 
-def _flink(multi_join: bool, work: PeerWork, repeats: int, threads: int, say: Say) -> PeerOutcome:
-    """Run Flink SQL in a cluster embedded in one JVM."""
+def beyond(name: str, few: Sequence[float], of_all: Sequence[float], more: str) -> list[float]:
+    """Return the seconds of runs of all arrivals beyond the median run of the first arrivals.
+
+    Raises Unavailable if `more`, the arrivals in between, took no longer.
+    """
+    seconds = [one - median(few) for one in of_all]
+    if min(seconds) <= 0:
+        raise Unavailable(f"{name}: {more} took no longer; the machine is too busy, or there are too few")
+    return seconds
+
+
+def flink_runs(timeout: float = TIMEOUT) -> Callable[[str, Sequence[str]], list[dict[str, object]]]:
+    """Return a function that runs a script with arguments in the environment of Flink, with a Java.
+
+    Raises Unavailable if the environment is not installed or this machine has no Java.
+    """
     python = python_of("flink")
     try:
         java = java_home()
     except EddyError as missing:
         raise Unavailable(f"flink: no Java: {missing}") from missing
+    return partial(answers, "flink", python, timeout=timeout, variables={"JAVA_HOME": str(java)})
+
+
+def _flink(multi_join: bool, work: PeerWork, repeats: int, threads: int, say: Say) -> PeerOutcome:
+    """Run Flink SQL in a cluster embedded in one JVM."""
+    started = flink_runs()
     say(f"flink, {work.arrivals:,} arrivals")
 
     def runs(files: list[Path]) -> list[dict[str, object]]:
         # The first job lets the JVM compile and is not counted.
         arguments = ["multi-join" if multi_join else "interval", str(SPAN), str(threads), str(files[-1])]
-        variables = {"JAVA_HOME": str(java)}
-        return answers("flink", python, "flink_w1.py", [*arguments, *map(str, files)], TIMEOUT, variables)[1:]
+        return started("flink_w1.py", [*arguments, *map(str, files)])[1:]
 
     return slope("flink", work, repeats, runs)
 
