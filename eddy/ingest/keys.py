@@ -177,10 +177,12 @@ def key_hash(
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
     """Return (hash uint64[rows], joinable bool[rows]) of a stream's keys in a class, for partitioning by key.
 
+    class_index   a class of `Query.partition_classes`
+
     Equal keys have equal hashes in all streams of the class, whatever their types, and in every process. Rows that
     cannot join (a null, NaN, unequal columns of one component) have hash 0 and are not joinable.
     """
-    one = query.classes[class_index]
+    one = query.partition_classes[class_index]
     return KeyEncoder(query.stream(stream).place, one.columns[stream], one.types).hashes(batch)
 
 

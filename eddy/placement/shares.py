@@ -179,9 +179,9 @@ def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = 
     Among equal grids the grid that splits fewer classes is chosen, then the grid that splits the earlier class. Cost:
     up to 20 000 factorizations times streams.
     """
-    names = tuple(stream.name for stream in query.streams)
-    has = tuple(tuple(c for c, k in enumerate(query.classes) if settled(stream, k.columns)) for stream in query.streams)
-    labels = tuple(_label(k.columns) for k in query.classes)
+    names, classes = tuple(stream.name for stream in query.streams), query.partition_classes
+    has = tuple(tuple(c for c, k in enumerate(classes) if settled(stream, k.columns)) for stream in query.streams)
+    labels = tuple(_label(k.columns) for k in classes)
     given = weights or {}
     usual = sum(given.values()) / len(given) if given else 1.0
     rows = tuple(float(given.get(name, usual)) or 1.0 for name in names)
@@ -192,7 +192,7 @@ def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = 
     def cost(counts: tuple[int, ...]) -> tuple[float, int, tuple[int, ...]]:
         return grid(counts).volume(), sum(s > 1 for s in counts), tuple(-s for s in counts)
 
-    places = len(query.classes)
+    places = len(classes)
     if places == 0 or partitions == 1:
         # A query over one stream has no class, so its rows cannot be split by key.
         return grid((1,) * places)

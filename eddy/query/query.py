@@ -38,6 +38,7 @@ from eddy.query.join_graph import (
     places_of_values,
     windows_in_numbers,
 )
+from eddy.query.partition_classes import with_versions
 from eddy.query.predicates import AttributeClass, attribute_classes, primary_keys
 from eddy.query.result_key import result_key
 from eddy.query.top import Ranking, Top, ranking
@@ -233,6 +234,8 @@ class Query:
         self.on_conditions = tuple(parsed.conditions)
         self.classes: tuple[AttributeClass, ...] = attribute_classes(self.streams, parsed.equalities)
         """The attribute classes that the equalities make."""
+        self.partition_classes = self.classes
+        """The classes by which a host may deal rows to partitions, with the keys of versioned tables."""
         self.time_type = self._time_type()
         """The type in which event times are compared; None if no stream has event times."""
         check_time_columns(self.streams, parsed.comparisons)
@@ -349,6 +352,7 @@ class Query:
         make = partial(_inner_join, self.time_type, bool(self._waits), self.expiry)
         tree = BranchTree(core, self.on, self.branches, self.time_type, make)
         self.on_conditions, self.classes = tree.on_conditions, tree.classes
+        self.partition_classes = self.classes
         self._follow(tree)
         if self.as_of:
             self.unretracted = len(core) == 1 and core[0].window is None and not self.branches
@@ -356,6 +360,8 @@ class Query:
                 as_of_join(one, tree.shown, self.index, self.time_type, len(tree.streams) + k)
                 for k, one in enumerate(self.as_of)
             )
+            joined = self.classes if self.branches else tree.joins[tree.cores[0].path].classes
+            self.partition_classes = with_versions(self.streams, joined, self.as_of_joins, not self.branches)
             if self.branches and self.looks_up:
                 raise QueryError(
                     f"table {self.looks_up[0]}: rows of branches are certain when the watermark or a partner comes, and"

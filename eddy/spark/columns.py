@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from eddy.query.host_limits import check_changeless, check_topless
+from eddy.query.host_limits import check_topless
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.types import why_unfit
-from eddy.streams.keyed import OP_COLUMN
+from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from eddy.streams.table import Table
 from stairs.errors import QueryError
 
@@ -38,10 +38,18 @@ def check_frames(query: object, frames: object) -> None:
 
 
 def check_tables(query: Query) -> None:
-    """Raise QueryError for a query with `top` or as-of joins, or with tables whose changes have no order."""
+    """Raise QueryError for a query with `top`, for look-ups, and for tables whose changes have no order."""
     check_topless(query, "a join on Spark")
-    if query.as_of:
-        check_changeless(query, "a join on Spark")
+    if query.looks_up:
+        raise QueryError(
+            f"table {query.looks_up[0]}: rows look it up when they arrive, and on Spark rows and changes arrive in no"
+            " order; make it a VersionedTable, for the version at an event time, or join it in `on` or as a left branch"
+        )
+    if query.as_of and query.tables_changing:
+        raise QueryError(
+            f"table {query.tables_changing[0]}: a join on Spark has no as-of joins beside tables, whose rows are"
+            " replaced and deleted; make it a VersionedTable as well, or use a Runtime"
+        )
     for stream in query.streams:
         if not isinstance(stream, Table):
             continue
@@ -92,7 +100,7 @@ def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFr
             raise SparkJoinError(f"stream {stream.name!r} has no DataFrame; pass one under this name")
         frame = frames[stream.name]
         sensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-        ops = [pa.field(OP_COLUMN, pa.string())] if isinstance(stream, Table) and stream.ops == "column" else []
+        ops = [pa.field(OP_COLUMN, pa.string())] if isinstance(stream, KeyedInput) and stream.ops == "column" else []
         for field in (*stream.schema, *ops):
             same = [one for one in frame.columns if _key(one, sensitive) == _key(field.name, sensitive)]
             if same != [field.name]:

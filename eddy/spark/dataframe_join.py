@@ -104,6 +104,11 @@ def _prepare(
         )
     if partitioning.order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
+    if query.as_of:
+        raise SparkJoinError(
+            f"table {query.as_of[0].table.name!r}: streaming joins have no as-of joins yet; join batch DataFrames, or"
+            " use a Runtime"
+        )
     from eddy.spark.groups.sink import without_groups
     from eddy.spark.streaming.driver.prepare import prepare
 

@@ -24,6 +24,7 @@ from eddy.spark.watermark_delay import delays
 from eddy.streams.keyed import OP_COLUMN
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
 from eddy.streams.windows import Window
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def sql(
     times     view -> its column of event times; views left out: the column of `withWatermark`, if there is one
     windows   view -> its window; views left out: the window that the intervals require, or `Unbounded()`
     tables    view -> options of the `Table` that it is: {"key": "id", "version": "lsn"}, and `ops`, `tombstones`; its
-              columns are those of the view without `op`, with ops="debezium" those of `after`
+              columns are those of the view without `op`, with ops="debezium" those of `after`; with "time" in place of
+              "version" it is a `VersionedTable`, for as-of joins
     lateness  as in `Query`; 0 = for each streaming view the delay of its `withWatermark`
     expiry    as in `Query`: whether results stay when a row of a stream leaves its window
     options   options of `eddy.spark.join`: plan, policy, partitions, transport, and for streaming views checkpoint=, …
@@ -109,18 +111,21 @@ def _stream(name: str, frame: DataFrame, times: Mapping[str, str], windows: Mapp
     return Stream(name, known, window=windows.get(name), time=time)
 
 
-def _table(name: str, frame: DataFrame, options: Mapping[str, Any]) -> Table:
-    """Return the table of a view of changes. Raises QueryError for options that do not fit."""
+def _table(name: str, frame: DataFrame, options: Mapping[str, Any]) -> Table | VersionedTable:
+    """Return the table of a view of changes, or of versions. Raises QueryError for options that do not fit."""
     if options.get("ops") == "debezium":
         frame = frame.select(f"{AFTER}.*")
     elif options.get("ops") == "column":
         frame = frame.drop(OP_COLUMN)
-    unknown = sorted(set(options) - {"key", "version", "ops", "tombstones"})
+    known = ("key", "time", "ops") if "time" in options else ("key", "version", "ops", "tombstones")
+    unknown = sorted(options.keys() - {*known})
     if unknown:
         raise SparkJoinError(
-            f"tables: view {name!r} has the option {unknown[0]!r}; give key, version, ops or tombstones"
+            f"tables: view {name!r} has the option {unknown[0]!r}; give {', '.join(known[:-1])} or {known[-1]}"
         )
-    return Table(name, _stream(name, frame, {}, {}).schema, **options)
+    kind: Any = VersionedTable if "time" in options else Table
+    found: Table | VersionedTable = kind(name, _stream(name, frame, {}, {}).schema, **options)
+    return found
 
 
 def _arrow_type(field: StructField, zone: str) -> pa.DataType | None:

@@ -165,7 +165,7 @@ def prepare_batch(
         )
 
     workers = parallelism(ordered[0].sparkSession)
-    sizes = _weights(query, ordered) if len(query.classes) > 1 else None
+    sizes = _weights(query, ordered) if len(query.partition_classes) > 1 else None
     job = made(sizes)
     check_texts(query, ordered, [one.names for one in job.inputs])
     struct_type(query.output_schema)

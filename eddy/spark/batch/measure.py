@@ -41,7 +41,7 @@ def measured_job(job: Job) -> Job:
     inputs = []
     for i, (stream, conditions) in enumerate(zip(job.query.streams, job.filters, strict=True)):
         needed = {job.sequence[i]}.union(*(one.read(job.inputs[i]) for one in conditions))
-        for one in job.query.classes:
+        for one in job.query.partition_classes:
             needed.update(*(given_columns(component) for component in one.columns.get(stream.name, ())))
         inputs.append(pa.schema([field for field in job.inputs[i] if field.name in needed]))
     return replace(job, inputs=tuple(inputs))

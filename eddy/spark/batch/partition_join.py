@@ -44,10 +44,9 @@ def join_blobs(job: Job, blobs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
                 yield from engine.push({name: rows.pop(name)})
         if not rows:
             return
-        if job.breaks_ties:
-            for i, stream in enumerate(job.query.streams):
-                if stream.name in rows:
-                    rows[stream.name] = sort_ties(job, i, rows[stream.name])
+        for i, stream in enumerate(job.query.streams):
+            if stream.name in rows and job.tied(i):
+                rows[stream.name] = sort_ties(job, i, rows[stream.name])
         yield from engine.push(rows, None if job.arrival == "time" else interleave(job, rows))
 
     schemas = job.logged

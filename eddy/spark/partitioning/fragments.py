@@ -28,7 +28,7 @@ import pyarrow as pa
 from eddy.ingest.keys import KeyEncoder
 from eddy.query.query import Query
 from eddy.streams.key_types import unified
-from eddy.streams.table import Table
+from eddy.streams.keyed import KeyedInput
 from stairs.kernels.stable_hashes import mix_words
 
 
@@ -47,7 +47,7 @@ class Dealt(NamedTuple):
 
 def why_undealt(query: Query, stream: int) -> str | None:
     """Return why the rows of a stream cannot be dealt to fragments; None if they can be dealt."""
-    if isinstance(query.streams[stream], Table):
+    if isinstance(query.streams[stream], KeyedInput):
         return f"{query.streams[stream].name} is a table: all changes of a row have to meet"
     if query.branches:
         if len(query.cores) > 1:

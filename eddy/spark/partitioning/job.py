@@ -9,7 +9,8 @@ in a batch join. They have no position.
 
 With a `ROWS` window the order of rows at equal positions determines the rows of the window. So such rows are ordered by
 content, column after column, and no column of the stream's schema is dropped. With `RANGE` and unbounded windows the
-order of rows at equal positions has no influence.
+order of rows at equal positions has no influence, but on the versions of an as-of join: of two versions of one key and
+time the one with the greater content counts, so these tables keep their columns as well.
 
 A `ROWS` window counts the arrivals of a whole stream, but a partition has only a part of the stream. So a query with a
 `ROWS` window runs in one partition.
@@ -37,9 +38,10 @@ from eddy.spark.partitioning.last_rows import LastRows
 from eddy.spark.partitioning.narrow import narrowed
 from eddy.spark.types import sortable_type
 from eddy.streams.event_time import unified_time
-from eddy.streams.keyed import OP_COLUMN
+from eddy.streams.keyed import OP_COLUMN, KeyedInput
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
 from eddy.streams.windows import Range, Rows, Unbounded
 from stairs.plain_types import plain
 
@@ -57,7 +59,8 @@ class Job:
     sequence         per stream, the column that determines the order of arrival; None for all if `arrival` is "any"
     sequence_type    type in which these columns are compared, None if `arrival` is "any"
     breaks_ties      rows at equal positions are ordered by content
-    keeps_null_keys  rows with null keys are sent as well, because a window counts them, or a branch needs no partner.
+    keeps_null_keys  rows with null keys are sent as well, because a window counts them, or a branch needs no partner,
+                     or an as-of join no version.
                      (Of a table, only nulls in its key would count, and a key has none.)
     """
 
@@ -97,7 +100,9 @@ class Job:
     def logged(self) -> list[pa.Schema]:
         """The columns of the rows of each stream after the map side: of a table, with the operation of each change."""
         return [
-            stream.schema.append(pa.field(OP_COLUMN, pa.string())) if isinstance(stream, Table) else stream.schema
+            stream.schema.append(pa.field(OP_COLUMN, pa.string()))
+            if isinstance(stream, KeyedInput) and stream.ops is not None
+            else stream.schema
             for stream in self.query.streams
         ]
 
@@ -110,10 +115,15 @@ class Job:
     @cached_property
     def moving(self) -> tuple[tuple[int, ...], ...]:
         """Per stream, the classes along which its rows move: those of a table that its key does not determine."""
+        classes = self.query.partition_classes
         return tuple(
-            tuple(c for c, one in enumerate(self.query.classes) if stream.name in one.columns and c not in has)
+            tuple(c for c, one in enumerate(classes) if stream.name in one.columns and c not in has)
             for stream, has in zip(self.query.streams, self.shares.has, strict=True)
         )
+
+    def tied(self, stream: int) -> bool:
+        """Return whether the content of rows of a stream orders those at equal positions."""
+        return self.breaks_ties or isinstance(self.query.streams[stream], VersionedTable)
 
     def positions(self, rows: pa.RecordBatch | pa.Table, stream: int) -> np.ndarray | None:
         """Return the position of each row in the order of arrival, int64[n]; None without an order.
@@ -150,6 +160,11 @@ def _streams(query: Query) -> list[Stream]:
 def _by_number(query: Query, order_by: Mapping[str, str]) -> tuple[tuple[str | None, ...], pa.DataType]:
     """Check `order_by`; return its columns in the order of the streams, and the type in which they are compared."""
     names = [stream.name for stream in _streams(query)]
+    if query.as_of:
+        raise SparkJoinError(
+            f"order_by: rows get the versions of table {query.as_of[0].table.name!r} at their event times, which order"
+            " the arrivals; leave order_by out"
+        )
     timed = _of_kind(query, Range)
     if timed:
         raise SparkJoinError(
@@ -186,7 +201,7 @@ def _arrival(
     if order_by is not None:
         columns, kind = _by_number(query, order_by)
         return "sequence", columns, kind
-    if all(isinstance(stream.window, Unbounded) for stream in query.streams):
+    if not query.as_of and all(isinstance(stream.window, Unbounded) for stream in query.streams):
         return "any", (None,) * len(query.streams), None
     if all(stream.time is not None for stream in _streams(query)):
         return "time", tuple(stream.time for stream in query.streams), query.time_type
@@ -201,15 +216,18 @@ def _arrival(
 def _check_sortable(query: Query) -> None:
     """Raise SparkJoinError for a column without an order: the content of whole tuples orders equal positions."""
     for stream in query.streams:
+        versions = isinstance(stream, VersionedTable)
+        if not (versions or _of_kind(query, Rows)):
+            continue
+        what = "the versions of a table have" if versions else "a query with a Rows window has"
         for field in stream.schema:
             rows = pa.table({"": pa.nulls(0, sortable_type(plain(field.type)))})
             try:
                 pc.sort_indices(rows, sort_keys=[("", "ascending")])
             except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
                 raise SparkJoinError(
-                    f"stream {stream.name!r}, column {field.name!r}: values of type {field.type} have no order, but a"
-                    " query with a Rows window has to order tuples of one time by content; leave the column out of the"
-                    " schema"
+                    f"stream {stream.name!r}, column {field.name!r}: values of type {field.type} have no order,"
+                    f" but {what} to order tuples of one time by content; leave the column out of the schema"
                 ) from None
 
 
@@ -240,19 +258,18 @@ def make_job(
             f" partitions={partitions} it would count those of one partition; pass partitions=1, or use a Range window"
         )
     arrival, sequence, sequence_type = _arrival(query, order_by)
-    if counted:
-        _check_sortable(query)
+    _check_sortable(query)
     for_workers, inputs = narrowed(query, sequence, timed=arrival == "time", whole=bool(counted))
     return Job(
         query=for_workers,
         inputs=inputs,
         # What the filter of a table rejects is a delete, which the engine makes of it.
-        filters=tuple(() if isinstance(stream, Table) else stream.conditions for stream in query.streams),
+        filters=tuple(() if isinstance(stream, KeyedInput) else stream.conditions for stream in query.streams),
         shares=choose(query, partitions, weights),
         options=options or EngineOptions(),
         arrival=arrival,
         sequence=sequence,
         sequence_type=sequence_type,
         breaks_ties=bool(counted),
-        keeps_null_keys=bool(counted) or bool(query.branches),
+        keeps_null_keys=bool(counted or query.branches or query.as_of),
     )

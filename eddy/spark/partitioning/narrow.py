@@ -16,6 +16,7 @@ from eddy.streams.keyed import OP_COLUMN
 from eddy.streams.late_options import Failed, Late
 from eddy.streams.stream import Stream, readable_name
 from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
 from stairs.plain_types import plain
 
 OP_FIELD = pa.field(OP_COLUMN, pa.string())
@@ -38,8 +39,9 @@ def narrowed(
     The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of each `where`. The narrowed
     query has no filters: rows are filtered when they are read, so a column that only the filter reads is not sent to
     the worker. The arrivals are in order of event time or come with watermarks, so the query needs no lateness and
-    waits for no stream. A table keeps its filter, because a change that the filter rejects is a delete. Functions for
-    late and failed rows run on the driver: workers keep all of these rows until they have written them.
+    waits for no stream. A table keeps its filter, because a change that the filter rejects is a delete. A
+    versioned table keeps its columns as well, which order versions of one time. Functions for late and failed rows run
+    on the driver: workers keep all of these rows until they have written them.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     joins = tuple(query.inner_joins().values())
@@ -48,18 +50,26 @@ def narrowed(
             needed[name].update(column for component in components for column in given_columns(component))
     compared = [column for join in joins for one in join.comparisons for column in one.columns]
     conditions = [place for join in (query, *joins) for place in join.where_columns]
+    probed = [(query.streams[key.stream].name, key.column) for one in query.as_of_joins for key in one.keys]
+    compared += [(name, own) for name, column in probed for own in given_columns([column])]
     for name, column in (*query.select.values(), *conditions, *compared):
         needed[name].add(column)
     for stream, place in zip(query.streams, sequence, strict=True):
         if place is not None:
             needed[stream.name].add(place)
-    streams, inputs = list[Stream](), list[pa.Schema]()
+    streams, inputs, versions = list[Stream](), list[pa.Schema](), dict[str, VersionedTable]()
     for stream, choice in zip(query.streams, query.late_by_stream, strict=True):
         late: Late = "count" if choice == "count" else "keep"
         kept = set(stream.schema.names) if whole else needed[stream.name]
         read = kept.union(*(one.read(stream.schema) for one in stream.conditions))
         time = stream.time if timed else None
         window = None if stream.name in query.unwindowed else stream.window
+        if isinstance(stream, VersionedTable):
+            schema = _flat(stream.schema, set(stream.schema.names))
+            versions[stream.name] = table = replace(stream, schema=schema, late=late, lateness=None, window=None)
+            streams.append(table)
+            inputs.append(pa.schema([*schema, *([OP_FIELD] if stream.ops is not None else [])]))
+            continue
         if isinstance(stream, Table):
             kept, ops = read | {*stream.keys, *([stream.version] if stream.version else ())}, [OP_FIELD]
             schema = _flat(stream.schema, kept)
@@ -76,9 +86,10 @@ def narrowed(
     failed: Failed = "count" if query.failed == "count" else "keep"
     more: dict[str, Any] = {"select": select, "where": query.where, "failed": failed, "failed_rows": sys.maxsize}
     more |= {"watermark": "fastest", "expiry": query.expiry}
-    if not query.branches:
+    if query.tree is None:
         return Query(streams, query.on, **more), tuple(inputs)
     by_name = {stream.name: stream for stream in streams}
+    as_of = [replace(one, table=versions[one.table.name]) for one in query.as_of]
     branches = [one.of_streams(by_name) for one in query.branches]
     core = [by_name[stream.name] for stream in query.core_streams]
-    return Query(core, query.on, branches=branches, **more), tuple(inputs)
+    return Query(core, query.on, branches=branches, as_of=as_of, **more), tuple(inputs)

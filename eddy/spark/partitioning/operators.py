@@ -17,6 +17,8 @@ def why_unplaced(query: Query) -> str | None:
     """Return why the steps of a query have no places; None if they have places."""
     if query.branches:
         return "it has branches"
+    if query.as_of:
+        return "it has as-of joins"
     if query.comparisons:
         return f"{query.comparisons[0]} is no equality"
     counted = [stream.name for stream in query.streams if isinstance(stream.window, Rows)]

@@ -118,5 +118,5 @@ def _watermarks(query: Query, frames: Sequence[DataFrame]) -> Iterator[tuple[str
 
 
 def _usual_groups(query: Query, session: SparkSession) -> int:
-    everywhere = any(len(one.columns) == len(query.streams) for one in query.classes)
+    everywhere = any(len(one.columns) == len(query.streams) for one in query.partition_classes)
     return max(KEY_GROUPS, GROUPS_PER_TASK * parallelism(session)) if everywhere else COPIED_KEY_GROUPS

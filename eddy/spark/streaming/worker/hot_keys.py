@@ -35,7 +35,7 @@ def hot_keys(job: Job, arrivals: Iterable[tuple[int, pa.RecordBatch]]) -> list[H
     """Return the most frequent key along each class, from a sample of (stream, rows). O(rows), at most of `SAMPLED`."""
     pairs = list(arrivals)
     found = []
-    for along, one in enumerate(job.query.classes):
+    for along, one in enumerate(job.query.partition_classes):
         names = [stream.name for stream in job.query.streams]
         own = [(names[stream], rows) for stream, rows in pairs if names[stream] in one.columns and rows.num_rows]
         step = 1 + sum(rows.num_rows for _, rows in own) // SAMPLED
