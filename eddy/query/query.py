@@ -564,7 +564,10 @@ class Query:
         A row that is older than the watermark by more ticks can be dropped. ROWS windows have no limit in ticks.
         """
         own = [window.size if window.kind == WindowKind.RANGE else None for window in self.graph.windows]
-        return own if self.tree is None else self.tree.spans(own)
+        found = own if self.tree is None else self.tree.spans(own)
+        # A result waits until the watermark has passed the latest version that it may get.
+        ahead = max((one.ahead for one in self.as_of_joins), default=0)
+        return [None if span is None else span + ahead for span in found]
 
     def payload_columns(self, selected: bool) -> list[list[str]]:
         """Return the columns of each stream that `where` reads, and with `selected` the selected columns."""

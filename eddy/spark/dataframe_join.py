@@ -35,10 +35,10 @@ def join(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> DataF
         join(query, frames).write.parquet("results")
         join(query, frames, checkpoint="state").writeStream.format("parquet").start("results")
 
-    query       2 to 128 streams, or tables whose changes have versions (docs/guide/tables.md), with their windows,
-                predicates and filters; `select` names the columns of the results. With aggregates the results are
-                groups (docs/guide/spark.md): of all results in a batch join, of windows of event time in a streaming
-                join
+    query       2 to 128 streams, tables whose changes have versions (docs/guide/tables.md), and versioned tables of
+                as-of joins, with their windows, predicates and filters; `select` names the columns of the results. With
+                aggregates the results are groups (docs/guide/spark.md): of all results in a batch join, of windows of
+                event time in a streaming join
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
                 streaming
 
@@ -104,11 +104,6 @@ def _prepare(
         )
     if partitioning.order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
-    if query.as_of:
-        raise SparkJoinError(
-            f"table {query.as_of[0].table.name!r}: streaming joins have no as-of joins yet; join batch DataFrames, or"
-            " use a Runtime"
-        )
     from eddy.spark.groups.sink import without_groups
     from eddy.spark.streaming.driver.prepare import prepare
 
@@ -116,6 +111,11 @@ def _prepare(
         raise SparkJoinError(
             f"change= is for queries without tables, and {query.tables_changing[0]} is one: the new query would have to"
             " take back the results of the old one. Start the changed query with a checkpoint of its own"
+        )
+    if streaming.change is not None and query.as_of:
+        raise SparkJoinError(
+            f"change= is for queries without as-of joins, and rows wait for versions of {query.as_of[0].table.name}:"
+            " they belong to the query that found them. Start the changed query with a checkpoint of its own"
         )
     if streaming.change is not None and query.aggregation is not None:
         raise SparkJoinError(

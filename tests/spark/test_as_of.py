@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -27,19 +28,28 @@ if TYPE_CHECKING:
 AT = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("v", pa.int64())])
 
 
-def drawn(seed: int, rows: int = 60) -> tuple[AsOfQuery, list[AsOfArrival]]:
-    """Return a query whose tables are versioned, and rows in the order in which Spark lets them arrive."""
-    chance = Random(seed)
+def drawn_query(chance: Random) -> AsOfQuery:
+    """Return a query whose tables are versioned."""
     while True:
         asked = as_of_query(chance, False)
         if all(one.at is not None for one in asked.joins):
-            break
-    arrivals = AsOfArrivalWriter(asked).arrivals(chance.randbytes(rows * ROW_BYTES))
+            return asked
+
+
+def drawn(seed: int, rows: int = 60) -> tuple[AsOfQuery, list[AsOfArrival]]:
+    """Return a query whose tables are versioned, and rows in the order in which Spark lets them arrive."""
+    chance = Random(seed)
+    asked = drawn_query(chance)
+    return asked, in_order(asked, AsOfArrivalWriter(asked).arrivals(chance.randbytes(rows * ROW_BYTES)))
+
+
+def in_order(asked: AsOfQuery, arrivals: Sequence[AsOfArrival]) -> list[AsOfArrival]:
+    """Return rows in the order in which Spark lets them arrive: by event time, input and content."""
 
     def place(one: AsOfArrival) -> tuple[Any, ...]:
         return one.row["t"], asked.inputs.index(one.name), *((v is None, v or 0) for v in one.values), one.op
 
-    return asked, sorted(arrivals, key=place)
+    return sorted(arrivals, key=place)
 
 
 def expected(asked: AsOfQuery, arrivals: list[AsOfArrival]) -> Counter[tuple[Any, ...]]:

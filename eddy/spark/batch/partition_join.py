@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eddy.spark.batch.blobs import unpack
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import PartitionEngine
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.merge import Merger, interleave
-from eddy.spark.types import sortable_type
+from eddy.spark.partitioning.ties import sort_ties
 
 
 class JoinPartition:
@@ -64,11 +63,3 @@ def join_blobs(job: Job, blobs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
             "a partition received tuples out of order and would have lost them; this is a defect, please report it: "
             + ", ".join(f"{n} of stream {name!r}" for name, n in late.items())
         )
-
-
-def sort_ties(job: Job, stream: int, table: pa.Table) -> pa.Table:
-    """Sort one stream's tuples by (position, content), so that the order of equal positions is independent of Spark."""
-    by = job.sequence[stream]
-    keys = [by, *(name for name in table.column_names if name != by)]
-    ranked = pa.table([table.column(key).cast(sortable_type(table.field(key).type)) for key in keys], names=keys)
-    return table.take(pc.sort_indices(ranked, sort_keys=[(key, "ascending") for key in keys]))

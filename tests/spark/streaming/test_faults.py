@@ -28,6 +28,7 @@ import eddy
 from eddy.spark.partitioning import pieces
 from tests.spark.streaming.faults.campaign import (
     ROOT,
+    AsOfCampaign,
     Campaign,
     HubCampaign,
     TablesCampaign,
@@ -209,7 +210,10 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
-def test_faults_under_tables_change_no_answer(tmp_path: Path, variables: dict[str, str]) -> None:
+@pytest.mark.parametrize(("kind", "program"), [(TablesCampaign, "tables_driver"), (AsOfCampaign, "as_of_driver")])
+def test_faults_under_tables_change_no_answer(
+    tmp_path: Path, variables: dict[str, str], kind: type[Campaign], program: str
+) -> None:
     """EDDY_FAULTS continues with further jobs, as above. Only the first one runs without it."""
     eddy.warmup()
     pieces.warmup()
@@ -217,9 +221,7 @@ def test_faults_under_tables_change_no_answer(tmp_path: Path, variables: dict[st
     total = Total()
     for seed, (transport, kills) in enumerate(zip(cycle(("packed", "rows")), cycle(KILLS)), start=FIRST_SEED):
         batches, kills = (6, kills) if LONG else (5, SHORT_HUB_KILLS)
-        campaign = TablesCampaign(
-            seed, "parquet", transport, "availableNow", batches, kills, program="tables_driver", long=LONG
-        )
+        campaign = kind(seed, "parquet", transport, "availableNow", batches, kills, program=program, long=LONG)
         total.run(campaign, tmp_path / str(seed), variables)
         if total.faults.total() >= wanted:
             break

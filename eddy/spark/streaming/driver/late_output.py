@@ -115,7 +115,7 @@ class JobLateOutput:
                 continue
             check_late_file(self._directory / file.file)
             with pq.ParquetFile(self._directory / file.file) as reader:
-                rows = reader.read().cast(stream.schema)
+                rows = reader.read().cast(stream.late_schema)
             try:
                 choice(stream.name, rows)
             except Exception as problem:

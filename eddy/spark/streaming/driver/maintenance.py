@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
+import numpy as np
 import pyarrow as pa
 
 from eddy.log import LOG
-from eddy.spark.partitioning.latest import latest
+from eddy.spark.partitioning.latest import latest, latest_versions
 from eddy.spark.partitioning.split_tree import SplitTree, own_rows
+from eddy.spark.partitioning.ties import sort_ties
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.state.batch_names import batch_name
-from eddy.spark.streaming.state.compaction import Horizon, compact, part
+from eddy.spark.streaming.state.compaction import Chosen, Horizon, compact, part
 from eddy.spark.streaming.state.manifest import GroupState, Manifest, ManifestLink
 from eddy.spark.streaming.state.retention import retain
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
 from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
 
 
 class Maintenance:
@@ -42,8 +46,11 @@ class Maintenance:
         self.bounds: frozenset[int] = frozenset()
         """Batches before and after which rows must not be in one link, because a version of a query distinguishes
         them."""
-        streams = context.job.query.streams
-        self._latest = {i: partial(latest, one) for i, one in enumerate(streams) if isinstance(one, Table)}
+        job = context.job
+        self._latest: dict[int, Chosen] = {
+            i: partial(latest, one) for i, one in enumerate(job.query.streams) if isinstance(one, Table)
+        }
+        self._ties = {i: partial(sort_ties, job, i) for i in job.query.versioned_at}
         self._pool = ThreadPoolExecutor(1, "eddy maintenance")
         self._after_commit: Future[None] | None = None
         self._thread: threading.Thread | None = None
@@ -71,8 +78,22 @@ class Maintenance:
 
         The work deletes files that are no longer needed, and starts a compaction if a chain is long enough.
         """
-        horizon = Horizon(frontier, self.spans, self._latest)
+        chosen = {**self._latest, **self._latest_versions(frontier)}
+        horizon = Horizon(frontier, self.spans, chosen, self._ties)
         self._after_commit = self._pool.submit(self._work, manifest, horizon, self.bounds)
+
+    def _latest_versions(self, frontier: int | None) -> dict[int, Chosen]:
+        """Return by versioned table what returns the versions that a row may still get."""
+        job, found = self._context.job, dict[int, Chosen]()
+        for one in job.query.as_of_joins:
+            table = job.query.streams[one.table]
+            assert isinstance(table, VersionedTable)
+            assert one.at is not None
+            span = self.spans[one.at]
+            limit = None if frontier is None or span is None else frontier - span
+            times = cast(Callable[[pa.RecordBatch], np.ndarray], partial(job.positions, stream=one.table))
+            found[one.table] = partial(latest_versions, table, times, limit)
+        return found
 
     def check(self) -> None:
         """Wait until the work after the last commit is done; raise its error."""

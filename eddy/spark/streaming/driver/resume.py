@@ -79,7 +79,7 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
 
     @cache
     def check_plan(plan: str) -> None:
-        if job.query.branches:
+        if job.query.tree is not None:
             plans_in(job.query, plan)
         else:
             check_connected(parse(plan, graph.names), graph)

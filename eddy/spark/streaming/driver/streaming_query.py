@@ -285,7 +285,7 @@ class StreamingJoinQuery(Uncopied):
         names = [own.name for own in self._batches.query.streams]
         if stream not in names:
             raise SparkJoinError(f"late({stream!r}): the query has no such stream; its streams are {', '.join(names)}")
-        schema = struct_type(self._batches.query.streams[names.index(stream)].schema)
+        schema = struct_type(self._batches.query.streams[names.index(stream)].late_schema)
         files = self._batches.late_files(names.index(stream))
         return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
 

@@ -1,6 +1,7 @@
 """Compaction: turns many small segments of a chain into a few large ones, without late and dead rows.
 
-Of a table, a change that a newer change of its key among the merged ones replaces is dead, too.
+Of a table, a change that a newer change of its key among the merged ones replaces is dead, too, and so is a version of
+a versioned table that a newer one among them ends before each event time for which a row may still ask.
 
 A row of stream s with event time t is *dead* once frontier - t > spans[s] (`Horizon`): the frontier guarantees that no
 later arrival is older, so no later result depends on the row. An engine that rebuilds its state would forget the same
@@ -34,6 +35,8 @@ Positions = Callable[[pa.RecordBatch, int], np.ndarray | None]
 """(rows, stream) -> event time of each row in ticks, int64[n]; None when the query has no event times."""
 Own = Callable[[Segment, pa.RecordBatch], pa.RecordBatch]
 """(segment, its rows) -> the rows that belong to the key group, since a segment may be older than a split."""
+Chosen = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Rows of a stream -> those among them that count, or all of them in another order."""
 Chain = tuple[ManifestLink, ...]
 
 
@@ -45,11 +48,13 @@ class Horizon:
     spans      `Query.spans`: the RANGE of each stream in ticks, more in a query with branches; None for a stream whose
                rows never die
     latest     by table, what returns the changes among some that no newer one of their key replaces
+    ties       by versioned table, what orders rows of one micro-batch, whose order decides which version is valid
     """
 
     frontier: int | None
     spans: Sequence[int | None]
-    latest: Mapping[int, Callable[[pa.RecordBatch], pa.RecordBatch]] = field(default_factory=dict)
+    latest: Mapping[int, Chosen] = field(default_factory=dict)
+    ties: Mapping[int, Chosen] = field(default_factory=dict)
 
     def least(self, link: ManifestLink, stream: int) -> int | None:
         """Return the event time below which the rows of a link are dead or late; None if no row is."""
@@ -84,27 +89,28 @@ def compact(
     """
     written: list[Segment] = []
     for stream in range(len(horizon.spans)):
-        parts, times = [], []
+        parts = list[pa.RecordBatch]()
         for link in chain:
-            below = horizon.least(link, stream)
+            below, of_link = horizon.least(link, stream), list[pa.RecordBatch]()
             for segment in link.segments:
                 if segment.stream != stream or _is_below(segment, below):
                     continue
                 rows = reader.read(segment)
                 if own is not None:
                     rows = own(segment, rows)
-                at = positions(rows, stream)
-                if at is not None:
-                    if below is not None and not (live := at >= below).all():
-                        rows, at = rows.filter(pa.array(live)), at[live]
-                    times.append(at)
+                at = None if below is None else positions(rows, stream)
+                if at is not None and not (live := at >= below).all():
+                    rows = rows.filter(pa.array(live))
                 if rows.num_rows:
-                    parts.append(rows)
+                    of_link.append(rows)
+            if stream in horizon.ties and of_link:
+                of_link = [horizon.ties[stream](pa.concat_batches(of_link))]
+            parts += of_link
         if parts:
             merged = pa.concat_batches(parts)
             if stream in horizon.latest:
                 merged = horizon.latest[stream](merged)
-            written += _write(merged, np.concatenate(times) if times else None, writer, group, stream, splits)
+            written += _write(merged, positions(merged, stream), writer, group, stream, splits)
     return ManifestLink(chain[-1].batch, None, tuple(written))
 
 

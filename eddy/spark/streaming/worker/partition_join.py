@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.merge import Merger, interleave
 from eddy.spark.partitioning.split_tree import own_rows
+from eddy.spark.partitioning.ties import sort_ties
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engines, Lent
 from eddy.spark.streaming.worker.failed_rows import FailedRows
@@ -231,6 +233,9 @@ def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Tabl
         yield {name: pa.Table.from_batches(own) for name, own in rows.items()}
         return
     merger = Merger(job)
-    for first, stream, rows in arrivals:
-        yield from merger.add(first, stream, rows)
-    yield from merger.finish()
+    made = (pushed for first, stream, rows in arrivals for pushed in merger.add(first, stream, rows))
+    for pushed in chain(made, merger.finish()):
+        for i, one in enumerate(job.query.streams):
+            if one.name in pushed and job.tied(i):
+                pushed[one.name] = sort_ties(job, i, pushed[one.name])
+        yield pushed

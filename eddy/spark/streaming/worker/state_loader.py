@@ -11,6 +11,7 @@ from eddy.queries.sources import one_batch
 from eddy.runtime import Runtime
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split_tree import SplitTree, own_rows
+from eddy.spark.partitioning.ties import sort_ties
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.state.recovery import read_manifest
@@ -47,13 +48,19 @@ class StateLoader:
 
         Rows that wait for the watermark (`Job.waits`) are left out.
         """
-        rows: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
-        for stream, _, batch in self._rows(group):
+        rows: list[dict[int, list[pa.RecordBatch]]] = [{} for _ in self._schemas]
+        for i, number, batch in self._rows(group):
             if self._job.waits:
-                batch = passed(self._job, stream, batch, None, watermark)
-            rows[stream].append(batch)
-        names = [stream.name for stream in self._job.query.streams]
-        tables = {name: pa.Table.from_batches(own) for name, own in zip(names, rows, strict=True) if own}
+                batch = passed(self._job, i, batch, None, watermark)
+            rows[i].setdefault(number, []).append(batch)
+        tables = {}
+        for i, (stream, links) in enumerate(zip(self._job.query.streams, rows, strict=True)):
+            parts = [pa.Table.from_batches(own) for own in links.values()]
+            if self._job.tied(i):
+                # A link has the rows of one micro-batch, or no two rows of one key and time.
+                parts = [sort_ties(self._job, i, one) for one in parts]
+            if parts:
+                tables[stream.name] = pa.concat_tables(parts)
         runtime.load(tables, watermark=watermark)
 
     def waiting_rows(

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from eddy.spark.streaming.sinks.transactions import snapshot
+from tests.spark.streaming.faults.as_of_workload import AsOfWorkload
 from tests.spark.streaming.faults.daemon import PARENTS, TRAPS
 from tests.spark.streaming.faults.driver import REGROUPED
 from tests.spark.streaming.faults.hub_program import NAMES, HubProgram, Journal, counted_results, on_time, versions
@@ -132,6 +133,13 @@ class TablesCampaign(Campaign):
         for (op, *row), count in parquet_results(root).items():
             total[tuple(row)] += count if op in ("+I", "+U") else -count
         return Counter({row: count for row, count in total.items() if count})
+
+
+class AsOfCampaign(Campaign):
+    """One job with an as-of join and its faults."""
+
+    def _workload(self) -> FaultsWorkload:
+        return AsOfWorkload(self.seed, self.batches)
 
 
 @dataclass(frozen=True)

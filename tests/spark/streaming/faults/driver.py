@@ -56,11 +56,13 @@ class Unexplained(Exception):
 class ProgramRun:
     """One run of the program.
 
+    PLANS    with which it starts
     PLACES   whether its join steps are placed in other ways while it runs
     REFUSED  texts in the errors of requests that key groups may refuse
     """
 
     PLACES: ClassVar[bool] = True
+    PLANS: ClassVar[tuple[str | None, ...]] = PLANS
     REFUSED: ClassVar[tuple[str, ...]] = ("is in fragments", "is not in fragments", "is kept for a fragment of")
 
     def __init__(self, root: Path) -> None:
@@ -231,7 +233,7 @@ class ProgramRun:
             asked,
             frames,
             checkpoint=self._root / "checkpoint",
-            plan=self._chance.choice(PLANS),
+            plan=self._chance.choice(self.PLANS),
             transport=self._config["transport"],
             lateness=self._config["lateness"],
             key_groups=8,
