@@ -1,8 +1,9 @@
-"""A query with aggregates, without these aggregates: its results are the joined rows of the groups."""
+"""A query without its last operators: without `top` it has all rows, without aggregates the joined rows of groups."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -39,3 +40,14 @@ def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
     # Windows that followed from intervals are derived again.
     streams = [replace(one, window=None) if one.name in query.derived else one for one in query.streams]
     return (ResultsQuery if len(streams) == 1 else Query)(streams, query.on, **same)
+
+
+def without_top(query: Query) -> Query:
+    """Return the query whose rows `top` of a query ranks: with all columns that it reads, selected or not."""
+    other = copy(query)
+    other.top = other.ranking = None
+    other.outputs, other.hidden_outputs = {**query.outputs, **query.hidden_outputs}, {}
+    other.group_outputs, other.output_schema = query.group_rows, query.row_schema
+    if query.aggregation is not None:
+        other.output_schema = query.aggregation.schema if query.group_rows is None else query.group_rows.schema
+    return other

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from eddy.query.host_limits import check_topless
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.types import why_unfit
@@ -38,8 +37,7 @@ def check_frames(query: object, frames: object) -> None:
 
 
 def check_tables(query: Query) -> None:
-    """Raise QueryError for a query with `top`, for look-ups, and for tables whose changes have no order."""
-    check_topless(query, "a join on Spark")
+    """Raise QueryError for a query with look-ups, and for tables whose changes have no order."""
     if query.looks_up:
         raise QueryError(
             f"table {query.looks_up[0]}: rows look it up when they arrive, and on Spark rows and changes arrive in no"

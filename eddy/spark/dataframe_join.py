@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from eddy.query.host_limits import check_topless
 from eddy.query.query import Query
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
 from eddy.spark.changes import with_last_rows, with_plain_changes
 from eddy.spark.columns import check_frames
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import GroupedJoin, prepare_groups
+from eddy.spark.groups.first_rows import TopJoin, prepare_top
 from eddy.spark.options import BatchKeywords, StreamingKeywords, options_of, takes_options
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def join(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> DataF
     query       2 to 128 streams, tables whose changes have versions (docs/guide/tables.md), and versioned tables of
                 as-of joins, with their windows, predicates and filters; `select` names the columns of the results. With
                 aggregates the results are groups (docs/guide/spark.md): of all results in a batch join, of windows of
-                event time in a streaming join
+                event time in a streaming join. With `top` they are the first rows of each group, in a batch join
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
                 streaming
 
@@ -62,7 +64,7 @@ def join(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> DataF
     unknown strategy or policy.
     """
     prepared = _prepare(query, frames, options)
-    return prepared.frame() if isinstance(prepared, BatchJoin | GroupedJoin | HopJoin) else prepared
+    return prepared.frame() if isinstance(prepared, BatchJoin | GroupedJoin | HopJoin | TopJoin) else prepared
 
 
 @takes_options(BatchKeywords, StreamingKeywords)
@@ -81,7 +83,7 @@ def explain(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> st
 
 def _prepare(
     query: Query, frames: Mapping[str, DataFrame], given: Mapping[str, Any]
-) -> BatchJoin | GroupedJoin | HopJoin | StreamingJoin:
+) -> BatchJoin | GroupedJoin | HopJoin | TopJoin | StreamingJoin:
     check_frames(query, frames)
     engines, partitioning, streaming = options_of(given)
     streams = {name: frame.isStreaming for name, frame in frames.items()}
@@ -94,6 +96,8 @@ def _prepare(
         if partitioning.memory is not None:
             raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
         query, frames = with_last_rows(query, frames)
+        if query.ranking is not None:
+            return prepare_top(query, frames, engines, partitioning)
         kind = prepare_batch if query.aggregation is None else prepare_groups
         return kind(query, frames, engines, partitioning)
     if not all(streams.values()):
@@ -104,6 +108,7 @@ def _prepare(
         )
     if partitioning.order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
+    check_topless(query, "a streaming join")
     from eddy.spark.groups.sink import without_groups
     from eddy.spark.streaming.driver.prepare import prepare
 

@@ -99,19 +99,19 @@ class GroupPartition:
             if self._marked:
                 last = rows.column(rows.num_columns - 1)
                 rows = rows.remove_column(rows.num_columns - 1).filter(pc.invert(last))
-            _, done = groups.follow(as_rows(self._query, rows), None, False)
+            _, done = groups.follow(as_rows(self._query.row_schema, rows), None, False)
             refuse_failed(self._query, done.failed)
             groups.settle(done)
-        found, done = groups.follow(as_rows(self._query, None), None, True)
+        found, done = groups.follow(as_rows(self._query.row_schema, None), None, True)
         refuse_failed(self._query, done.failed)
         for batch in as_spark(found, schema).to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield batch
 
 
-def as_rows(query: Query, rows: pa.Table | None) -> pa.Table:
-    """Return results in Spark's types, in the order of `row_schema`, for the aggregation; None = no rows."""
-    schema = pa.schema([field.with_type(plain(field.type)) for field in query.row_schema])
+def as_rows(declared: pa.Schema, rows: pa.Table | None) -> pa.Table:
+    """Return rows in Spark's types, in the order of their schema, for an operator; None = no rows."""
+    schema = pa.schema([field.with_type(plain(field.type)) for field in declared])
     # Arrow cannot make empty arrays of every type.
     return pa.Table.from_batches([], schema=schema) if rows is None else rows.rename_columns(schema.names).cast(schema)
 
@@ -190,6 +190,14 @@ class GroupedJoin:
         return "\n".join([*([] if self.joined is None else [self.joined.explain()]), f"aggregates: {how}"])
 
 
+def check_alone(partitioning: PartitionOptions) -> None:
+    """Raise SparkJoinError for options that a query of one stream cannot have."""
+    if partitioning.order_by is not None:
+        raise SparkJoinError("order_by= orders the rows of several streams, and the query has one; leave it out")
+    if partitioning.placement not in (None, "grid"):
+        raise SparkJoinError("placement= places the joins of several streams, and the query has one; leave it out")
+
+
 def prepare_groups(
     query: Query, frames: Mapping[str, DataFrame], engines: EngineOptions, partitioning: PartitionOptions
 ) -> GroupedJoin:
@@ -197,10 +205,7 @@ def prepare_groups(
     struct_type(query.output_schema)
     inner = joined_rows(query)
     if len(query.streams) == 1:
-        if partitioning.order_by is not None:
-            raise SparkJoinError("order_by= orders the rows of several streams, and the query has one; leave it out")
-        if partitioning.placement not in (None, "grid"):
-            raise SparkJoinError("placement= places the joins of several streams, and the query has one; leave it out")
+        check_alone(partitioning)
         return GroupedJoin(query, None, partial(rows_of_stream, inner, frames), partitioning.partitions)
     joined = prepare_batch(inner, frames, engines, partitioning)
     return GroupedJoin(query, joined, joined.frame, partitioning.partitions)

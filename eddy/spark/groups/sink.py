@@ -127,7 +127,7 @@ class GroupsSink(Sink):
         # The attribute is set again when the batch is complete: after an exception the groups are read again.
         self._groups = None
         rows = pa.Table.from_batches([*read_batches(self.paths(batch, files))]) if files else None
-        found, commit = groups.follow(as_rows(self._query, rows), self._watermark, False)
+        found, commit = groups.follow(as_rows(self._query.row_schema, rows), self._watermark, False)
         groups.settle(commit)
         if commit.failed and self._query.failed != "count":
             self._files.write_failed(batch, commit.failed)
