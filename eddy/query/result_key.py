@@ -64,6 +64,10 @@ def key_lacks(query: Answered, key: Collection[str]) -> list[str]:
 
     key   output columns. Those of a stream are taken to identify its rows, of which no more is known
     """
+    ranking = query.ranking
+    if ranking is not None and ranking.keyed:
+        own = [*ranking.by, *([ranking.top.rank] if ranking.n > 1 and ranking.top.rank is not None else [])]
+        return [f"{one.removeprefix(HIDDEN)!r} (key of top)" for one in own if one not in key]
     if query.aggregation is not None:
         return list(_groups_lack(query, key))
     places = {name: one for name, one in query.outputs.items() if not isinstance(one, ComputedExpression)}

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from eddy.query.host_limits import check_topless
 from eddy.query.query import Query
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
 from eddy.spark.changes import with_last_rows, with_plain_changes
@@ -40,7 +39,8 @@ def join(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> DataF
     query       2 to 128 streams, tables whose changes have versions (docs/guide/tables.md), and versioned tables of
                 as-of joins, with their windows, predicates and filters; `select` names the columns of the results. With
                 aggregates the results are groups (docs/guide/spark.md): of all results in a batch join, of windows of
-                event time in a streaming join. With `top` they are the first rows of each group, in a batch join
+                event time in a streaming join. With `top` they are the first rows of each group, in a streaming join
+                as a changelog or of windows of event time
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
                 streaming
 
@@ -108,7 +108,7 @@ def _prepare(
         )
     if partitioning.order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
-    check_topless(query, "a streaming join")
+    from eddy.spark.groups.operators import ranked_join
     from eddy.spark.groups.sink import without_groups
     from eddy.spark.streaming.driver.prepare import prepare
 
@@ -122,11 +122,20 @@ def _prepare(
             f"change= is for queries without as-of joins, and rows wait for versions of {query.as_of[0].table.name}:"
             " they belong to the query that found them. Start the changed query with a checkpoint of its own"
         )
+    if streaming.change is not None and query.ranking is not None:
+        raise SparkJoinError(
+            "change= is for queries without top: the rows that are ranked belong to the query that found them. Start"
+            " the changed query with a checkpoint of its own"
+        )
     if streaming.change is not None and query.aggregation is not None:
         raise SparkJoinError(
             "change= is for queries without aggregates: the windows that are open belong to the query that began them."
             " Start the changed query with a checkpoint of its own"
         )
-    grouped, query = query, query if query.aggregation is None else without_groups(query)
+    grouped = query
+    if query.aggregation is not None:
+        query = without_groups(query)
+    elif query.ranking is not None:
+        query = ranked_join(query)
     found = prepare(query, frames, engines, partitioning, streaming)
     return found if grouped is query else replace(found, grouped=grouped)

@@ -1,4 +1,4 @@
-"""Aggregates of a streaming join: an operator on the driver between the results of a batch and the sink.
+"""Aggregates and first rows of a streaming join: an operator on the driver between results of a batch and the sink.
 
     tasks -> files of results - manifest - operator -> file of groups -> state of groups -> sink
 
@@ -20,17 +20,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from eddy.aggregates.groups import Groups
 from eddy.query.query import Query
 from eddy.query.ungrouped import ungrouped
 from eddy.spark.errors import SparkJoinError, StreamingStateError
-from eddy.spark.groups.batch import as_rows
+from eddy.spark.groups.operators import ResultOperator, operator_of
 from eddy.spark.groups.state import GroupsFiles, SavedGroups
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.staging import read_batches
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.types import spark_schema
-from stairs.memory.allowance import Allowance
+from eddy.tops.modes import mode_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +49,8 @@ class GroupsSink(Sink):
     def __init__(self, inner: Sink, query: Query, root: Path) -> None:
         self._inner, self._query, self._root = inner, query, root
         self._files = GroupsFiles(root, query)
-        self._groups: Groups | None = None
+        self._groups: ResultOperator | None = None
+        self._given = operator_of(query).schema
         self._batch: int | None = None
         """The newest batch in `_groups`; None before the first batch."""
         self._first: int | None = None
@@ -69,8 +69,8 @@ class GroupsSink(Sink):
         self._first = manifest.extra[GROUPS_BEGIN]
         if self._first is None:
             raise StreamingStateError(
-                f"the checkpoint {self._root} belongs to a join without aggregates, whose earlier results are not"
-                " counted; use a new one"
+                f"the checkpoint {self._root} belongs to a join without aggregates and top, whose earlier results are"
+                " not counted; use a new one"
             )
         self._watermark = manifest.watermarks["engine"]
 
@@ -94,7 +94,7 @@ class GroupsSink(Sink):
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """See `Sink.prepare`; the inner sink gets the schema of groups."""
         super().prepare(schema=schema, owner=owner, scratch=scratch / "joined")
-        self._inner.prepare(schema=self._query.output_schema, owner=owner, scratch=scratch)
+        self._inner.prepare(schema=self._given, owner=owner, scratch=scratch)
         self._files.begin()
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
@@ -121,19 +121,18 @@ class GroupsSink(Sink):
         before = self._before(batch)
         groups = self._groups
         if groups is None or self._batch != before:
-            groups = Groups(self._query, "append", False, Allowance())
+            groups = operator_of(self._query)
             if before is not None:
                 self._files.fill(self._files.read(before), groups)
         # The attribute is set again when the batch is complete: after an exception the groups are read again.
         self._groups = None
         rows = pa.Table.from_batches([*read_batches(self.paths(batch, files))]) if files else None
-        found, commit = groups.follow(as_rows(self._query.row_schema, rows), self._watermark, False)
-        groups.settle(commit)
-        if commit.failed and self._query.failed != "count":
-            self._files.write_failed(batch, commit.failed)
+        found, failed = groups.follow(rows, self._watermark, batch)
+        if failed and self._query.failed != "count":
+            self._files.write_failed(batch, failed)
         given: list[str] = []
         if self._inner.writes:
-            out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._query.output_schema))
+            out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._given))
             out.write(found)
             given = [one.file for one in out.close()]
         self._files.write(batch, groups, self._watermark, files, given)
@@ -150,7 +149,7 @@ class GroupsSink(Sink):
 def sink_of(inner: Sink, query: Query | None, root: Path, begun: bool) -> Sink:
     """Return the sink of a job.
 
-    query   the query with aggregates, None without aggregates
+    query   the query with aggregates or `top`, None without
     begun   whether the checkpoint has been used
 
     Raises StreamingStateError for a checkpoint that began with aggregates if `query` is None, and vice versa.
@@ -158,12 +157,13 @@ def sink_of(inner: Sink, query: Query | None, root: Path, begun: bool) -> Sink:
     found = (root / "groups").exists()
     if query is None:
         if found:
-            raise StreamingStateError(f"the checkpoint {root} belongs to a join with aggregates; use a new one")
+            raise StreamingStateError(f"the checkpoint {root} belongs to a join with aggregates or top; use a new one")
         return inner
     if begun and not found:
         raise StreamingStateError(
-            f"the checkpoint {root} has no directory 'groups'. If it belongs to a join without aggregates, use a new"
-            " one, because its earlier results are not counted; if the directory is lost, restore it from a backup"
+            f"the checkpoint {root} has no directory 'groups'. If it belongs to a join without aggregates and top,"
+            " use a new one, because its earlier results are not counted; if the directory is lost, restore it from a"
+            " backup"
         )
     return GroupsSink(inner, query, root)
 
@@ -191,4 +191,6 @@ def without_groups(query: Query) -> Query:
             "group_window: results with any event time may come, because the stream whose time counts has no Range"
             " window or interval; give it one, or leave time= out"
         )
+    if query.ranking is not None:
+        mode_of(query, "append", False)
     return ungrouped(query)

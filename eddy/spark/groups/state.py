@@ -19,10 +19,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.aggregates.groups import Groups
 from eddy.query.query import Query
 from eddy.query.text import difference, query_text
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.groups.operators import ResultOperator
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
 from eddy.spark.streaming.state.durable import make_directories, read_twice, write_twice, write_whole
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS, named_in_footer
@@ -52,7 +52,7 @@ class SavedGroups:
     results    the files of results of the join that the batch added
     files      the files of rows that the batch returned
     watermark  the watermark after the batch
-    parts      those of the groups (`Groups.to_parts`)
+    parts      those of the operator
     """
 
     results: tuple[str, ...]
@@ -88,7 +88,7 @@ class GroupsFiles:
         return sorted(batch for name in names if (batch := batch_named(name)) is not None)
 
     def write(
-        self, batch: int, groups: Groups, watermark: int | None, results: Sequence[str], files: Sequence[str]
+        self, batch: int, groups: ResultOperator, watermark: int | None, results: Sequence[str], files: Sequence[str]
     ) -> None:
         """Write the groups after a batch."""
         taken = {"results": results, "files": files}
@@ -124,7 +124,7 @@ class GroupsFiles:
         self.recoveries += found.repairs
         return found.value
 
-    def fill(self, saved: SavedGroups, groups: Groups) -> None:
+    def fill(self, saved: SavedGroups, groups: ResultOperator) -> None:
         """Fill new groups with the contents of a file."""
         groups.load_parts(saved.parts, saved.watermark)
         saved.parts.check_read()

@@ -353,7 +353,7 @@ class MicroBatches:
             self._context.checkpoint.recoveries += sink.recoveries
         elif manifest.extra[GROUPS_BEGIN] is not None:
             raise StreamingStateError(
-                f"the checkpoint {self.checkpoint} belongs to a join with aggregates; use a new one"
+                f"the checkpoint {self.checkpoint} belongs to a join with aggregates or top; use a new one"
             )
 
     def _measured(self, plan: BatchPlan, reports: Sequence[PartitionReport]) -> None:

@@ -57,7 +57,7 @@ class StreamingJoin:
     carried     the way of the rows to the workers: the streaming plan, and the files that the workers read
     settings    settings that may change from one start to the next
     checkpoint  absolute path of the state's directory
-    grouped     the query with aggregates, of which `job` has the join; None without aggregates
+    grouped     the query with aggregates or `top`, of which `job` has the join; None without
 
     A StreamingJoin has no other methods of a DataFrame: process results in `foreachBatch`, or read the output of the
     sink.
@@ -183,7 +183,10 @@ class StreamingJoin:
         settings = self.settings
         progress = f"{state}, in {self.checkpoint}\n{self._placed(newest)}"
         text = explain_job(self.job, settings, self.carried.remark, progress)
-        return text if self.grouped is None else f"{text}\naggregates: of all results of a batch, on the driver"
+        if self.grouped is None:
+            return text
+        what = "top" if self.grouped.aggregation is None else "aggregates"
+        return f"{text}\n{what}: of all results of a batch, on the driver"
 
     def _placed(self, newest: int | None) -> str:
         """Return a text on the placement with which the join would begin after its newest batch."""

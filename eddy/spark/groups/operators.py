@@ -1,0 +1,156 @@
+"""The operators on the driver above a streaming join: groups in windows of event time, and first rows of groups.
+
+    results of a batch -> groups                         rows of the windows that the watermark has passed
+                       -> groups -> top                  the first ones among the rows of each window
+                       -> top                            the changes of the answer
+
+Each takes the results of a batch after the other, and its state after a batch is durable (`sink.py`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.aggregates.groups import Groups
+from eddy.query.query import Query
+from eddy.query.result_key import result_key
+from eddy.query.ungrouped import without_top
+from eddy.results.results import OP
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.groups.batch import as_rows
+from eddy.spark.groups.first_rows import TIE, by_content
+from eddy.tops.modes import lasting, parted
+from eddy.tops.tops import Tops
+from stairs.errors import InputError
+from stairs.memory.allowance import Allowance
+from stairs.storage.parts import Parts, Plain
+
+BATCH_BITS = 32
+"""Bits of the number of a row below those of its batch."""
+
+
+class Followed(NamedTuple):
+    """The rows that a batch gives, and the groups that fail (`eddy.results.failed_rows.FAILED`)."""
+
+    rows: pa.Table
+    failed: tuple[pa.RecordBatch, ...] = ()
+
+
+class ResultOperator(Protocol):
+    """An operator over all results of a streaming join."""
+
+    schema: pa.Schema
+    """The columns of the rows that it gives."""
+
+    def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
+        """Take the results of a batch, None without results, and the watermark after it."""
+
+    def to_parts(self) -> Plain:
+        """Return all from which `load_parts` resumes."""
+
+    def load_parts(self, parts: Parts, watermark: int | None) -> None:
+        """Fill the new operator."""
+
+
+def operator_of(query: Query) -> ResultOperator:
+    """Return the operator of a query with aggregates or `top`, empty."""
+    return RankedResults(query) if query.aggregation is None else WindowGroups(query)
+
+
+class WindowGroups:
+    """Groups in windows of event time. The rows of a window come in one batch, so the first ones of them are final."""
+
+    def __init__(self, query: Query) -> None:
+        self._query = query
+        self._groups = Groups(query, "append", False, Allowance())
+        self.schema = query.output_schema
+        self._tops = None
+        if query.ranking is not None:
+            self._tops = Tops(query, "append", False, self._groups.schema, False, Allowance())
+
+    def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
+        """See `ResultOperator`."""
+        found, commit = self._groups.follow(as_rows(self._query.row_schema, rows), watermark, False)
+        self._groups.settle(commit)
+        if self._tops is not None:
+            found, _ = self._tops.follow(found, False)
+        return Followed(found, commit.failed)
+
+    def to_parts(self) -> Plain:
+        """See `ResultOperator`."""
+        return self._groups.to_parts()
+
+    def load_parts(self, parts: Parts, watermark: int | None) -> None:
+        """See `ResultOperator`."""
+        self._groups.load_parts(parts, watermark)
+
+
+class RankedResults:
+    """The first rows of each group of the results, as a changelog.
+
+    Without tables no result is taken back. Results that are equal in all columns get numbers, since either of them may
+    have a place. With tables the results have keys, so no two of them are equal.
+    """
+
+    def __init__(self, query: Query) -> None:
+        query = by_content(query)
+        self._rows, self._changing = without_top(query).output_schema, bool(query.tables_changing)
+        rows = self._rows.append(pa.field(TIE, pa.int64(), False))
+        signed = rows.insert(0, pa.field(OP, pa.string(), False)) if self._changing else rows
+        self._given = signed.remove(len(signed) - 1)
+        self._tops = Tops(query, "changelog", False, signed, self._changing, Allowance())
+        self.schema = self._tops.schema
+
+    def follow(self, rows: pa.Table | None, watermark: int | None, batch: int) -> Followed:
+        """See `ResultOperator`."""
+        given = as_rows(self._given, rows)
+        numbers = np.zeros(len(given), np.int64)
+        if self._changing and len(given):
+            # A row that moves from one key group to another ends in one and begins in the other.
+            given = given.take(pa.array(np.argsort(parted(given)[1], kind="stable")))
+        elif not self._changing:
+            numbers = (batch << BATCH_BITS) + np.arange(len(given))
+        found, commit = self._tops.follow(given.append_column(TIE, pa.array(numbers)), False)
+        self._tops.settle(commit)
+        return Followed(found)
+
+    def to_parts(self) -> Plain:
+        """See `ResultOperator`."""
+        return self._tops.to_parts()
+
+    def load_parts(self, parts: Parts, watermark: int | None) -> None:
+        """See `ResultOperator`."""
+        self._tops.load_parts(parts, watermark)
+
+
+def ranked_join(query: Query) -> Query:
+    """Return the streaming join whose results a query with `top` ranks.
+
+    Raises SparkJoinError for a query whose answer a streaming join does not know.
+    """
+    if len(query.streams) == 1:
+        raise SparkJoinError(
+            "a streaming join has two streams or more: rank the rows of one stream with an eddy.Runtime, or with Spark"
+            " in foreachBatch"
+        )
+    if OP in query.output_schema.names:
+        raise SparkJoinError(
+            f"an output column is named {OP!r}, which is the column of a changelog that has +I or -D; give it another"
+            " name"
+        )
+    below = without_top(by_content(query))
+    if query.tables_changing:
+        try:
+            result_key(below, "top in a streaming join")
+        except InputError as problem:
+            raise SparkJoinError(f"{problem}: without a key, equal results could not be told apart") from problem
+    elif not lasting(query):
+        raise SparkJoinError(
+            "top: the results of a streaming join come once, and the answer of this query has only those whose rows are"
+            " in their windows; make the query with expiry='final', for the first rows of all results so far, or give"
+            " it a group_window that by= names"
+        )
+    return below
