@@ -1,3 +1,4 @@
+from .changes import delta_changes
 from .dataframe_filter import filter
 from .dataframe_join import explain, join
 from .environment.session import session
@@ -19,6 +20,7 @@ __all__ = [
     "Source",
     "SparkJoinError",
     "StreamingStateError",
+    "delta_changes",
     "explain",
     "filter",
     "join",

@@ -1,4 +1,5 @@
-"""Changes of tables as rows of DataFrames: envelopes of Debezium as plain changes, and the last row of each key."""
+"""Changes of tables as rows of DataFrames: envelopes of Debezium and the feed of Delta Lake as plain changes, and the
+last row of each key."""
 
 from __future__ import annotations
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 Frames = Mapping[str, "DataFrame"]
 
+BEGINS, ENDS = ("insert", "update_postimage"), ("update_preimage", "delete")
+"""The kinds of changes in a change data feed of Delta Lake: of rows that begin, and of rows that end."""
+KIND, COMMIT, COMMITTED_AT = "_change_type", "_commit_version", "_commit_timestamp"
+"""The columns that a change data feed has beside those of its table."""
 _SHOWN = 400
 """The characters of a bad change that an error shows."""
 
@@ -113,6 +118,49 @@ def _error(problem: str, shown: Mapping[str, Column], remedy: str) -> Column:
     ]
     row = F.substring(F.concat_ws(", ", *values), 1, _SHOWN)
     return F.raise_error(F.concat(F.lit(f"{problem}: "), row, F.lit(f"; {remedy}")))
+
+
+def delta_changes(feed: DataFrame, version: str = "version") -> DataFrame:
+    """Return the change data feed of a table of Delta Lake as changes for a `Table` with ops="column".
+
+        feed = spark.readStream.format("delta").option("readChangeFeed", "true").load("orders")
+        table = eddy.Table("orders", columns, key="no", version="version", ops="column")
+        join(eddy.Query([table, people], on), {"orders": delta_changes(feed), "people": …}, checkpoint="state")
+
+    feed     a batch or streaming DataFrame with the columns of the table, `_change_type` and `_commit_version`
+    version  name of the column of versions, int64, which the columns of the `Table` have, too
+
+    The changes have the columns of the table, the version and `op`. Within a commit rows end before others begin: a row
+    that is updated ends, too, so that an update of its key leaves no row behind. So the versions of a key differ,
+    unless the table has several rows with this key. An unknown kind of change is an error of the job, which shows it.
+
+    Raises SparkJoinError for a DataFrame without these columns, or with a column of the name of a new one.
+    """
+    from pyspark.sql import functions as F
+
+    lacking = [name for name in (KIND, COMMIT) if name not in feed.columns]
+    if lacking:
+        raise SparkJoinError(
+            f"delta_changes: a change data feed has the column {lacking[0]!r}, and the DataFrame has"
+            f" {', '.join(feed.columns)}; read the table with .option('readChangeFeed', 'true')"
+        )
+    taken = [name for name in (version, OP_COLUMN) if name in feed.columns]
+    if taken:
+        raise SparkJoinError(
+            f"delta_changes: the table has a column {taken[0]!r}, and the changes have one of this name; rename it, or"
+            " name the versions with version=…"
+        )
+    kind, commit = feed[KIND], feed[COMMIT].cast("bigint")
+    unknown = _error(
+        f"delta_changes: a change has an unknown value in column {KIND!r}",
+        {KIND: kind, COMMIT: commit},
+        f"leave it out with where(…); the known ones are {', '.join((*BEGINS, *ENDS))}",
+    )
+    begins = F.when(kind.isin(*BEGINS), F.lit(True)).when(kind.isin(*ENDS), F.lit(False))
+    begins = begins.otherwise(unknown.cast("boolean"))
+    kept = [feed[quoted(name)] for name in feed.columns if name not in (KIND, COMMIT, COMMITTED_AT)]
+    ops = F.when(begins, F.lit(UPSERTS[0])).otherwise(F.lit(DELETES[0])).alias(OP_COLUMN)
+    return feed.select(*kept, (2 * commit + begins.cast("bigint")).alias(version), ops)
 
 
 def check_columns(table: Table, frame: DataFrame, needed: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
@@ -21,10 +22,13 @@ from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.rpc.context.attribute_context_pb2 import AttributeContext
 
+import eddy
 from eddy.spark import SparkJoinError, stream_topic
 from eddy.spark.kafka import client, registered
 from eddy.spark.kafka.decoding import NotDecodedError
+from tests.spark.streaming.jobs import run
 from tests.spark.streaming.mock_kafka import mock_kafka
+from tests.spark.streaming.test_tables import total
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -241,3 +245,60 @@ def test_a_topic_of_avro_is_a_stream(spark: SparkSession, registry: dict[str, st
         found = sorted((row.id, row.price) for row in spark.table("orders").collect())
         assert found == [(7, Decimal("1.50")), (8, Decimal("1.50"))]
         client._clients.clear()
+
+
+ROW = [{"name": "id", "type": "long"}, {"name": "ref", "type": ["null", "long"], "default": None}]
+ENVELOPE = json.dumps(
+    {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {
+                "name": "before",
+                "type": ["null", {"type": "record", "name": "Value", "fields": ROW}],
+                "default": None,
+            },
+            {"name": "after", "type": ["null", "Value"], "default": None},
+            {
+                "name": "source",
+                "type": {"type": "record", "name": "Source", "fields": [{"name": "lsn", "type": ["null", "long"]}]},
+            },
+            {"name": "op", "type": "string"},
+        ],
+    }
+)
+
+
+def test_envelopes_of_avro_are_changes_of_a_table(
+    spark: SparkSession, registry: dict[str, str], tmp_path: Path
+) -> None:
+    """As a connector of Debezium writes them, with a record for each part that may be null."""
+    serialize = AvroSerializer(SchemaRegistryClient(dict(registry)), ENVELOPE)
+    rows = [{"id": 1, "ref": 5}, {"id": 1, "ref": 6}, {"id": 2, "ref": 5}, {"id": 2, "ref": 5}, {"id": 3, "ref": None}]
+    changes: list[dict[str, Any]] = [
+        {"before": None, "after": rows[0], "op": "c"},
+        {"before": rows[0], "after": rows[1], "op": "u"},
+        {"before": None, "after": rows[2], "op": "r"},
+        {"before": rows[3], "after": None, "op": "d"},
+        {"before": None, "after": rows[4], "op": "c"},
+    ]
+    messages = [serialize({**one, "source": {"lsn": k}}, CONTEXT) for k, one in enumerate(changes)]
+    columns = pa.schema([("id", pa.int64()), ("ref", pa.int64())])
+    part = pa.struct(columns)
+    form = pa.schema({"before": part, "after": part, "source": pa.struct({"lsn": pa.int64()}), "op": pa.string()})
+    table = eddy.Table("R", columns, key="id", version="lsn", ops="debezium")
+    query = eddy.Query(
+        [table, eddy.Stream("S", pa.schema([("k", pa.int64())]))], ["R.id = S.k"], select=["R.id", "R.ref"]
+    )
+    (tmp_path / "S").mkdir()
+    pq.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "S" / "a.parquet")
+    with mock_kafka() as kafka:
+        kafka.topic(TOPIC)
+        kafka.send(TOPIC, [one for one in messages if one is not None])
+        frames = {
+            "R": stream_topic(spark, TOPIC, form, servers=kafka.servers, encoding="avro", registry=registry),
+            "S": spark.readStream.schema("k long").parquet(str(tmp_path / "S")),
+        }
+        run(query, frames, tmp_path / "state", tmp_path / "out")
+        client._clients.clear()
+    assert total(tmp_path / "out") == {(1, 6): 1, (3, None): 1}
