@@ -51,9 +51,7 @@ def check_tables(query: Query) -> None:
     for stream in query.streams:
         if not isinstance(stream, Table):
             continue
-        if stream.source is not None:
-            raise QueryError(f"{stream.place}: a join on Spark has no tables of queries; use a Runtime")
-        if stream.version is None:
+        if stream.version is None and stream.source is None:
             raise QueryError(
                 f"{stream.place}: on Spark, changes arrive in no order; name the column that orders the changes of a"
                 " key with version=…, such as the offset of a topic or the position in a log"

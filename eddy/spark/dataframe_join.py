@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from eddy.query.query import Query
+from eddy.spark.answers import with_answers
 from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
 from eddy.spark.changes import with_last_rows, with_plain_changes
 from eddy.spark.columns import check_frames
@@ -40,7 +42,7 @@ def join(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> DataF
                 as-of joins, with their windows, predicates and filters; `select` names the columns of the results. With
                 aggregates the results are groups (docs/guide/spark.md): of all results in a batch join, of windows of
                 event time in a streaming join. With `top` they are the first rows of each group, in a streaming join
-                as a changelog or of windows of event time
+                as a changelog or of windows of event time. Inputs of a batch join may have the rows of queries
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
                 streaming
 
@@ -95,6 +97,7 @@ def _prepare(
             raise SparkJoinError("change= is for a streaming join with a checkpoint; leave it out")
         if partitioning.memory is not None:
             raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
+        query, frames = with_answers(query, frames, partial(_below, given))
         query, frames = with_last_rows(query, frames)
         if query.ranking is not None:
             return prepare_top(query, frames, engines, partitioning)
@@ -112,6 +115,12 @@ def _prepare(
     from eddy.spark.groups.sink import without_groups
     from eddy.spark.streaming.driver.prepare import prepare
 
+    derived = [one.place for one in query.streams if one.source is not None]
+    if derived:
+        raise SparkJoinError(
+            f"{derived[0]} has the rows of a query: a streaming join has no queries over queries; run this query as a"
+            " join of its own, publish its results with the sink 'transactions' or 'delta', and read them as a stream"
+        )
     if streaming.change is not None and query.tables_changing:
         raise SparkJoinError(
             f"change= is for queries without tables, and {query.tables_changing[0]} is one: the new query would have to"
@@ -139,3 +148,11 @@ def _prepare(
         query = ranked_join(query)
     found = prepare(query, frames, engines, partitioning, streaming)
     return found if grouped is query else replace(found, grouped=grouped)
+
+
+def _below(given: Mapping[str, Any], query: Query, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the results of a query that is an input of another one; its plan and its placement are its own."""
+    own = {name: value for name, value in given.items() if name not in ("plan", "placement", "order_by")}
+    prepared = _prepare(query, frames, own)
+    assert isinstance(prepared, BatchJoin | GroupedJoin | HopJoin | TopJoin)
+    return prepared.frame()

@@ -1,0 +1,64 @@
+"""Inputs of batch joins that have the rows of queries: such a query is joined first, and its results are the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eddy.query.query import Query
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.last_rows import LastRows
+from eddy.streams.stream import Stream
+from eddy.streams.table import Table
+from eddy.streams.windows import Unbounded
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Frames = Mapping[str, "DataFrame"]
+
+
+def names_of(query: Query) -> Iterator[str]:
+    """Yield the names under which the rows of a query are given: R, and x.R for the stream R of the query of x."""
+    for one in query.streams:
+        if not isinstance(one.source, Query):
+            yield one.name
+            continue
+        for name in names_of(one.source):
+            yield name
+            yield f"{one.name}.{name}"
+
+
+def with_answers(query: Query, frames: Frames, joined: Callable[[Query, Frames], DataFrame]) -> tuple[Query, Frames]:
+    """Return a query without inputs that are queries, and its DataFrames, with those of their results.
+
+    joined   makes the DataFrame of the results of a query
+
+    A table that has the answer of a query has rows that are never taken back here, as the last rows of any table in a
+    batch join. Raises SparkJoinError for a DataFrame of no stream, and for such a table beside Range windows.
+    """
+    derived = [(one, one.source) for one in query.streams if isinstance(one.source, Query)]
+    if not derived:
+        return query, frames
+    known = dict.fromkeys(names_of(query))
+    unknown = [name for name in frames if name not in known]
+    if unknown:
+        raise SparkJoinError(
+            f"a DataFrame is given for {unknown[0]!r}, which is not a stream of the query ({', '.join(known)})"
+        )
+    plain = {one.name for one in query.streams} - {one.name for one, _ in derived}
+    inputs, found = dict[str, Stream](), {name: frame for name, frame in frames.items() if name in plain}
+    for one, source in derived:
+        below = {name: frames.get(f"{one.name}.{name}", frames.get(name)) for name in names_of(source)}
+        found[one.name] = joined(source, {name: frame for name, frame in below.items() if frame is not None})
+        if not isinstance(one, Table):
+            inputs[one.name] = replace(one, schema=source.output_schema, source=None)
+            continue
+        if query.graph.timed:
+            raise SparkJoinError(
+                f"{one.place}: a batch join with Range windows takes no table that has the answer of a query; join its"
+                " rows in a second join, as a stream with a time column or without Range windows"
+            )
+        inputs[one.name] = LastRows(one.name, source.output_schema, window=Unbounded(), filter=one.filter)
+    return query.with_inputs(inputs), found
