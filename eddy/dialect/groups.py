@@ -17,6 +17,7 @@ from eddy.dialect.relations import BlockGroups, NotFlatError, QueryBlock
 from eddy.expressions.computed import ComputedExpression
 from eddy.expressions.conditions import SqlPredicate
 from eddy.expressions.grammar import identifier, printed
+from eddy.expressions.over import REFUSED, nearest_form
 from eddy.expressions.scalars import Scalars
 from eddy.expressions.source import StatementText
 from eddy.expressions.spans import seconds_of
@@ -48,6 +49,9 @@ def read_groups(select: exp.Select, block: QueryBlock, source: StatementText, in
     given, having = select.args.get("group"), select.args.get("having")
     calls = [one for tree in block.outputs.values() for one in aggregates_in(tree)]
     for tree in block.outputs.values():
+        window = tree.find(exp.Window)
+        if window is not None:
+            raise source.error(window, f"{REFUSED}; {nearest_form(window)}")
         for call in tree.find_all(exp.Anonymous):
             if called(call) in _OTHERS:
                 raise source.error(call, f"{called(call)} is not supported; write {_OTHERS[called(call)]}")

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from eddy.dialect.as_of import AsOfPart, divided, is_as_of, side_of
 from eddy.dialect.names import Relation, Scope, VisibleColumn, known
+from eddy.dialect.numbered_relations import with_first_rows
 from eddy.dialect.parts import Hung, JoinPart
 from eddy.dialect.products import product
 from eddy.dialect.row_numbers import TopClause
@@ -565,6 +566,7 @@ class Relations:
             raise self.source.error(node, "EXISTS and IN take one SELECT; join several by AND or write a join")
         if query.args.get("with_") is not None:
             raise self.source.error(query.args["with_"], "WITH is not supported in EXISTS and IN")
+        query = with_first_rows(query, ctes, self.source, more=True)
         clause = next((name for name in ("group", "having", "qualify") if query.args.get(name) is not None), None)
         if clause is not None:
             self._check_alone(query, clause, scope)

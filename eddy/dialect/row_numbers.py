@@ -17,12 +17,13 @@ from sqlglot import exp
 
 from eddy.dialect.names import known
 from eddy.expressions.grammar import identifier, printed
+from eddy.expressions.over import nearest_form
 from eddy.expressions.source import StatementText
 from eddy.expressions.trees import bare, conjuncts
 from eddy.query.top import Top
 
 ROW_NUMBER = "ROW_NUMBER"
-_FORM = "WHERE rn <= n of the outer SELECT, or QUALIFY ROW_NUMBER() OVER (…) <= n"
+FORM = "WHERE rn <= n of the outer SELECT, or QUALIFY ROW_NUMBER() OVER (…) <= n"
 
 
 class OrderTerm(NamedTuple):
@@ -86,7 +87,7 @@ def numbered_select(select: exp.Select, ctes: Mapping[str, exp.Expression], sour
         return _qualified(select, qualify, ctes, source)
     start = select.args.get("from_")
     inner, inside = (None, ctes) if start is None else subquery_of(start.this, ctes)
-    if inner is None or not any(isinstance(bare(one.unalias()), exp.Window) for one in inner.expressions):
+    if inner is None or not is_numbered(inner):
         return None
     assert start is not None
     for part in ("joins", "group", "having", "distinct"):
@@ -106,7 +107,7 @@ def numbered_select(select: exp.Select, ctes: Mapping[str, exp.Expression], sour
     limits = [one for one in given if _names(one, name)]
     if len(limits) != 1:
         raise source.error(
-            call if not limits else limits[1], f"{ROW_NUMBER}() needs one condition on its number: {_FORM}"
+            call if not limits else limits[1], f"{ROW_NUMBER}() needs one condition on its number: {FORM}"
         )
     other = next((one for one in given if one is not limits[0]), None)
     if other is not None:
@@ -149,23 +150,23 @@ def _qualified(
 ) -> Numbered:
     found = list(conjuncts(qualify.this))
     if len(found) != 1:
-        raise source.error(qualify, f"QUALIFY has one condition: {_FORM}")
+        raise source.error(qualify, f"QUALIFY has one condition: {FORM}")
     calls = list(found[0].find_all(exp.Window))
     if len(calls) == 1:
         if any(isinstance(bare(one.unalias()), exp.Window) for one in select.expressions):
-            raise source.error(qualify, f"name the number in the SELECT list, and write it in QUALIFY: {_FORM}")
+            raise source.error(qualify, f"name the number in the SELECT list, and write it in QUALIFY: {FORM}")
         rows, call, name = select.copy(), calls[0], None
     else:
         if not any(isinstance(bare(one.unalias()), exp.Window) for one in select.expressions):
-            raise source.error(qualify, f"QUALIFY takes {ROW_NUMBER}() alone: {_FORM}")
+            raise source.error(qualify, f"QUALIFY takes {ROW_NUMBER}() alone: {FORM}")
         rows, call, name = _without_number(select, source)
         if name is None or not _names(found[0], name):
-            raise source.error(qualify, f"QUALIFY takes {ROW_NUMBER}() alone: {_FORM}")
+            raise source.error(qualify, f"QUALIFY takes {ROW_NUMBER}() alone: {FORM}")
     qualified = next((one for one in found[0].find_all(exp.Column) if one.table and name is not None), None)
     if qualified is not None:
         raise source.error(qualified, f"there is no column {printed(qualified)}; the row number is {name}")
     rows.set("qualify", None)
-    _check_call(call, source)
+    check_call(call, source)
     return Numbered(rows, call, _limit(found[0], source), name, None, None, ctes)
 
 
@@ -176,7 +177,7 @@ def _without_number(select: exp.Select, source: StatementText) -> tuple[exp.Sele
         raise source.error(calls[1], f"a SELECT has one {ROW_NUMBER}() OVER (…)")
     call = bare(calls[0].unalias())
     assert isinstance(call, exp.Window)
-    _check_call(call, source)
+    check_call(call, source)
     if calls[0] is not select.expressions[-1]:
         raise source.error(call, f"write {ROW_NUMBER}() OVER (…) AS rn as the last column of its SELECT list")
     if select.args.get("distinct") is not None:
@@ -190,13 +191,18 @@ def _without_number(select: exp.Select, source: StatementText) -> tuple[exp.Sele
     return rows, call, calls[0].alias
 
 
-def _check_call(call: exp.Window, source: StatementText) -> None:
+def check_call(call: exp.Window, source: StatementText) -> None:
     """Raise SqlError unless this is ROW_NUMBER() with an order that it can have."""
     function = call.this
     name = str(function.this).upper() if isinstance(function, exp.Anonymous) else printed(function)
     if name != ROW_NUMBER:
-        why = " (RANK and DENSE_RANK give rows of equal order one number)" if name in ("RANK", "DENSE_RANK") else ""
-        raise source.error(call, f"{name} OVER (…) is not supported{why}; write {ROW_NUMBER}() OVER (…), with {_FORM}")
+        if name not in ("RANK", "DENSE_RANK"):
+            raise source.error(call, f"{name} OVER (…) is not supported; {nearest_form(call)}")
+        raise source.error(
+            call,
+            f"{name} OVER (…) is not supported (RANK and DENSE_RANK give rows of equal order one number); write"
+            f" {ROW_NUMBER}() OVER (…), with {FORM}",
+        )
     if function.expressions:
         raise source.error(call, f"{ROW_NUMBER}() takes no arguments")
     if call.args.get("over") != "OVER":
@@ -212,25 +218,43 @@ def _names(condition: exp.Expression, name: str) -> bool:
 
 
 def _limit(condition: exp.Expression, source: StatementText) -> int:
-    """Return n of rn <= n, rn < n + 1, rn = 1 and their mirrored forms. Raises SqlError."""
+    """Return n of a condition on row numbers. Raises SqlError."""
+    n = limit_of(condition)
+    if n is None:
+        raise source.error(
+            condition,
+            f"{printed(bare(condition))} does not name the first rows; write rn <= n, rn < n or rn = 1, n a number from"
+            " 1",
+        )
+    return n
+
+
+def limit_of(condition: exp.Expression) -> int | None:
+    """Return n of rn <= n, rn < n + 1, rn = 1 and their mirrored forms, None for any other condition."""
+    n = bound_of(condition)
+    return None if n is None or n < 1 or (isinstance(bare(condition), exp.EQ) and n > 1) else n
+
+
+def bound_of(condition: exp.Expression) -> int | None:
+    """Return the greatest number that a comparison of a column, or a function, accepts; None = it has no bound."""
     condition = bare(condition)
-    sides = [bare(one) for one in (condition.this, condition.args.get("expression")) if isinstance(one, exp.Expression)]
+    if not isinstance(condition, exp.Binary):
+        return None
+    sides = [bare(condition.this), bare(condition.expression)]
     numbers = [one for one in sides if isinstance(one, exp.Literal) and not one.is_string and str(one.this).isdigit()]
-    if (
-        len(sides) == 2
-        and len(numbers) == 1
-        and isinstance(bare(sides[sides[0] is numbers[0]]), exp.Column | exp.Window)
-    ):
-        number, turned = int(str(numbers[0].this)), sides[0] is numbers[0]
-        kinds = (exp.GT, exp.GTE) if turned else (exp.LT, exp.LTE)
-        n = number - 1 if isinstance(condition, kinds[0]) else number
-        fits = isinstance(condition, kinds) or (isinstance(condition, exp.EQ) and n == 1)
-        if fits and n >= 1:
-            return n
-    raise source.error(
-        condition,
-        f"{printed(condition)} does not name the first rows; write rn <= n, rn < n or rn = 1, n a number from 1",
-    )
+    if len(numbers) != 1 or not isinstance(sides[sides[0] is numbers[0]], exp.Column | exp.Window):
+        return None
+    number, turned = int(str(numbers[0].this)), sides[0] is numbers[0]
+    less, most = (exp.GT, exp.GTE) if turned else (exp.LT, exp.LTE)
+    if isinstance(condition, less):
+        return number - 1
+    return number if isinstance(condition, most | exp.EQ) else None
+
+
+def is_numbered(select: exp.Select) -> bool:
+    """Return whether a SELECT has a row number that no condition of its own limits."""
+    windows = any(isinstance(bare(one.unalias()), exp.Window) for one in select.expressions)
+    return windows and select.args.get("qualify") is None
 
 
 RANK = "rank"

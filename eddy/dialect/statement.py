@@ -16,6 +16,7 @@ from eddy.dialect.explaining import explained
 from eddy.dialect.groups import grouped_query, read_groups, with_distinct
 from eddy.dialect.joins import JoinTranslator
 from eddy.dialect.names import Relation, Scope
+from eddy.dialect.numbered_relations import with_first_rows
 from eddy.dialect.relations import NotFlatError, QueryBlock, Relations, WholeQuery, with_scalars
 from eddy.dialect.row_numbers import (
     RANK,
@@ -268,7 +269,8 @@ def read_block(
         )
     if not isinstance(node, exp.Select):
         raise source.error(node, "a subquery is a SELECT")
-    node, own = with_scalars(with_window(node, source)), _common(node, ctes, source)
+    own = _common(node, ctes, source)
+    node = with_scalars(with_window(with_first_rows(node, own, source), source))
     numbered = numbered_select(node, own, source)
     if numbered is not None and inside:
         raise NotFlatError.at(source, numbered.call, "the first rows of groups do not flatten into a join")
@@ -292,7 +294,8 @@ def read_block(
 
 def _numbered_block(numbered: Numbered, relations: Relations) -> QueryBlock:
     """Return a SELECT over row numbers as the block of the rows, with the clause. Raises SqlError."""
-    source, rows = relations.source, numbered.rows
+    source = relations.source
+    rows = with_first_rows(numbered.rows, numbered.ctes, source, more=True)
     start = rows.args.get("from_")
     inner, ctes = (None, numbered.ctes) if start is None else subquery_of(start.this, numbered.ctes)
     alone = not any(rows.args.get(name) for name in ("joins", "where", "group", "having", "with_"))
@@ -418,7 +421,7 @@ def _flat_query(
             select_list = {name: joins.output(tree) for name, tree in block.outputs.items()}
             if block.top is not None:
                 chosen["top"] = _top(block.top, joins)
-            elif len(found.streams) == 1 and not found.branches and not found.as_of:
+            elif len(found.streams) == 1 and not (found.branches or found.as_of or found.streams[0].source):
                 raise source.error(
                     start,
                     f"a SELECT over {found.streams[0].name} alone is no join; write GROUP BY for aggregates over one"

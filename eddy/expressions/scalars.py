@@ -20,6 +20,7 @@ from eddy.expressions.arithmetic import ARITHMETIC
 from eddy.expressions.functions import CALLS, call
 from eddy.expressions.grammar import printed, shown
 from eddy.expressions.kinds import NUMBERS, TIMES, family, name_of, wide
+from eddy.expressions.over import REFUSED, nearest_form
 from eddy.expressions.patterns import like, regular
 from eddy.expressions.source import StatementText
 from eddy.expressions.spans import span
@@ -331,12 +332,7 @@ class Scalars:
         return Value(pc.field(name), kind)
 
     def _window(self, node: exp.Window) -> Value:
-        raise self.error(
-            node,
-            "OVER (…) is not supported: a row of a stream has no last follower; write GROUP BY with TUMBLE, HOP or"
-            " SESSION, a join of the stream with itself, or for the first rows of groups ROW_NUMBER() OVER (…) AS rn in"
-            " a subquery, and WHERE rn <= n around it",
-        )
+        raise self.error(node, f"{REFUSED}; {nearest_form(node)}")
 
     def _exists(self, node: exp.Expression) -> Value:
         raise self.error(

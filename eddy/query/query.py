@@ -184,7 +184,8 @@ class Query:
         if self.branches or self.as_of:
             self._join_branches()
         else:
-            check_streams(self.streams, 1 if self._grouped or top is not None else self._least)
+            alone = self._grouped or top is not None or any(one.source is not None for one in self.streams)
+            check_streams(self.streams, 1 if alone else self._least)
             self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
         """The treatment of late rows of each stream."""
@@ -460,7 +461,8 @@ class Query:
     def as_table(self) -> tuple[Query, tuple[str, ...]]:
         """Return the query of a `Table` that has its answer, and the output columns that identify a row.
 
-        Group columns that are not selected become hidden columns. Raises QueryError for results without a key.
+        Columns of the key that are not selected become hidden columns: group columns, those of `by`, and the number of
+        a row in its group. Raises QueryError for results without a key.
         """
         if self._watermarked:
             raise QueryError(
@@ -468,7 +470,9 @@ class Query:
                 " make it a Stream, whose time is the column with the end of the window"
             )
         query = self
-        if self.group_outputs is not None and self.aggregation is not None and self.ranking is None:
+        if self.ranking is not None:
+            query = self._with_keyed_rows(self.ranking)
+        elif self.group_outputs is not None and self.aggregation is not None:
             shown = dict(self.group_outputs.outputs)
             lacking = [name for name, _ in self.aggregation.keys if name not in shown.values()]
             if lacking:
@@ -480,6 +484,21 @@ class Query:
             return query, result_key(query, "a table of a query")
         except InputError as problem:
             raise QueryError(str(problem)) from problem
+
+    def _with_keyed_rows(self, given: Ranking) -> Query:
+        """Return a query with `top` whose rows have the columns of `by`, and numbers if a group has several."""
+        query, by = copy(self), [name for name in given.by if name not in self.output_schema.names]
+        if not given.keyed:
+            query.top = replace(given.top, rank=f"{HIDDEN}row number")
+            query.ranking = given._replace(top=query.top)
+        elif not by:
+            return self
+        rows = self.row_schema if self.group_rows is None else self.group_rows.schema
+        rank = given.top.rank
+        shown = [rows.field(name) for name in (*self.output_schema.names, *by) if name != rank]
+        assert query.ranking is not None
+        query.output_schema = query.ranking.with_rank(pa.schema(shown))
+        return query
 
     def with_inputs(self, inputs: Mapping[str, Stream]) -> Query:
         """Return the query with other inputs in place of those of the same names, for a host that makes it anew."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from eddy.expressions.computed import ComputedExpression
 from eddy.query.determined import Joined, determined, undetermined
 from eddy.query.top import Ranking
-from eddy.streams.key_columns import HIDDEN, hidden
+from eddy.streams.key_columns import HIDDEN
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
 from stairs.errors import InputError
@@ -22,6 +24,7 @@ class Answered(Joined, Protocol):
     aggregation: Any
     group_outputs: Any
     ranking: Ranking | None
+    output_schema: pa.Schema
 
     @property
     def shown(self) -> tuple[Stream, ...]:
@@ -36,7 +39,7 @@ def result_key(query: Answered, what: str = "output='upsert'") -> tuple[str, ...
     Raises InputError for a query whose output columns contain no key.
     """
     if query.ranking is not None:
-        return _key_of_top(query.ranking, what)
+        return _key_of_top(query.ranking, query.output_schema.names, what)
     if query.aggregation is not None:
         return _key_of_groups(query, what)
     if query.as_of:
@@ -113,12 +116,12 @@ def _key_of_groups(query: Answered, what: str) -> tuple[str, ...]:
     return tuple(shown[name] for name in keys)
 
 
-def _key_of_top(ranking: Ranking, what: str) -> tuple[str, ...]:
+def _key_of_top(ranking: Ranking, shown: Sequence[str], what: str) -> tuple[str, ...]:
     if not ranking.keyed:
         raise InputError(
             f"{what}: rows of top {ranking.n} have no key; give Top a rank column (rank='name'){_or_changelog(what)}"
         )
-    lacking = next((name for name in ranking.by if hidden(name)), None)
+    lacking = next((name for name in ranking.by if name not in shown), None)
     if lacking is not None:
         raise InputError(f"{what} needs each column of top, by= in select: add {lacking.removeprefix(HIDDEN)!r}")
     return ranking.by if ranking.n == 1 or ranking.top.rank is None else (*ranking.by, ranking.top.rank)

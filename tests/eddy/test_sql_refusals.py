@@ -97,12 +97,20 @@ REFUSED = [
     ),
     ("SELECT SUM(MAX(a.v)) FROM a JOIN b ON a.k = b.k", 1, 12, "an aggregate of an aggregate needs a second query"),
     (
-        "SELECT x.v FROM (SELECT v FROM a QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) = 1) AS x JOIN b"
-        " ON x.v = b.k",
+        "SELECT a.k, AVG(a.v) OVER (PARTITION BY a.k ORDER BY a.at ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS m"
+        " FROM a JOIN b ON a.k = b.k",
         1,
-        25,
-        "a table of a query needs each column of top, by= in select",
+        13,
+        "write SELECT k, AVG(v) FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY a.k ORDER BY a.at DESC) AS rn FROM …)"
+        " WHERE rn <= 10 GROUP BY k",
     ),
+    (
+        "SELECT m FROM (SELECT SUM(v) OVER (ORDER BY at ROWS 4 PRECEDING) AS m FROM a) WHERE m > 1",
+        1,
+        23,
+        "write SELECT SUM(v) FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY at DESC) AS rn FROM …) WHERE rn <= 5",
+    ),
+    ("SELECT SUM(v) OVER (ORDER BY at) AS m FROM a", 1, 8, "last follower; write GROUP BY with TUMBLE"),
     (
         "SELECT a.k FROM a JOIN b ON a.k = b.k UNION SELECT c.s FROM c JOIN b ON c.k = b.k",
         1,
