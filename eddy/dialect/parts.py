@@ -105,14 +105,17 @@ class JoinPart:
         return any(one.how == "full" for one in self.branches)
 
     def _without_full(self, k: int, condition: exp.Expression) -> bool:
-        """Make a full outer join a left or an inner join, if a condition rejects its missing rows."""
-        one = self.branches[k]
+        """Make a full outer join a left or an inner join, if a condition rejects its missing rows.
+
+        Other parts hang on the own occurrences of this part, which stay the core beside them.
+        """
+        one, others = self.branches[k], self.branches[:k] + self.branches[k + 1 :]
         left, right = rejects(condition, set(self.own)), rejects(condition, set(one.part.own))
-        if right:
+        if right and not others:
             # No row of the first stream alone remains.
             core = JoinPart(one.part.own, [], [Hung("left", JoinPart(self.own, one.part.conditions))], self.after)
         elif left:
-            core = JoinPart(self.own, [], [Hung("left", one.part)], self.after)
+            core = JoinPart(self.own, [], [Hung("left", one.part), *others], self.after)
         else:
             return False
         self.own, self.conditions, self.branches = core.own, core.conditions, core.branches
