@@ -130,6 +130,12 @@ class Scope:
             return bound
         raise self._unknown(node, source)
 
+    def has(self, node: exp.Column, source: StatementText) -> bool:
+        """Return whether a name means a column of these relations, those of the statement around them left out."""
+        if is_presence(node.parent):
+            return known(node.name, {one.alias: one for one in self.relations}) is not None
+        return isinstance(node.this, exp.Star) or self._own(node, source) is not None
+
     def _presence(self, node: exp.Column, source: StatementText) -> exp.Expression:
         """Return the column that says whether a row has a component of a relation, the argument of PRESENT."""
         found = {one.alias: one for one in reversed(list(self._all()))}

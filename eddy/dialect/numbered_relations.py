@@ -124,7 +124,6 @@ def _limit(select: exp.Select, relation: exp.Expression, number: _RowNumber, sou
     n = min(bounds)
     if n < 1:
         raise source.error(own[0], f"{printed(own[0])} accepts no row; write rn <= n, n a number from 1")
-    start = source.offset(relation)
     condition = exp.LTE(this=exp.Column(this=identifier(number.inside)), expression=exp.Literal.number(n))
     first, given = relation.copy(), relation.args.get("alias")
     if given is not None:
@@ -133,9 +132,8 @@ def _limit(select: exp.Select, relation: exp.Expression, number: _RowNumber, sou
         given = exp.TableAlias(this=exp.to_identifier(alias))
     rows = exp.Select().select("*").from_(first).where(condition)
     wrapped = exp.Subquery(this=rows, alias=None if given is None else given.copy())
+    source.place(wrapped, relation)
     relation.replace(wrapped)
-    for one in wrapped.walk():
-        one.meta.setdefault("start", start)
     if where is None or any(one.side for one in select.args.get("joins") or []):
         return
     kept = [one for one in conditions if not (one in own and limit_of(one) == n)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
 
 from eddy.dialect.as_of import AsOfPart, divided, is_as_of, side_of
+from eddy.dialect.correlated import correlated
 from eddy.dialect.names import Relation, Scope, VisibleColumn, known
 from eddy.dialect.numbered_relations import with_first_rows
 from eddy.dialect.parts import Hung, JoinPart
@@ -96,13 +98,13 @@ SCALARS, VALUE = "scalars", "value"
 def with_scalars(select: exp.Select) -> exp.Select:
     """Return a SELECT with columns in place of its subqueries that are values, which it has as `SCALARS`."""
     places = [*select.expressions, *filter(None, [select.args.get("where")])]
-    if not any(_is_value(one) for place in places for one in place.find_all(exp.Subquery)):
+    if not any(_is_value(one, select) for place in places for one in place.find_all(exp.Subquery)):
         return select
     found, changed = list[exp.Subquery](), select.copy()
     names = {one.name.lower() for one in select.find_all(exp.Identifier)}
     places = [*changed.expressions, *filter(None, [changed.args.get("where")])]
     for place in places:
-        for one in [one for one in place.find_all(exp.Subquery) if _is_value(one)]:
+        for one in [one for one in place.find_all(exp.Subquery) if _is_value(one, changed)]:
             alias = unused(f"value_{len(found) + 1}", names)
             names.add(alias)
             column_of = exp.Column(this=exp.to_identifier(VALUE), table=exp.to_identifier(alias))
@@ -114,13 +116,13 @@ def with_scalars(select: exp.Select) -> exp.Select:
     return changed
 
 
-def _is_value(node: exp.Subquery) -> bool:
-    """Return whether a subquery is a value in an expression of the SELECT around it."""
+def _is_value(node: exp.Subquery, select: exp.Select) -> bool:
+    """Return whether a subquery is a value in an expression of a SELECT."""
     above = node.parent
     while isinstance(above, exp.Paren | exp.Subquery):
         above = above.parent
-    inside = node.find_ancestor(exp.Subquery, exp.Exists, exp.In)
-    return not isinstance(above, exp.Exists | exp.In | exp.From | exp.Join) and inside is None
+    # A SELECT between the two has the value.
+    return not isinstance(above, exp.Exists | exp.In | exp.From | exp.Join) and node.parent_select is select
 
 
 class NotFlatError(SqlError):
@@ -168,9 +170,7 @@ class Relations:
             raise self.source.error(select, "a SELECT needs FROM: a query reads streams")
         part, scope = self._joined(start.this, select.args.get("joins") or [], ctes, outer)
         for one in select.meta.pop(SCALARS, []):
-            below, relation = self._one_row(one, ctes)
-            part.conditions.append(self._product(part.own[0], below.own[0]))
-            part.absorb(below)
+            relation = self._value(one, part, scope, ctes)
             # * has no column of it.
             scope = Scope([*scope.relations, relation], scope.shown, scope.outer)
         where = select.args.get("where")
@@ -315,13 +315,59 @@ class Relations:
             )
         return Stream(name, query, time=time)
 
-    def _one_row(self, node: exp.Subquery, ctes: Mapping[str, exp.Expression]) -> tuple[JoinPart, Relation]:
-        """Return a subquery that is a value as a table of one row. Raises SqlError for one that may have other rows."""
+    def _value(self, node: exp.Subquery, part: JoinPart, scope: Scope, ctes: Mapping[str, exp.Expression]) -> Relation:
+        """Join a subquery that is a value to a part, and return it as a relation with one column."""
         fault = self.source.error(
             node, "a subquery that is a value is a SELECT of one aggregate without GROUP BY, which has one row"
         )
         if not isinstance(node.this, exp.Select):
             raise fault
+        apart = None
+        if self._may_read_around(node.this):
+            own = self._scope_of(node.this, ctes)
+            apart = correlated(node.this, node.meta[SCALARS], partial(own.has, source=self.source), self.source)
+        if apart is None:
+            below, relation = self._one_row(node, fault, ctes)
+            part.conditions.append(self._product(part.own[0], below.own[0]))
+            part.absorb(below)
+            return relation
+        plain = not any(node.this.args.get(name) for name in ("group", "having", "qualify", "distinct", "with_"))
+        if not plain or len(node.this.expressions) != 1 or not is_grouped(node.this):
+            raise fault
+        below, relation = self._answer(apart.groups, ctes, node.meta[SCALARS], node, NotFlatError(*fault.args))
+        inner, around = Scope.of(relation, None), Scope(scope.relations, scope.shown)
+        conditions: list[exp.Expression] = [
+            exp.EQ(this=relation.columns[name].copy(), expression=around.resolve(tree, self.source))
+            for name, tree in apart.keys.items()
+        ]
+        self._branch(part, "left", below, conditions, node)
+        relation.columns = {VALUE: inner.resolve(apart.value, self.source)}
+        return relation
+
+    def _may_read_around(self, select: exp.Select) -> bool:
+        """Return whether a subquery has a column that is not evidently one of its own relations."""
+        own = {one.alias_or_name.lower() for one in select.find_all(exp.Table, exp.Subquery)}
+        return any(not one.table or one.table.lower() not in own for one in select.find_all(exp.Column))
+
+    def _scope_of(self, select: exp.Select, ctes: Mapping[str, exp.Expression]) -> Scope:
+        """Return the scope of a subquery that is read again later."""
+        start = select.args.get("from_")
+        if start is None:
+            raise self.source.error(select, "a SELECT needs FROM: a query reads streams")
+        lists: tuple[list[Any], ...] = self.occurrences, self.distinct, self.unread
+        lengths, tables = list(map(len, lists)), dict(self.tables)
+        try:
+            joins = [one.copy() for one in select.args.get("joins") or []]
+            return self._joined(start.this.copy(), joins, ctes, None)[1]
+        finally:
+            self.tables = tables
+            for one, n in zip(lists, lengths, strict=True):
+                del one[n:]
+
+    def _one_row(
+        self, node: exp.Subquery, fault: SqlError, ctes: Mapping[str, exp.Expression]
+    ) -> tuple[JoinPart, Relation]:
+        """Return a subquery that is a value as a table of one row. Raises `fault` for one that may have other rows."""
         part, relation = self._answer(node.this, ctes, node.meta[SCALARS], node, NotFlatError(*fault.args))
         table = self.tables[self.occurrences[part.own[0]].table]
         if len(relation.columns) != 1 or not isinstance(table, Table) or table.source is None:
@@ -566,7 +612,7 @@ class Relations:
             raise self.source.error(node, "EXISTS and IN take one SELECT; join several by AND or write a join")
         if query.args.get("with_") is not None:
             raise self.source.error(query.args["with_"], "WITH is not supported in EXISTS and IN")
-        query = with_first_rows(query, ctes, self.source, more=True)
+        query = with_scalars(with_first_rows(query, ctes, self.source, more=True))
         clause = next((name for name in ("group", "having", "qualify") if query.args.get(name) is not None), None)
         if clause is not None:
             self._check_alone(query, clause, scope)

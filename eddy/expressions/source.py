@@ -49,6 +49,12 @@ class StatementText:
         before = list(re.finditer(rf"\b{word}\b", self.text[: first + 1], re.IGNORECASE))
         return before[-1].start() if before else first
 
+    def place(self, made: exp.Expression, node: exp.Expression) -> None:
+        """Give the parts of a tree that was made, and whose place is unknown, the place of a node of the text."""
+        start = self.offset(node)
+        for one in made.walk():
+            one.meta.setdefault("start", start)
+
     def keyword(self, node: exp.Expression, part: exp.Expression | None, word: str, before: bool = False) -> int:
         """Return where a part of a node begins: at the keyword, or at its first known place.
 
