@@ -12,6 +12,7 @@ from sqlglot import exp
 from eddy.dialect.as_of import AsOfPart, divided, is_as_of, side_of
 from eddy.dialect.correlated import correlated
 from eddy.dialect.names import Relation, Scope, VisibleColumn, known
+from eddy.dialect.null_rows import EMPTY, NO_NULL, rows_of
 from eddy.dialect.numbered_relations import with_first_rows
 from eddy.dialect.parts import Hung, JoinPart
 from eddy.dialect.products import product
@@ -612,7 +613,8 @@ class Relations:
             raise self.source.error(node, "EXISTS and IN take one SELECT; join several by AND or write a join")
         if query.args.get("with_") is not None:
             raise self.source.error(query.args["with_"], "WITH is not supported in EXISTS and IN")
-        query = with_scalars(with_first_rows(query, ctes, self.source, more=True))
+        asked = with_first_rows(query, ctes, self.source, more=True)
+        query = with_scalars(asked)
         clause = next((name for name in ("group", "having", "qualify") if query.args.get(name) is not None), None)
         if clause is not None:
             self._check_alone(query, clause, scope)
@@ -629,11 +631,7 @@ class Relations:
         if equal is not None:
             value = self._only_column(query, inner, node)
             if how == "anti" and not (self._never_null(equal, part) and self._never_null(value, below)):
-                raise self.source.error(
-                    node,
-                    "NOT IN (SELECT …) is supported for values that cannot be NULL, since one NULL makes it never true;"
-                    " add … IS NOT NULL on both sides, or write NOT EXISTS (SELECT … WHERE …)",
-                )
+                self._without_nulls(asked, equal, part, scope, ctes)
             conditions = [exp.EQ(this=equal, expression=value)]
         inside = set(below.all())
         everything = [*below.conditions, *conditions]
@@ -642,6 +640,28 @@ class Relations:
         for one in conditions:
             below.add(one)
         part.hang(Hung(how, below), node, self.source)
+
+    def _without_nulls(
+        self,
+        query: exp.Select,
+        equal: exp.Expression,
+        part: JoinPart,
+        scope: Scope,
+        ctes: Mapping[str, exp.Expression],
+    ) -> None:
+        """Add the condition that NOT IN has beside the lack of an equal value.
+
+        It holds if the subquery has no row, or if neither side has a NULL.
+        """
+        names = {one.name.lower() for one in query.find_all(exp.Identifier)}
+        names |= {one.alias.lower() for one in scope.relations}
+        value = rows_of(query)
+        value.meta[SCALARS] = unused("not_in", names)
+        self.source.place(value, query)
+        (kinds,) = self._value(value, part, scope, ctes).columns.values()
+        no_null = exp.Not(this=exp.Is(this=equal.copy(), expression=exp.Null()))
+        empty, full = (exp.EQ(this=kinds.copy(), expression=exp.Literal.number(k)) for k in (EMPTY, NO_NULL))
+        part.add(exp.or_(empty, exp.and_(full, no_null)))
 
     def _check_alone(self, query: exp.Select, clause: str, scope: Scope) -> None:
         """Raise SqlError for a subquery with groups that reads a column of the query around it."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from eddy.dialect.aggregate_names import aggregates_in
+from eddy.expressions.grammar import identifier, printed
 from eddy.expressions.source import StatementText
 
 APART = "apart"
@@ -37,10 +38,14 @@ def select_of(node: exp.SetOperation, source: StatementText, schema_of: SchemaOf
     Raises SqlError for sides with columns of other types, and for EXCEPT ALL and INTERSECT ALL.
     """
     name = type(node).__name__.upper()
-    if not isinstance(node, exp.Union) and not node.args.get("distinct"):
-        raise source.error(node, f"{name} ALL is not supported, since it counts equal rows; leave ALL out")
     sides = [_distinct(_side(one, source, schema_of)) for one in (node.left, node.right)]
     schemas = [schema_of(one) for one in sides]
+    if not isinstance(node, exp.Union) and not node.args.get("distinct"):
+        raise source.error(
+            node,
+            f"{name} ALL is not supported, since it counts equal rows; leave ALL out, or write the number of each row:"
+            f" {_with_copies(isinstance(node, exp.Except), schemas[0].names)}",
+        )
     if schemas[0].types != schemas[1].types:
         raise source.error(node, different_types(name, schemas))
     columns = schemas[0].names
@@ -66,10 +71,22 @@ def select_of(node: exp.SetOperation, source: StatementText, schema_of: SchemaOf
     found = found.from_(first)
     found.set("with_", node.args.get("with_"))
     found.meta[APART] = True
-    start = source.offset(node)
-    for one in found.walk():
-        one.meta.setdefault("start", start)
+    source.place(found, node)
     return found
+
+
+def _with_copies(less: bool, columns: Sequence[str]) -> str:
+    """Return the SELECT that has the rows of EXCEPT ALL or INTERSECT ALL once, with their number.
+
+    less   whether it is EXCEPT ALL
+    """
+    names = [printed(identifier(one)) for one in columns]
+    listed, shown = ", ".join(names), ", ".join(f"a.{one}" for one in names)
+    a, b = (f"(SELECT {listed}, COUNT(*) AS copies FROM … GROUP BY {listed}) AS {alias}" for alias in "ab")
+    number = "a.copies - COALESCE(b.copies, 0)" if less else "LEAST(a.copies, b.copies)"
+    same = " AND ".join(f"a.{one} IS NOT DISTINCT FROM b.{one}" for one in names)
+    where = " WHERE a.copies > COALESCE(b.copies, 0)" if less else ""
+    return f"SELECT {shown}, {number} AS copies FROM {a} {'LEFT ' if less else ''}JOIN {b} ON {same}{where}"
 
 
 def _same(a: exp.Expression, b: exp.Expression, kind: pa.DataType) -> list[exp.Expression]:
