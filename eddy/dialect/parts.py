@@ -22,10 +22,14 @@ from eddy.query.branch import How
 
 @dataclass
 class Hung:
-    """A part that hangs on another one, as `Branch.how` says."""
+    """A part that hangs on another one, as `Branch.how` says.
+
+    over   of a full join, the occurrences of its left side: the part may have others by then
+    """
 
     how: How
     part: JoinPart
+    over: tuple[int, ...] = ()
 
 
 @dataclass
@@ -107,18 +111,19 @@ class JoinPart:
     def _without_full(self, k: int, condition: exp.Expression) -> bool:
         """Make a full outer join a left or an inner join, if a condition rejects its missing rows.
 
-        Other parts hang on the own occurrences of this part, which stay the core beside them.
+        The other occurrences and parts stay beside it. Parts that hang on its left side need the rows of that side.
         """
         one, others = self.branches[k], self.branches[:k] + self.branches[k + 1 :]
-        left, right = rejects(condition, set(self.own)), rejects(condition, set(one.part.own))
-        if right and not others:
-            # No row of the first stream alone remains.
-            core = JoinPart(one.part.own, [], [Hung("left", JoinPart(self.own, one.part.conditions))], self.after)
-        elif left:
-            core = JoinPart(self.own, [], [Hung("left", one.part), *others], self.after)
+        over = set(one.over)
+        if rejects(condition, set(one.part.own)) and not any(over & _read_by(each.part) for each in others):
+            # No row of the left side alone remains.
+            below = JoinPart([*one.over], one.part.conditions)
+            self.own = [i for i in self.own if i not in over] + one.part.own
+        elif rejects(condition, over):
+            below = one.part
         else:
             return False
-        self.own, self.conditions, self.branches = core.own, core.conditions, core.branches
+        self.branches = [Hung("left", below), *others]
         return True
 
     def hang(self, one: Hung, node: exp.Expression, source: StatementText) -> None:
@@ -133,7 +138,7 @@ class JoinPart:
                     "an as-of join extends the rows of the whole statement; write it after the other joins",
                 )
         inside = frozenset(one.part.all())
-        read = frozenset().union(*(reads(each) for each in _conditions_below(one.part))) - inside
+        read = _read_by(one.part) - inside
         host, path = self, set(self.own)
         if one.how == "semi":
             for condition in one.part.conditions:
@@ -164,6 +169,11 @@ class JoinPart:
             if one.how == "left" and reads(condition) & one.part.shown() and rejects(condition, one.part.shown()):
                 del self.branches[k]
                 self.absorb(one.part)
+
+
+def _read_by(part: JoinPart) -> frozenset[int]:
+    """Return the occurrences that the conditions of a part read."""
+    return frozenset().union(*(reads(each) for each in _conditions_below(part)))
 
 
 def _conditions_below(part: JoinPart) -> Iterator[exp.Expression]:

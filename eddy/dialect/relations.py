@@ -525,7 +525,7 @@ class Relations:
         if not any(reads(one) & inside and reads(one) - inside for one in below.conditions):
             # ON may read one side only, or neither.
             below.conditions.append(self._product(part.own[0], below.own[0]))
-        part.hang(Hung(how, below), join, self.source)
+        part.hang(Hung(how, below, tuple(part.own) if how == "full" else ()), join, self.source)
 
     def _guard(self, scope: Scope, part: JoinPart) -> None:
         """Make computed columns of a side that may be missing NULL where it is."""

@@ -15,6 +15,11 @@ FOUND = [
     "SELECT x.g, y.k FROM r x FULL JOIN r y ON x.g = y.g WHERE x.v IN (SELECT v FROM s) AND x.g <= 'b'",
     "SELECT x.g, y.k FROM r x FULL JOIN r y ON x.g = y.g WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.v = x.v)"
     " AND y.g <= 'b' AND x.g <= 'c'",
+    # Streams beside a subquery with a full join became a part of its left side.
+    "SELECT a.g, f.k, f.v FROM s a JOIN s b ON a.k = b.k JOIN (SELECT y.k, x.v, y.g FROM t x FULL JOIN r y ON x.g = y.g"
+    " AND x.v <> 3) f ON a.g = f.g LEFT JOIN t d ON a.k = d.k",
+    "SELECT a.g, f.k, f.v FROM s a JOIN (SELECT y.k, x.v, x.g FROM t x FULL JOIN r y ON x.g = y.g) f ON a.g = f.g"
+    " AND f.k > 1 WHERE a.v > 2",
     # The limit of the inner numbers was lost.
     "SELECT v, k FROM (SELECT v, k, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v) AS a FROM"
     " (SELECT v, k, ROW_NUMBER() OVER (PARTITION BY g ORDER BY v DESC, k) AS b FROM r) WHERE b <= 2) WHERE a <= 1",
