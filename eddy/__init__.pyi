@@ -1,5 +1,6 @@
 from . import agg
 from .compiling import warmup
+from .dialect.declarations import create_table
 from .dialect.printing import to_sql
 from .dialect.statement import sql
 from .dialect.union import UnionAll
@@ -66,6 +67,7 @@ __all__ = [
     "VersionedTable",
     "__version__",
     "agg",
+    "create_table",
     "plans",
     "serve",
     "sql",

@@ -176,7 +176,10 @@ def _selects(
         unions.append((tree, inside))
         return [one for side in (tree.left, tree.right) for one in _selects(side, inside, source, unions, whole)]
     if not isinstance(tree, exp.Select):
-        raise source.error(tree, f"{_verb(source)} is not supported; a statement is a SELECT, or EXPLAIN and a SELECT")
+        reads = "; eddy.create_table reads CREATE TABLE" if isinstance(tree, exp.Create) else ""
+        raise source.error(
+            tree, f"{_verb(source)} is not supported; a statement is a SELECT, or EXPLAIN and a SELECT{reads}"
+        )
     return [(tree, ctes)]
 
 

@@ -53,6 +53,15 @@ class EddyDialect(Dialect):
                 found.meta["nulls"] = " ".join(words)
             return found
 
+        def _parse_field_def(self) -> Any:
+            """Return a column of CREATE TABLE, or WATERMARK FOR t AS x as a call of WATERMARK."""
+            if not self._match_text_seq("WATERMARK", "FOR"):
+                return super()._parse_field_def()
+            parts = [self._parse_id_var()]
+            if self._match(TokenType.ALIAS):
+                parts.append(self._parse_bitwise())
+            return exp.Anonymous(this="WATERMARK", expressions=[one for one in parts if one is not None])
+
     class Generator(generator.Generator):
         """Prints trees as text that the parser reads back."""
 

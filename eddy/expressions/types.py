@@ -43,6 +43,6 @@ def type_of(node: exp.Expression, source: StatementText) -> pa.DataType:
             return pa.decimal128(precision, scale)
     raise source.error(
         node,
-        f"{printed(node)} is no type of CAST here; there are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE,"
+        f"there is no type {printed(node)} here; there are BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE,"
         " DECIMAL(p, s), STRING, DATE and TIMESTAMP(n)",
     )

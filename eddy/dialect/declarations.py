@@ -1,0 +1,159 @@
+"""Declarations: CREATE TABLE, as in Flink, as an input of queries.
+
+    CREATE TABLE bids (item BIGINT, price DECIMAL(10, 2), at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '5' SECOND)
+    CREATE TABLE items (id BIGINT, kind STRING, PRIMARY KEY (id) NOT ENFORCED)
+
+Rows without a key are those of a stream, rows with one those of a table, and rows with a key and a watermark versions.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from eddy.dialect.names import known
+from eddy.expressions.grammar import printed
+from eddy.expressions.source import StatementText, parse
+from eddy.expressions.spans import seconds_of
+from eddy.expressions.trees import bare
+from eddy.expressions.types import type_of
+from eddy.streams.event_time import unified_time
+from eddy.streams.stream import Stream
+from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
+from stairs.errors import QueryError
+
+_FORM = (
+    "CREATE TABLE name (column TYPE, …, PRIMARY KEY (column) NOT ENFORCED, WATERMARK FOR column AS column - INTERVAL …)"
+)
+_DECLARED = "name", "schema", "key", "time", "lateness"
+
+
+def create_table(text: str, **options: Any) -> Stream:
+    """Return the input that a CREATE TABLE declares: a `Stream`, a `Table` or a `VersionedTable`.
+
+    text      PRIMARY KEY (k) NOT ENFORCED is the key, WATERMARK FOR t AS t - INTERVAL '5' SECOND the time and lateness
+    options   what SQL cannot say: window, filter, late, ops, version, as the class takes it
+
+    Raises SqlError with line and column for other text, and QueryError for options that do not fit.
+
+    >>> create_table("CREATE TABLE items (id BIGINT, kind STRING, PRIMARY KEY (id) NOT ENFORCED)").keys
+    ('id',)
+    """
+    given = next((name for name in _DECLARED if name in options), None)
+    if given is not None:
+        raise QueryError(f"create_table: leave {given} out: the text declares it")
+    source = StatementText(text)
+    tree = parse(source)
+    if not isinstance(tree, exp.Create) or str(tree.args.get("kind")).upper() != "TABLE":
+        raise source.error(tree, f"a declaration is {_FORM}")
+    if not isinstance(tree.this, exp.Schema) or tree.args.get("expression") is not None:
+        raise source.error(tree, f"the columns are missing; a declaration is {_FORM}")
+    more = next((name for name, value in tree.args.items() if value and name not in ("this", "kind")), None)
+    if more is not None:
+        word = "WITH (…)" if more == "properties" else more.upper()
+        raise source.error(tree, f"{word} is not supported in CREATE TABLE: rows come by push; leave it out")
+    declared = _Declaration(source)
+    for one in sorted(tree.this.expressions, key=lambda one: not isinstance(one, exp.ColumnDef)):
+        declared.read(one)
+    schema = pa.schema(list(declared.fields.values()))
+    arguments = {**declared.arguments, **options}
+    kind: Any = Stream if not declared.key else VersionedTable if declared.time else Table
+    try:
+        found: Stream = kind(tree.this.this.name, schema, **arguments)
+    except QueryError as problem:
+        if options:
+            raise
+        raise source.error(tree, str(problem)) from problem
+    return found
+
+
+class _Declaration:
+    """The parts of a CREATE TABLE that were read so far, its columns first."""
+
+    def __init__(self, source: StatementText) -> None:
+        self.source = source
+        self.fields: dict[str, pa.Field] = {}
+        self.key: tuple[str, ...] = ()
+        self.time: str | None = None
+        self.lateness: timedelta | int | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the input, but for its name and its columns."""
+        given = {"key": self.key or None, "time": self.time, "lateness": self.lateness}
+        return {name: one for name, one in given.items() if one is not None}
+
+    def read(self, node: exp.Expression) -> None:
+        """Read a column, the key or the watermark. Raises SqlError."""
+        if isinstance(node, exp.ColumnDef):
+            self._column(node)
+        elif isinstance(node, exp.PrimaryKey):
+            self._primary_key(node)
+        elif isinstance(node, exp.Anonymous) and node.this == "WATERMARK":
+            self._watermark(node)
+        else:
+            raise self.source.error(node, f"{printed(node)} is not supported here; a declaration is {_FORM}")
+
+    def _column(self, node: exp.ColumnDef) -> None:
+        if node.name in self.fields:
+            raise self.source.error(node, f"two columns are named {node.name!r}; give each its own name")
+        kind, nullable = node.args.get("kind"), True
+        for one in node.args.get("constraints") or []:
+            if not isinstance(one.kind, exp.NotNullColumnConstraint):
+                key = isinstance(one.kind, exp.PrimaryKeyColumnConstraint)
+                word = "PRIMARY KEY of a column" if key else printed(one)
+                raise self.source.error(node, f"column {node.name}: {word} is not supported; a declaration is {_FORM}")
+            nullable = bool(one.kind.args.get("allow_null"))
+        if kind is None:
+            raise self.source.error(node, f"column {node.name} has no type, such as {node.name} BIGINT")
+        self.fields[node.name] = pa.field(node.name, type_of(kind, self.source), nullable)
+
+    def _primary_key(self, node: exp.PrimaryKey) -> None:
+        if self.key:
+            raise self.source.error(node, "PRIMARY KEY stands there twice")
+        if [str(one).upper() for one in node.args.get("options") or []] != ["NOT ENFORCED"]:
+            raise self.source.error(
+                node,
+                "write PRIMARY KEY (…) NOT ENFORCED: a row with a known key is no error, it replaces the other one",
+            )
+        self.key = tuple(self._name(one) for one in node.expressions)
+
+    def _watermark(self, node: exp.Anonymous) -> None:
+        if self.time is not None:
+            raise self.source.error(node, "WATERMARK stands there twice")
+        self.time = self._name(node.expressions[0])
+        kind = self.fields[self.time].type
+        if unified_time([kind]) is None:
+            raise self.source.error(
+                node, f"column {self.time!r} is {kind}; an event time is an integer, a date or a timestamp"
+            )
+        value = bare(node.expressions[1]) if len(node.expressions) == 2 else None
+        less = value.expression if isinstance(value, exp.Sub) else None
+        column = value.this if isinstance(value, exp.Sub) else value
+        if not isinstance(column, exp.Column) or column.table or self._name(column.this) != self.time:
+            raise self.source.error(
+                node, f"the watermark is the column, or the column less a span: {self.time} - INTERVAL '5' SECOND"
+            )
+        if isinstance(less, exp.Interval):
+            ticks = seconds_of(less, self.source) * 1_000_000
+            if ticks.denominator != 1:
+                raise self.source.error(less, "a watermark is behind by whole microseconds")
+            self.lateness = timedelta(microseconds=int(ticks))
+        elif isinstance(less, exp.Literal) and not less.is_string and str(less.this).isdigit():
+            self.lateness = int(str(less.this))
+        elif less is not None:
+            raise self.source.error(
+                less, f"a watermark is behind by a constant span: {self.time} - INTERVAL '5' SECOND"
+            )
+
+    def _name(self, node: exp.Expression) -> str:
+        """Return the name of a column that is declared. Raises SqlError."""
+        name = known(node.name, self.fields)
+        if name is None:
+            have = ", ".join(self.fields)
+            raise self.source.error(node, f"there is no column {node.name!r}; there are {have}")
+        return name
