@@ -24,7 +24,7 @@ from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.as_of import AsOf, AsOfJoin
 from eddy.query.branch import Branch
-from eddy.query.host_limits import check_changeless
+from eddy.query.host_limits import check_sourceless
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.query.top import Ranking, order_term
@@ -41,12 +41,11 @@ def to_sql(query: Query | UnionAll) -> str:
     """Return a query as SQL that `eddy.sql` reads back, given its streams without the filters in the text.
 
     Windows, time columns, lateness and filters given to `Stream` are not in the text. Raises QueryError for a query
-    that has no text: for a condition that is a function, or an expression of Arrow.
+    that has no text: for a condition that is a function, or an expression of Arrow, and for inputs that are queries.
     """
     if isinstance(query, UnionAll):
         return " UNION ALL ".join(map(to_sql, query.queries))
-    if not query.as_of:
-        check_changeless(query, "the text of a query")
+    check_sourceless(query, "the text of a query", "take that of each query by itself")
     text = _Printer(query).select()
     try:
         again = _read(text, query)

@@ -7,11 +7,16 @@ from eddy.streams.late_options import LATE_ROWS
 from stairs.errors import QueryError
 
 
-def check_changeless(query: Query, host: str) -> None:
-    """Raise QueryError for a query with tables, whose rows change, or with inputs that are queries."""
+def check_sourceless(query: Query, host: str, remedy: str = "use a Runtime") -> None:
+    """Raise QueryError for a query with inputs that are queries."""
     below = [one.place for one in query.streams if one.source is not None]
     if below:
-        raise QueryError(f"{below[0]} has the rows of a query, which {host} does not run; use a Runtime")
+        raise QueryError(f"{below[0]} has the rows of a query, which {host} does not run; {remedy}")
+
+
+def check_changeless(query: Query, host: str) -> None:
+    """Raise QueryError for a query with tables, whose rows change, or with inputs that are queries."""
+    check_sourceless(query, host)
     if query.as_of:
         raise QueryError(f"table {query.as_of[0].table.name}: {host} has no as-of joins; use a Runtime")
     if query.tables_changing:

@@ -7,7 +7,7 @@ from random import Random
 import duckdb
 import pytest
 
-from eddy import SqlError
+from eddy import QueryError, SqlError, to_sql
 from tests.eddy.sql_statements import play, query_of, statement
 
 FOUND = [
@@ -40,6 +40,26 @@ def test_answers_are_those_of_duckdb(first: int) -> None:
             played += 1
             play(draw, query, text, database)
     assert played >= 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT r.v, t.g FROM r JOIN t ON r.k = t.k AND t.v > 2",
+        "SELECT t.g, COUNT(*) AS n, MAX(r.v) AS m FROM t LEFT JOIN r ON t.k = r.k WHERE t.v <> 3 GROUP BY t.g",
+        "SELECT x.k, y.v FROM t x FULL JOIN t y ON x.g = y.g",
+        "SELECT k, v FROM t WHERE g IN (SELECT g FROM r) QUALIFY ROW_NUMBER() OVER (PARTITION BY g ORDER BY v, k) <= 2",
+    ],
+)
+def test_queries_of_tables_have_a_text(text: str) -> None:
+    printed = to_sql(query_of(text))
+    with duckdb.connect() as database:
+        assert sum(play(Random(seed), query_of(printed), text, database) for seed in range(10))
+
+
+def test_queries_of_queries_have_no_text() -> None:
+    with pytest.raises(QueryError, match=r"table d has the rows of a query, .* take that of each query by itself"):
+        to_sql(query_of("SELECT r.v, d.n FROM r JOIN (SELECT g, count(*) AS n FROM s GROUP BY g) d ON r.g = d.g"))
 
 
 @pytest.mark.parametrize("text", FOUND)
