@@ -323,16 +323,16 @@ class Relations:
         )
         if not isinstance(node.this, exp.Select):
             raise fault
-        apart = None
-        if self._may_read_around(node.this):
-            own = self._scope_of(node.this, ctes)
-            apart = correlated(node.this, node.meta[SCALARS], partial(own.has, source=self.source), self.source)
+        apart, select = None, with_first_rows(node.this, ctes, self.source, more=True)
+        if select.args.get("with_") is None and self._may_read_around(select):
+            own = self._scope_of(select, ctes)
+            apart = correlated(select, node.meta[SCALARS], partial(own.has, source=self.source), self.source)
         if apart is None:
             below, relation = self._one_row(node, fault, ctes)
             part.conditions.append(self._product(part.own[0], below.own[0]))
             part.absorb(below)
             return relation
-        plain = not any(node.this.args.get(name) for name in ("group", "having", "qualify", "distinct", "with_"))
+        plain = not any(node.this.args.get(name) for name in ("group", "having", "qualify", "distinct"))
         if not plain or len(node.this.expressions) != 1 or not is_grouped(node.this):
             raise fault
         below, relation = self._answer(apart.groups, ctes, node.meta[SCALARS], node, NotFlatError(*fault.args))

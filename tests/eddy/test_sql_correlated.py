@@ -11,6 +11,7 @@ from eddy import SqlError, sql
 from tests.eddy.sql_statements import STREAMS, play, query_of
 
 COUNT = "(SELECT count(*) FROM s WHERE s.k = {})"
+NUMBERED = "SELECT k, v, ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) AS rn FROM s"
 TEXTS = [
     "SELECT r.k, r.v FROM r WHERE r.v > (SELECT avg(s.v) FROM s WHERE s.k = r.k)",
     "SELECT k, v FROM r WHERE (SELECT avg(x.v) FROM r AS x WHERE x.g = r.g AND x.v > 0) > r.v",
@@ -36,6 +37,10 @@ TEXTS = [
     f"SELECT d.k, d.v FROM (SELECT k, v FROM r WHERE v > {COUNT.format('r.k')}) d JOIN t ON t.k = d.k",
     f"SELECT k, v FROM r WHERE {COUNT.format('r.k')} > 0 QUALIFY"
     " ROW_NUMBER() OVER (PARTITION BY k ORDER BY v DESC) <= 2",
+    f"SELECT k, v FROM r WHERE v > (SELECT avg(x.v) FROM ({NUMBERED}) x WHERE rn <= 2 AND x.k = r.k)",
+    f"SELECT k, v FROM r WHERE v > (SELECT avg(v) FROM ({NUMBERED}) WHERE rn <= 1)",
+    f"SELECT k, v FROM r WHERE v > (WITH x AS ({NUMBERED}) SELECT min(v) FROM x WHERE rn <= 2 AND k > 0)",
+    f"WITH x AS ({NUMBERED}) SELECT k, v FROM r WHERE v > (SELECT avg(x.v) FROM x WHERE rn <= 2 AND x.k = r.k)",
     "SELECT k, v FROM r WHERE v > (SELECT max(v) FROM s) OR v < (SELECT count(*) FROM t WHERE t.g = r.g)",
 ]
 
