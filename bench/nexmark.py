@@ -234,8 +234,9 @@ FIGURES = (
         "Flink SQL: a streaming job over files, all rows kept as in the benchmark; start-up does not count. Spark "
         "writes its results to files. Flink discards them, as in the benchmark, after jobs whose results were compared "
         "with those of DuckDB. In Flink, q13 takes the version at the time of a bid, because no connector of its "
-        "distribution looks up rows. q4-inner is the join of query 4 with its MAX. q6 gives the average of the last ten "
-        "auctions of each seller as they are now, by their row numbers. q4, q5, q6, q9, q18 and q19 give a changelog.",
+        "distribution looks up rows. q4-inner is the join of query 4 with its MAX. q6 gives the average of the last "
+        "ten auctions of each seller as they are now, by their row numbers. q4, q5, q6, q9, q18 and q19 give a "
+        "changelog.",
         points,
         measure,
         plots=[Plot("Events a second", "query", "events_per_s", "peer", y_label="events/s", log="y", kind="bars")],
