@@ -82,7 +82,7 @@ class Ledger:
         counters = np.zeros(N_COUNTERS, np.int64)
         counters[[N_FREE_OPTIONS, N_FREED, N_FRESH]] = -1, -1, NEVER
         self.book = Book(
-            entries=np.full(LEAST_ROOM * self.stride, -1, np.int64),
+            entries=self._unused(LEAST_ROOM),
             options=np.zeros(0, np.int64),
             buckets=np.full(LEAST_ROOM, -1, np.int64),
             seeds=seeds(2),
@@ -163,14 +163,22 @@ class Ledger:
         old = self.book.entries.reshape(-1, self.stride)
         kept = old[self.serials() & (len(old) - 1)]
         room = max(LEAST_ROOM, 1 << (2 * live).bit_length())
-        entries = np.full((room, self.stride), -1, np.int64)
-        entries[:live] = kept
-        entries[:live, F_SERIAL] = np.arange(live)
+        entries = self._unused(room)
+        whole = entries.reshape(-1, self.stride)
+        whole[:live] = kept
+        whole[:live, F_SERIAL] = np.arange(live)
         counters[N_LOW], counters[N_NEXT] = 0, live
         buckets = np.full(len(self.book.buckets), -1, np.int64)
-        book = self.book._replace(entries=entries.reshape(-1), buckets=buckets, counters=counters, mask=room - 1)
+        book = self.book._replace(entries=entries, buckets=buckets, counters=counters, mask=room - 1)
         relink(book, book.entries)
         self.book = book
+
+    def _unused(self, room: int) -> Int64s:
+        """Return room for entries of which none is in use. Its memory is taken only as entries come."""
+        entries = np.zeros(room * self.stride, np.int64)
+        # In all other slots, 0 is the serial number of another slot.
+        entries[F_SERIAL] = -1
+        return entries
 
     def commit(self) -> None:
         """Close the push, and forget the rows that it put out. Room that it hardly used is halved."""
@@ -232,7 +240,7 @@ class Ledger:
         if not self.book.alone and live > buckets:
             buckets, crowded = 1 << (2 * live - 1).bit_length(), True
         if crowded:
-            entries = np.full(room * self.stride, -1, np.int64)
+            entries = self._unused(room)
             book = self.book._replace(entries=entries, buckets=np.full(buckets, -1, np.int64), mask=room - 1)
             relink(book, self.book.entries)
             self.book = book
