@@ -69,7 +69,8 @@ def check_times(
         )
     if ranged:
         return
-    given = next((stream for stream in streams if stream.lateness), None)
+    # A stream with event times has its lateness in all queries, also in those in which no row is late.
+    given = next((stream for stream in streams if stream.lateness and stream.time is None), None)
     if lateness or given is not None:
         found = lateness or f"{given and given.lateness} of stream {given and given.name}"
         raise QueryError(f"lateness {found} without a RANGE window: only event-time windows have late tuples")

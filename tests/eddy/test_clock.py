@@ -290,3 +290,13 @@ def test_a_number_is_no_span_of_timestamps(what: str, unit: str) -> None:
     NUMBER[what](timedelta(seconds=5), rows)
     for kind in (pa.int32(), pa.date32()):
         NUMBER[what](5, pa.schema([("k", pa.int64()), ("t", kind)]))
+
+
+def test_the_lateness_of_a_stream_has_no_effect_where_no_row_is_late() -> None:
+    """A stream that is declared once is an input of queries with windows of event time, and of others."""
+    streams = [Stream(n, ROWS, time="t", lateness=2) for n in "RS"]
+    runtime = eddy.Runtime(eddy.Query(streams, ["R.k = S.k"]))
+    for t in (9, 1):
+        runtime.push({"R": [{"k": t, "t": t}]})
+    assert runtime.push({"S": [{"k": 1, "t": 50}, {"k": 9, "t": 2}]}).num_rows == 2
+    assert not any(runtime.late_counts.values())
