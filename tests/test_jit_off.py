@@ -35,6 +35,7 @@ SUBSET = (
     "tests/stairs/test_bands.py",
     "tests/stairs/test_ledger.py",
     "tests/stairs/test_modules_check.py",
+    "tests/stairs/test_rows.py",
     "tests/stairs/test_samples.py",
     "tests/stairs/test_stair.py",
     "tests/stairs/test_stair_machine.py",

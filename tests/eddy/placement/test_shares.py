@@ -15,11 +15,11 @@ from eddy.placement.shares import Shares, _factorizations, choose
 def query(*classes: dict[str, str]) -> Any:
     """Return a stand-in with the attributes that `choose` reads: streams with names, classes with columns."""
     streams = sorted({name for columns in classes for name in columns})
+    made = tuple(
+        SimpleNamespace(columns={name: ((column,),) for name, column in columns.items()}) for columns in classes
+    )
     return SimpleNamespace(
-        streams=tuple(SimpleNamespace(name=name) for name in streams),
-        classes=tuple(
-            SimpleNamespace(columns={name: ((column,),) for name, column in columns.items()}) for columns in classes
-        ),
+        streams=tuple(SimpleNamespace(name=name) for name in streams), classes=made, partition_classes=made
     )
 
 
