@@ -1,4 +1,4 @@
-"""What NOT IN asks of the rows of a subquery: whether there are any, and whether one of them is NULL.
+"""The kind of the rows of a subquery on which NOT IN depends: no row, no NULL among the rows, or some NULL.
 
 x NOT IN (SELECT y FROM s)
 NOT EXISTS (SELECT 1 FROM s WHERE y = x) AND (kind = 0 OR (kind = 1 AND x IS NOT NULL)),  where kind is

@@ -1,4 +1,4 @@
-"""What a statement can say in place of a function with OVER (…), for errors."""
+"""The supported forms that replace a function with OVER (…), for error messages."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
+from weakref import ref
 
 import pyarrow as pa
 
@@ -143,8 +144,6 @@ class Pipeline:
         self.derived: dict[str, Pipeline] = {}
         for one, source in derived_inputs(query):
             self.adopt(one.name, Pipeline(source, self._options_of(one, source)))
-        if self.partners is None:
-            allowance.parts.append(lambda: sum(one.nbytes for one in self._sharing()))
         self.gate, self.clock = Gate(query, allowance), clock_of(query)
         versions = list(self.gate.versions.values())
         if versions:
@@ -253,7 +252,12 @@ class Pipeline:
     def adopt(self, name: str, source: Pipeline) -> None:
         """Take a pipeline as that of the query of an input. It shares the bound with all other parts."""
         self.derived[name] = source
-        source.beside = [_Rest(self, source)]
+        rest, below = _Rest(ref(self), ref(source)), ref(source)
+        source.beside = [rest]
+        if source.partners is None:
+            source.join.modules.allowance.parts.append(lambda: rest.nbytes)
+        if self.partners is None:
+            self.join.modules.allowance.parts.append(lambda: 0 if (one := below()) is None else one.nbytes)
 
     def _sharing(self) -> list[Sized]:
         """Return what shares the bound with the operators: the pipelines below, and the rest of the one above."""
@@ -411,15 +415,19 @@ class Pipeline:
 
 
 class _Rest:
-    """All parts of a pipeline, and what it shares a bound with, but for the pipeline of one input."""
+    """All parts of a pipeline, and what it shares a bound with, but for the pipeline of one input.
 
-    def __init__(self, whole: Pipeline, source: Pipeline) -> None:
+    It keeps neither of them: a runtime that is dropped frees its state at once, and not when cycles are collected.
+    """
+
+    def __init__(self, whole: ref[Pipeline], source: ref[Pipeline]) -> None:
         self._whole, self._source = whole, source
 
     @property
     def nbytes(self) -> int:
         """Bytes of these parts."""
-        return self._whole.used - self._source.nbytes
+        whole, source = self._whole(), self._source()
+        return 0 if whole is None or source is None else whole.used - source.nbytes
 
 
 def derived_inputs(query: Query) -> list[tuple[Stream, Query]]:

@@ -92,7 +92,7 @@ def prepare(
     """
     while True:
         try:
-            return _prepared(pipeline, batches, order, watermark, ends, reading, (atomic, whole))
+            return _prepared(pipeline, batches, order, watermark, ends, reading, atomic, whole)
         except CapacityError:
             below = [join for source in pipeline.derived.values() for join in source.all_joins()]
             if pipeline.max_bytes is None or not below:
@@ -110,11 +110,12 @@ def _prepared(
     watermark: int | None,
     ends: bool,
     reading: ClockReading | None,
-    net: tuple[bool, bool],
+    atomic: bool,
+    whole: bool,
 ) -> Prepared:
-    """Compute a push as `prepare` does, with the states that there are; `net` has `atomic` and `whole`."""
+    """Compute a push as `prepare` does, with the states that there are."""
     _check_open(pipeline)
-    began, (atomic, whole) = perf_counter(), net
+    began = perf_counter()
     pipeline.last = None
     watermark = as_ticks(watermark)
     check_timed(watermark, pipeline.clock is not None or (bool(pipeline.derived) and pipeline.has_clock))

@@ -184,11 +184,8 @@ class Query:
         if self.branches or self.as_of:
             self._join_branches()
         else:
-            alone = (
-                self._grouped
-                or top is not None
-                or any(getattr(one, "source", None) is not None for one in self.streams)
-            )
+            answers = any(isinstance(one, Stream) and one.source is not None for one in self.streams)
+            alone = self._grouped or top is not None or answers
             check_streams(self.streams, 1 if alone else self._least)
             self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eddy.query.query import Query
+from eddy.spark.columns import check_names
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.last_rows import LastRows
 from eddy.streams.stream import Stream
@@ -41,12 +42,7 @@ def with_answers(query: Query, frames: Frames, joined: Callable[[Query, Frames],
     derived = [(one, one.source) for one in query.streams if isinstance(one.source, Query)]
     if not derived:
         return query, frames
-    known = dict.fromkeys(names_of(query))
-    unknown = [name for name in frames if name not in known]
-    if unknown:
-        raise SparkJoinError(
-            f"a DataFrame is given for {unknown[0]!r}, which is not a stream of the query ({', '.join(known)})"
-        )
+    check_names(frames, dict.fromkeys(names_of(query)))
     plain = {one.name for one in query.streams} - {one.name for one, _ in derived}
     inputs, found = dict[str, Stream](), {name: frame for name, frame in frames.items() if name in plain}
     for one, source in derived:

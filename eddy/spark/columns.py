@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -78,6 +78,15 @@ def _article(value: object) -> str:
     return f"a {kind.__name__}" if root == "builtins" else f"a {root}.{kind.__name__}"
 
 
+def check_names(frames: Mapping[str, DataFrame], known: Collection[str]) -> None:
+    """Raise SparkJoinError for a DataFrame of none of the known streams."""
+    unknown = next((name for name in frames if name not in known), None)
+    if unknown is not None:
+        raise SparkJoinError(
+            f"a DataFrame is given for {unknown!r}, which is not a stream of the query ({', '.join(known)})"
+        )
+
+
 def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFrame]:
     """Return the DataFrames in the order of the query's streams.
 
@@ -85,12 +94,7 @@ def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFr
     """
     from pyspark.sql.pandas.types import to_arrow_type
 
-    names = [stream.name for stream in query.streams]
-    unknown = [name for name in frames if name not in names]
-    if unknown:
-        raise SparkJoinError(
-            f"a DataFrame is given for {unknown[0]!r}, which is not a stream of the query ({', '.join(names)})"
-        )
+    check_names(frames, [stream.name for stream in query.streams])
     for stream in query.streams:
         if stream.name not in frames:
             raise SparkJoinError(f"stream {stream.name!r} has no DataFrame; pass one under this name")
@@ -112,7 +116,7 @@ def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFr
                     f"stream {stream.name!r}, column {field.name!r}: the query says {field.type}, the DataFrame has "
                     f"{frame.schema[field.name].dataType.simpleString()}; {why}"
                 )
-    return [frames[name] for name in names]
+    return [frames[stream.name] for stream in query.streams]
 
 
 def _key(name: str, sensitive: bool) -> str:

@@ -99,7 +99,7 @@ class StatementDraw:
         return text, columns
 
     def of_kind(self, columns: list[DrawnColumn], kind: str) -> str | None:
-        """Return a column of a kind, None if there is none."""
+        """Return a column of the given kind, or None if no column has it."""
         found = [one.text for one in columns if one.kind == kind]
         return self.draw.choice(found) if found else None
 

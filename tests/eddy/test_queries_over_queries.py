@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from random import Random
 from typing import Any
+from weakref import ref
 
 import duckdb
 import pyarrow as pa
@@ -435,3 +437,21 @@ def test_a_bound_on_bytes_is_that_of_all_queries(name: str) -> None:
     assert refused
     with pytest.raises(eddy.InputError, match="without any row the state of this query takes"):
         Runtime(query, output="changelog", max_bytes=1000)
+
+
+def test_a_runtime_that_is_dropped_frees_its_pipelines_at_once() -> None:
+    """None of them is part of a reference cycle, which would keep its memory until the collector of cycles runs."""
+    for query in (Query([R, T], ["r.k = t.k"]), CASES["groups of groups of groups"][0]):
+        runtime = Runtime(query, output="changelog", max_bytes=10**7)
+        runtime.push(query.inputs({"r": [{"k": 1, "g": "a", "v": 5, "x": 0.0}]}))
+        runtime = Runtime.restore(runtime.snapshot(), query)
+        pipelines = [runtime._pipeline]
+        for one in pipelines:
+            pipelines += one.derived.values()
+        found = [ref(one) for one in pipelines]
+        gc.disable()
+        try:
+            del runtime, pipelines, one
+            assert [one() for one in found] == [None] * len(found)
+        finally:
+            gc.enable()
