@@ -11,7 +11,7 @@ from eddy.join.payload_room import fit_payload
 from eddy.results.ordered import put_in_order
 from eddy.results.results import PushResults
 from eddy.routing.plan_change import ASKED_FOR, change_plan, follow_router
-from stairs.descriptors import LOADING, M_MODE
+from stairs.descriptors import LOADING, M_CHANGELOG, M_MODE, NOTHING
 
 
 def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResults]:
@@ -23,7 +23,7 @@ def take(join: Join, arrivals: Arrivals, only_kept: bool) -> tuple[int, PushResu
     """
     changes = walk(join, arrivals, only_kept)
     join.modules.allowance.ask(0, "what was pushed")
-    if arrivals.atomic:
+    if arrivals.atomic and join.modules.meta[M_CHANGELOG] != NOTHING:
         join.modules.net_results()
     elif join.output.changing and not join.output.counted:
         join.modules.pair_results()

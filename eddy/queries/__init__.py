@@ -7,13 +7,15 @@
     drain.py     a drain stop: when it is over
     owner.py     takes the results that a version owns from those that its family found
     changes.py   kinds of change
-    lone_join.py the join of one version alone: queries with branches, changelogs
+    alone.py     which versions have a join of their own: branches, tables, changelogs and others
+    lone_join.py the join of one version alone
+    handover.py  the difference between the answers of two changelogs
     family.py    one join for all versions over the same join graph
     sharing.py   which families over different join graphs share SteMs
     stem_pool.py, shared_join.py   these SteMs, and a join over them
     found.py     what the join of a family found, and what each version gets of it
     grouped_filters.py, kernels.py   the ranges of all versions, asked at once
-    sources.py   the streams: rows as arrivals in one order
+    sources.py   the streams and tables: rows and changes as arrivals in one order
     kept.py      the rows that a query can start on
     snapshot.py, restoring.py   an engine as bytes, and back
 

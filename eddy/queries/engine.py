@@ -11,16 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.ingest.clock import Clock
+from eddy.ingest.arrivals import NewVersions
 from eddy.log import log_endless, refusals
 from eddy.pipeline.records import Prepared
 from eddy.pipeline.turn import Turn, in_turn, settled
+from eddy.queries.alone import Output
 from eddy.queries.drain import drain_version
 from eddy.queries.family import Family
 from eddy.queries.history import ElementHistory, Event
 from eddy.queries.joins import Joins
 from eddy.queries.life import Life
-from eddy.queries.lone_join import LoneJoin, Output
+from eddy.queries.lone_join import LoneJoin
 from eddy.queries.query import RunningQuery
 from eddy.queries.restoring import restored
 from eddy.queries.savepoint import AttributeSavepoint
@@ -30,7 +31,7 @@ from eddy.queries.sources import EnginePush, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.query import Query
-from eddy.results.modes import ENGINE_OUTPUTS, check_output
+from eddy.results.modes import check_output
 from eddy.results.side_rows import LateRows
 from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
@@ -61,13 +62,15 @@ class _Done(NamedTuple):
     last: LastEnginePush
     counts: dict[RunningQuery, int]
     failed: dict[RunningQuery, LateRows]
+    versions: Mapping[int, NewVersions]
 
 
 class Engine(Uncopied):
     """Streams, and queries over them that start, change and stop while rows arrive.
 
-    streams   the streams of all queries, without filters. A window keeps rows of the stream for queries that start
-              later, whether or not a query needs them; None: only what the running queries need
+    streams   the streams and tables of all queries, without filters. A window keeps rows of the stream for queries that
+              start later, whether or not a query needs them; None: only what the running queries need. The rows of a
+              table are kept: a query that starts sees them
     lateness, watermark, idle_after   as in a `Query`, over all streams of the engine. Late rows do not arrive;
               `late_counts` has their number
     share     whether queries over different join graphs share SteMs; False: more bytes, but no-good marks and stored
@@ -111,8 +114,8 @@ class Engine(Uncopied):
                 f"Engine has no option {wrong[0]!r}; its options are lateness, watermark, idle_after, share, strategy,"
                 " policy and statistics"
             )
-        self.sources = Sources(streams, lateness, watermark, idle_after)
-        self.clock = Clock(self.sources.clock_rule, None) if self.sources.graph.timed else None
+        self.sources = Sources(streams, lateness, watermark, idle_after, alone=True)
+        self.clock = self.sources.clock()
         """The clock of all streams, None without event times."""
         self.options = options
         """The options of the runtimes."""
@@ -133,13 +136,19 @@ class Engine(Uncopied):
     @property
     def _unsettled(self) -> bool:
         """Whether a call is at work, or an exception interrupted one."""
-        return self._done is not None or self._undo is not None
+        if self._done is not None or self._undo is not None:
+            return True
+        # A push that was refused may have brought keys of versions.
+        return any(one.directory.fresh for one in self.sources.versions.values())
 
     def _settle(self) -> None:
         """End what an exception interrupted: complete a push that has happened, take anything else back."""
         if self._done is not None:
-            self._finish(self._done)
-        elif self._undo is not None:
+            self._finish(self._done, again=True)
+            return
+        for versions in self.sources.versions.values():
+            versions.forget()
+        if self._undo is not None:
             self.joins.roll_back()
             self._undo.restore()
             self._undo = None
@@ -167,21 +176,16 @@ class Engine(Uncopied):
         warm  False, a fresh start: its results are those of rows from the position on. True, a warm start: results
               whose last component arrives from then on, with all rows that the engine has kept; `complete_from` of the
               returned query says from which position that is all
-        output  "append", or "changelog" as in `Runtime`; changes keep it. A changelog, and a query with branches, have
-                a join of their own, and not all changes (docs/guide/queries.md)
+        output  as in `Runtime`; changes keep it. A changelog, a query with branches or tables and some others have a
+                join of their own, and not all changes (docs/guide/queries.md)
 
-        Raises InputError for the name of a query that has not stopped, a position that has passed, and a warm start
-        that has no meaning; QueryError for a query that does not fit the streams, or has aggregates or a lateness of
-        its own.
+        Raises InputError for the name of a query that has not stopped, a position that has passed, a warm start that
+        has no meaning, and an output mode that the query cannot have; QueryError for a query that does not fit the
+        streams, or has a lateness of its own.
         """
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
-        check_output(output, ENGINE_OUTPUTS)
-        if output == "changelog" and getattr(query, "aggregation", None) is not None:
-            raise InputError(
-                f'query {name!r}: an engine gives aggregates over windows of event time once, as "append"; use a'
-                " Runtime for a changelog of groups"
-            )
+        check_output(output)
         position = self.checked_position(name, at)
         self._begin()
         version = self.make(0, query, position, warm, output)
@@ -295,17 +299,18 @@ class Engine(Uncopied):
     # Pushes
 
     @in_turn
-    def push(self, batches: Mapping[str, object], order: object = None) -> dict[str, pa.Table]:
+    def push(self, batches: Mapping[str, object], order: object = None, *, atomic: bool = False) -> dict[str, pa.Table]:
         """Take arrivals in; return the results of each query that runs or ends in this push, by its name.
 
-        Arguments and order as in `Runtime.push`, with the streams numbered as in the engine. While a query changes, the
-        results of its versions are in one table; columns that one of them lacks are null. Joined rows and groups for
-        which an expression of a query has no value are left out; `RunningQuery.failed` returns them. Raises InputError
-        for rows that do not fit the streams, and for a function of a query that fails. After any exception the push has
-        happened in whole or not at all: `position` and `last_push` report which.
+        Arguments and order as in `Runtime.push`, with the streams numbered as in the engine. atomic: of several changes
+        of one key of a table the last one arrives, and queries over tables give the difference that the push makes.
+        While a query changes, the results of its versions are in one table; columns that one of them lacks are null.
+        Joined rows and groups for which an expression of a query has no value are left out; `RunningQuery.failed`
+        returns them. Raises InputError for rows that do not fit the streams, and for a function of a query that fails.
+        After any exception the push has happened in whole or not at all: `position` and `last_push` report which.
         """
-        admitted = self.sources.admit(batches, order, self.clock)
-        push = placed(admitted, self._position, max(self.newest))
+        admitted = self.sources.admit(batches, order, self.clock, atomic)
+        push = placed(admitted, self._position, max(self.newest), self.sources)
         live = [one for one in self._running.values() if one.live]
         self._begin(*(one for one in live if one.may_change))
         found, prepared, alone = self.joins.prepare(push)
@@ -326,7 +331,15 @@ class Engine(Uncopied):
             late[self.sources.graph.names[i]] += rows.n_rows
         counts = {one: one.n_results + results[one.name].num_rows for one in live}
         self._done = _Done(
-            push, prepared, newest, admitted.clock, late, LastEnginePush(push.end, results), counts, failed
+            push,
+            prepared,
+            newest,
+            admitted.clock,
+            late,
+            LastEnginePush(push.end, results),
+            counts,
+            failed,
+            admitted.newest,
         )
         self._finish(self._done)
         with ExitStack() as after:
@@ -335,9 +348,11 @@ class Engine(Uncopied):
                     after.callback(one.failures.settle, new, float("inf"))
         return results
 
-    def _finish(self, done: _Done) -> None:
-        """Complete a push that has happened. It may be repeated."""
+    def _finish(self, done: _Done, again: bool = False) -> None:
+        """Complete a push that has happened. It may be repeated, with `again`."""
         self.joins.settle(done.push, done.prepared)
+        for i, new in done.versions.items():
+            self.sources.versions[i].settle(new, again)
         for one, count in done.counts.items():
             one.n_results = count
             one.failures.rows = done.failed[one]
@@ -419,8 +434,7 @@ class Engine(Uncopied):
         """Return the open windows of a query; see `RunningQuery.groups`."""
         if any(one.query.aggregation is None for one in query.versions):
             raise InputError(f"query {query.name!r}: groups() is for queries with aggregates; this one has joined rows")
-        found = [self.joins.owners[one].grouping for one in query.live]
-        tables = [one.now() for one in found if one is not None] or [query.query.output_schema.empty_table()]
+        tables = [self.joins.groups_of(one) for one in query.live] or [query.query.output_schema.empty_table()]
         return pa.concat_tables(tables, promote_options="default")
 
     @in_turn

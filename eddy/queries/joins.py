@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from eddy.ingest.clock import Clock
 from eddy.pipeline.records import Prepared
+from eddy.queries.alone import Output, is_alone
 from eddy.queries.family import Family, family_key
 from eddy.queries.found import FoundCombinations, VersionRows
 from eddy.queries.grouping import Grouping
-from eddy.queries.kept import KeptRows, Need
-from eddy.queries.lone_join import LoneJoin, Output, is_alone
+from eddy.queries.kept import KeptRows, KeptTable, Need
+from eddy.queries.lone_join import LoneJoin
 from eddy.queries.owner import Owner
 from eddy.queries.sharing import Sharing
 from eddy.queries.sources import EnginePush, Sources
@@ -61,7 +64,9 @@ class Joins:
         """Version -> the owner, which takes the version's results from those of its family."""
         self.alone: dict[Version, LoneJoin] = {}
         """Version without a family -> its own join."""
-        self.kept = [KeptRows() for _ in sources.streams]
+        self.kept = [
+            KeptTable(sources.tables[i]) if i in sources.tables else KeptRows() for i in range(len(sources.streams))
+        ]
         """The rows for later starts, for each stream."""
 
     @property
@@ -145,7 +150,8 @@ class Joins:
         for family in self._families.values():
             if family not in found:
                 found[family], prepared[family] = family.prepare(push)
-        return Finds(found, prepared, {version: own.prepare(push, self.kept) for version, own in self.alone.items()})
+        alone = {version: own.prepare(push, self.kept, self.alone) for version, own in self.alone.items()}
+        return Finds(found, prepared, alone)
 
     def settle(self, push: EnginePush, prepared: Mapping[Family, Prepared]) -> None:
         """Commit a prepared push. The call may be repeated."""
@@ -185,6 +191,14 @@ class Joins:
             if stream.name in self._sources.windows:
                 needs.append(Need(self._sources.windows[stream.name]))
             self.kept[i].trim(needs, watermark)
+
+    def groups_of(self, version: Version) -> pa.Table:
+        """Return the groups of a live version with aggregates as they are now."""
+        if version in self.alone:
+            return self.alone[version].runtime.groups()
+        grouping = self.owners[version].grouping
+        assert grouping is not None
+        return grouping.now()
 
     # Plans
 

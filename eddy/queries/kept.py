@@ -6,9 +6,13 @@ from collections import deque
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.queries.sources import POSITION, EnginePush, one_batch
+from eddy.ingest.changes import TableChanges, newest
+from eddy.queries.sources import DELETE, POSITION, EnginePush, one_batch
+from eddy.streams.keyed import OP_COLUMN
+from eddy.streams.table import Table
 from stairs.graph import Window, WindowKind
 
 
@@ -106,3 +110,40 @@ class KeptRows:
     def nbytes(self) -> int:
         """Return the bytes of the rows."""
         return sum(chunk.rows.nbytes for chunk in self._chunks)
+
+
+class KeptTable(KeptRows):
+    """The rows of one table: the last change of each key, without deletes.
+
+    A log of changes, which is compacted when half of them or more say nothing any more: O(1) per change.
+    """
+
+    LEAST = 1024
+    """Changes up to which a log is left as it is."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__()
+        self._table = table
+        self._after = 0
+        """The rows after the last compaction."""
+
+    def trim(self, needs: list[Need], watermark: int) -> None:
+        """Compact the log if it has become long. All rows stay, whatever the windows need."""
+        if sum(len(chunk.rows) for chunk in self._chunks) > 2 * self._after + self.LEAST:
+            self.rows()
+
+    def rows(self) -> pa.RecordBatch | None:
+        """Return the rows of the table, in the order of their last changes, with positions; None if there are none."""
+        found = super().rows()
+        if found is None:
+            return None
+        found = self._last(found)
+        self._after = len(found)
+        self._chunks = deque([_Chunk(found, self.end, None, {})] if len(found) else [])
+        return found if len(found) else None
+
+    def _last(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        last = newest(TableChanges(changes, None, len(changes), None), self._table.keys).batch
+        if OP_COLUMN in last.schema.names and self._table.ops is not None:
+            last = last.filter(pc.not_equal(last.column(OP_COLUMN), DELETE))
+        return last

@@ -154,6 +154,7 @@ class Life:
             ) from problem
         number = self._versions[-1].number + 1
         new = self._made(number, query, None if kind.waits else position, kind.warm)
+        new.replaces = tuple(live) if kind.warm else ()
         self._drop_unbegun(position)
         for one in live:
             if one.start is not None and one.start > position and one is not live[0]:
@@ -241,7 +242,8 @@ class Life:
     def end(self, link: Succession, position: int) -> None:
         """Stop or drain the old version of a change at a position."""
         # A handover lets windows that have begun end: the new version has not seen them whole.
-        if link.change.drains or (link.change.warm and link.old.query.aggregation is not None):
+        groups = link.old.query.aggregation
+        if link.change.drains or (link.change.warm and groups is not None and groups.window is not None):
             self.host.drain(link.old, position)
         else:
             link.old.stops(position, self.host.position)

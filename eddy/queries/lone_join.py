@@ -1,82 +1,52 @@
-"""The join of one version alone: a query with branches, or one whose results are a changelog.
+"""The join of one version alone: a query with branches, one over tables, one whose results are a changelog, and others.
 
 Other versions take their results from a join that many share, by the positions of components. Here that says too
 little: a row without a partner depends on rows that it does not contain, and a result that ends has two places. So such
 a version has a `Runtime` of its own, which sees the arrivals between its start and its stop:
 
-    fresh start at s      the runtime begins empty, and takes the arrivals from s on
-    warm start at s       it begins with the rows that were kept, as if they had been pushed (`Runtime.load`)
+    fresh start at s      the runtime begins with the rows that its tables have, and takes the arrivals from s on
+    warm start at s       it begins with the rows of streams that were kept, too: append output as if they had been
+                          pushed (`Runtime.load`); a changelog gives the rows of its answer at s first
     immediate stop at e   it takes the arrivals before e
-    drain stop at e       of an inner join: its changelog, without results whose components all came at e or later
+    handover at e         both; of two changelogs, the new one begins with the difference between the two answers at e
+    drain stop at e       of an inner join of streams: its changelog, without results whose components all came at e or
+                          later
 
 Each push of the engine is one of the runtime, cut at these bounds, with the watermark of the engine after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from time import thread_time
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddy.expressions.computed import ComputedExpression
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.log import endless_told
+from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
-from eddy.queries.changes import CHANGES, How
+from eddy.queries.alone import Output, check_kept, is_plain, noun_of
 from eddy.queries.found import VersionRows
+from eddy.queries.handover import difference_of
 from eddy.queries.kept import KeptRows, Need
 from eddy.queries.sources import POSITION, EnginePush, Sources
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.runtime import Runtime
+from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from stairs.errors import InputError, QueryError
 from stairs.graph import Window, WindowKind
-
-Output = Literal["append", "changelog"]
-CHANGES_ALONE: dict[Output, tuple[How, ...]] = {
-    "append": ("immediate", "handover"),
-    "changelog": ("immediate", "drain-stream"),
-}
-"""Output mode -> the kinds of change that are possible for versions with joins of their own.
-
-A handover of a changelog would take back results that the new version never gave. A drain of rows without partners, or
-at a result whose place is not known, would need rows of both versions to decide.
-"""
-
-
-def is_alone(query: Query, output: Output) -> bool:
-    """Return whether a version of a query has a join of its own."""
-    return output == "changelog" or bool(query.branches)
-
-
-def check_change(name: str, old: Query, new: Query, how: How, output: Output) -> None:
-    """Raise InputError for a kind of change that has no meaning for queries with joins of their own."""
-    if not (is_alone(old, output) or is_alone(new, output)):
-        return
-    kinds = CHANGES_ALONE[output]
-    if how not in kinds:
-        what = "a changelog" if output == "changelog" else "a query with branches"
-        raise InputError(
-            f"query {name!r}: {how!r} has no meaning for {what}; change it with {' or '.join(map(repr, kinds))}"
-        )
-    if CHANGES[how].drains:
-        check_drain(name, old, f"{how!r}")
-
-
-def check_drain(name: str, query: Query, what: str) -> None:
-    """Raise InputError for a drain of a query with branches."""
-    if query.branches:
-        raise InputError(
-            f"query {name!r}: {what} has no meaning for a query with branches, because whether a row has a partner"
-            " depends on rows from before and after; stop or change it with 'immediate'"
-        )
 
 
 class LoneJoin:
@@ -95,48 +65,48 @@ class LoneJoin:
         self.version, self.output = version, output
         self.seconds = 0.0
         self._sources, self._options = sources, options
-        self.names = [stream.name for stream in query.streams]
+        self.names = list(dict.fromkeys(_inputs(query)))
         self._index = [sources.index(name) for name in self.names]
-        if query.graph.timed and query.time_type != sources.time_type:
-            raise QueryError(
-                f"the engine counts event time as {sources.time_type}, because of its other streams, and the query as"
-                f" {query.time_type}; give all time columns one type"
-            )
+        self._tables = [name for name in self.names if sources.index(name) in sources.tables]
         if version.warm:
             self._check_warm()
         self._counting = [
             AdaptiveFilter(one.conditions, place=f"{one.place}: its filter") if one.conditions else None
             for one in query.streams
         ]
-        self.query = self._made_query()
+        self._places = output == "changelog" and is_plain(query)
+        """Whether its rows have the positions of components, by which a drain ends."""
+        self.query = self._placed(query) if self._places else _served(query, sources)
         self.runtime = self._made()
         self.begun = False
         """Whether the runtime has had arrivals."""
+        self._tried = False
+        """Whether it has had them in a push that may not happen."""
         self._open: Prepared | None = None
         """The prepared push; None between pushes."""
 
     def _check_warm(self) -> None:
+        query, what = self.version.query, "a warm start"
         if self.output == "changelog":
+            check_kept(what, query, self._sources)
+            return
+        if self.output == "upsert":
+            raise InputError(f"{what} has no meaning for rows by key, which are all rows that change; leave warm out")
+        if query.aggregation is not None or query.top is not None:
             raise InputError(
-                "a warm start of a changelog would take back results that it never gave; start it without warm=True"
+                f"{what} has no meaning for {noun_of(query, self.output)}, which come from rows before the start as"
+                " well; leave warm out"
             )
-        for stream, window in zip(self.version.query.streams, self.version.query.graph.windows, strict=True):
+        for stream, window in zip(query.streams, query.graph.windows, strict=True):
             if window.kind == WindowKind.ROWS:
                 raise InputError(
                     f"a query with branches cannot start warm with a Rows window (stream {stream.name!r}): which rows"
                     " had a partner depends on all earlier rows; start it without warm=True"
                 )
 
-    def _made_query(self) -> Query:
-        """Return the query of the runtime: with the lateness of the engine, or with the positions of components."""
-        query = self.version.query
-        if query.branches:
-            own = copy(query)
-            if query.graph.timed:
-                rule = self._sources.clock_rule
-                own = query.with_clock(rule._replace(lateness=tuple(rule.lateness[i] for i in self._index)))
-            own.failed = "keep"  # the query of the engine counts failed rows, stores them or passes them on
-            return own
+    def _placed(self, query: Query) -> Query:
+        """Return an inner join with the positions of components among its columns."""
+        _check_time(query, self._sources)
         placed = [replace(one, schema=one.schema.append(pa.field(POSITION, pa.int64()))) for one in query.streams]
         select = {
             name: one.expression if isinstance(one, ComputedExpression) else ".".join(one)
@@ -153,55 +123,80 @@ class LoneJoin:
     @property
     def output_schema(self) -> pa.Schema:
         """The columns of its rows."""
-        op = [pa.field("op", pa.string())] if self.output == "changelog" else []
-        return pa.schema([*op, *self.version.query.output_schema])
+        schema = self.runtime.output_schema
+        return pa.schema([one for one in schema if not one.name.startswith(POSITION)]) if self._places else schema
 
     # Rows that are kept
 
     def needs(self, name: str) -> list[Need]:
         """Return which rows of a stream the engine must keep, so that another version can start warm.
 
-        A changelog cannot; of windows of rows it needs the rows in them, by which a drain finds its end.
+        A changelog needs those that the engine keeps in any case; and of windows of rows those in them, by which a
+        drain finds its end.
         """
-        if name not in self.names:
+        if name not in self.names or name in self._tables:
             return []
-        k = self.names.index(name)
-        window = self.query.graph.windows[k]
-        if self.output == "changelog":
+        query = self.query
+        if self._places:
+            k = self.names.index(name)
+            window = query.graph.windows[k]
             return [Need(window, self._counting[k])] if window.kind == WindowKind.ROWS else []
-        span = self.query.spans[k]
-        return [Need(window if span is None else Window(WindowKind.RANGE, span))]
+        if self.output != "append" or query.aggregation is not None or query.top is not None:
+            return []
+        k = query.index(name)
+        span = query.spans[k]
+        return [Need(query.graph.windows[k] if span is None else Window(WindowKind.RANGE, span))]
 
     # Pushes
 
-    def prepare(self, push: EnginePush, kept: Sequence[KeptRows]) -> VersionRows:
+    def prepare(self, push: EnginePush, kept: Sequence[KeptRows], others: Mapping[Version, LoneJoin]) -> VersionRows:
         """Compute the rows of a push that has not happened yet; the caller then calls `settle` or `roll_back`.
 
-        kept   per stream of the engine the rows before the push
+        kept    per stream of the engine the rows before the push
+        others  the joins of all versions, those that this one replaces among them
         """
         began, version = thread_time(), self.version
-        start = push.end if version.start is None else max(version.start, push.first)
-        stop = push.end if version.stop is None else min(version.stop, push.end)
-        if start >= stop:
-            return VersionRows(self.output_schema.empty_table(), np.zeros(0, np.int64))
         self._open = None
-        if not self.begun and version.warm:
-            self._load(push, start, kept)
+        if version.start is None or version.start > push.end or self._is_over(push):
+            return VersionRows(self.output_schema.empty_table(), np.zeros(0, np.int64))
+        start = max(version.start, push.first)
+        stop = push.end if version.stop is None else min(version.stop, push.end)
+        first, failed = list[pa.Table](), list[pa.RecordBatch]()
+        if not self.begun:
+            self._tried = True
+            first, failed = self._begin(push, start, kept, others)
+        pipeline = self.runtime._pipeline
+        batches = {name: rows for name, rows in self._rows(push, start, stop).items() if len(rows)}
+        prepared, more = _without_failed(
+            pipeline,
+            prepare(
+                pipeline,
+                batches,
+                None if pipeline.derived else self._order(push, start, stop),
+                self._watermark(push, stop),
+                atomic=push.atomic and bool(self._tables) and not pipeline.derived,
+            ),
+        )
+        self._open = prepared
+        table = pa.concat_tables([*first, self._owned(prepared.results)])
+        self.seconds += thread_time() - began
+        return VersionRows(table, np.full(table.num_rows, start), tuple(map(self._failed, [*failed, *more])))
+
+    def _is_over(self, push: EnginePush) -> bool:
+        """Return whether the version takes nothing of a push, after one in which it began."""
+        start, stop = self.version.start, self.version.stop
+        assert start is not None
+        if not self.begun:
+            # It begins in the first push that ends at its start or later, even if that has no arrivals for it.
+            return stop is not None and stop <= start
+        return push.end == push.first or (stop is not None and stop <= push.first)
+
+    def _order(self, push: EnginePush, start: int, stop: int) -> npt.NDArray[np.uint8]:
+        """Return the order of the arrivals from one position of a push to another, by the streams of the query."""
         number = np.full(256, 255, np.uint8)
         number[self._index] = np.arange(len(self._index))
         order = number[push.order[start - push.first : stop - push.first]]
-        watermark = self._watermark(push, stop)
-        batches = {name: rows for name, rows in self._rows(push, start, stop).items() if len(rows)}
-        pipeline = self.runtime._pipeline
-        prepared = prepare(pipeline, batches, np.ascontiguousarray(order[order < 255]), watermark)
-        failed = prepared.commit.new_failed
-        # The query of the engine has the failed rows.
-        commit = prepared.commit._replace(failed=pipeline.failed.rows, new_failed={})
-        self._open = prepared._replace(commit=commit)
-        table = self._owned(prepared.results)
-        self.seconds += thread_time() - began
-        rows = [self._failed(one.rows) for one in failed.values() if one.rows is not None]
-        return VersionRows(table, np.full(table.num_rows, start), tuple(rows))
+        return np.ascontiguousarray(order[order < 255])
 
     def _rows(self, push: EnginePush, start: int, stop: int) -> dict[str, pa.RecordBatch]:
         """Return the rows of a push from one position to another."""
@@ -215,24 +210,63 @@ class LoneJoin:
 
     def _watermark(self, push: EnginePush, position: int) -> int | None:
         """Return the watermark of the engine before a position of a push; None if the runtime has no event time."""
-        if not self.query.graph.timed:
+        if not self.runtime._pipeline.has_clock:
             return None
         return push.watermark_at(position)
 
-    def _load(self, push: EnginePush, start: int, kept: Sequence[KeptRows]) -> None:
-        """Load the rows that were kept before the push, and the rows of the push that arrived before the start."""
-        rows = {}
-        now = self._rows(push, push.first, start)
-        for name, i in zip(self.names, self._index, strict=True):
-            batches = [batch for batch in (kept[i].rows(), now.get(name)) if batch is not None and len(batch)]
-            if batches:
-                rows[name] = pa.Table.from_batches(batches)
-        if rows:
-            self.runtime.load(rows, watermark=self._watermark(push, start))
+    # The start
+
+    def _begin(
+        self, push: EnginePush, start: int, kept: Sequence[KeptRows], others: Mapping[Version, LoneJoin]
+    ) -> tuple[list[pa.Table], list[pa.RecordBatch]]:
+        """Bring the runtime to the start; return the rows that it gives first, and failed ones."""
+        pipeline, warm = self.runtime._pipeline, self.version.warm
+        rows = self._before(push, start, kept, self.names if warm else self._tables, 0)
+        if self.output == "append":
+            if rows:
+                self.runtime.load(rows, watermark=self._watermark(push, start))
+            return [], []
+        replaced = [others[one] for one in self.version.replaces if one in others and others[one].has_begun]
+        if not (rows or replaced):
+            return [], []
+        prepared, failed = _without_failed(
+            pipeline, prepare(pipeline, rows, None, self._watermark(push, start), whole=True)
+        )
+        pipeline.settle(prepared)
+        answer = self._owned(prepared.results)
+        if warm:
+            answer = difference_of([one.answer(push, start, kept) for one in replaced], answer)
+        return [answer], failed
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has given rows, those of an open push included."""
+        return self.begun or self._open is not None
+
+    def answer(self, push: EnginePush, position: int, kept: Sequence[KeptRows]) -> pa.Table:
+        """Return the rows of its answer at a position of a push, computed anew. O(rows in its windows)."""
+        rows = self._before(push, position, kept, self.names, self.version.complete_from)
+        runtime = self._made(self.runtime.plan)
+        prepared = prepare(runtime._pipeline, rows, None, self._watermark(push, position), whole=True)
+        return self._owned(prepared.results)
+
+    def _before(
+        self, push: EnginePush, position: int, kept: Sequence[KeptRows], names: Sequence[str], since: int
+    ) -> dict[str, pa.Table]:
+        """Return the rows of some inputs that arrived before a position of a push; of streams those from `since` on."""
+        found = {}
+        now = self._rows(push, push.first, position)
+        for name in names:
+            batches = [one for one in (kept[self._sources.index(name)].rows(), now.get(name)) if one is not None]
+            if name not in self._tables:
+                batches = [one.filter(pc.greater_equal(one.column(POSITION), since)) for one in batches]
+            if any(map(len, batches)):
+                found[name] = pa.Table.from_batches(batches)
+        return found
 
     def _owned(self, table: pa.Table) -> pa.Table:
         """Return the rows of a push that the version owns, in its columns."""
-        if self.version.query.branches:
+        if not self._places:
             return table
         drain = self.version.drain
         if drain is not None and len(table):
@@ -261,9 +295,58 @@ class LoneJoin:
         """Undo a prepared push that was not committed. The call may be repeated."""
         self.runtime._pipeline.roll_back()
         self._open = None
-        if not self.begun and self.runtime.position:
+        if not self.begun and self._tried:
             self.runtime = self._made(self.runtime.plan)
+            self._tried = False
 
     def resume(self, runtime: Runtime, begun: bool) -> None:
         """Continue with a runtime that was restored."""
         self.runtime, self.begun = runtime, begun
+
+
+def _inputs(query: Query) -> Iterator[str]:
+    """Yield the names of the streams and tables that a query reads, those of queries in it included."""
+    for stream in query.streams:
+        if isinstance(stream.source, Query):
+            yield from _inputs(stream.source)
+        else:
+            yield stream.name
+
+
+def _check_time(query: Query, sources: Sources) -> None:
+    """Raise QueryError if a query counts event time otherwise than the engine."""
+    if query.graph.timed and query.time_type != sources.time_type:
+        raise QueryError(
+            f"the engine counts event time as {sources.time_type}, because of its other streams, and the query as"
+            f" {query.time_type}; give all time columns one type"
+        )
+
+
+def _served(query: Query, sources: Sources) -> Query:
+    """Return a query as it reads the arrivals of an engine: with its lateness, and changes that it has read."""
+    _check_time(query, sources)
+    inputs: dict[str, Stream] = {}
+    for stream in query.streams:
+        if isinstance(stream.source, Query):
+            inputs[stream.name] = stream.with_source(_served(stream.source, sources))
+        elif isinstance(stream, Table):
+            inputs[stream.name] = sources.read_again(stream)
+    own = query.with_inputs(inputs) if inputs else copy(query)
+    if query.graph.timed:
+        rule, known = sources.clock_rule, sources.graph.names
+        lateness = [rule.lateness[known.index(one.name)] if one.name in known else 0 for one in query.streams]
+        own = own.with_clock(rule._replace(lateness=tuple(lateness)))
+    own.failed = "keep"  # the query of the engine counts failed rows, stores them or passes them on
+    return own
+
+
+def _without_failed(pipeline: Pipeline, prepared: Prepared) -> tuple[Prepared, list[pa.RecordBatch]]:
+    """Return a prepared push without its failed rows, and these rows: the query of the engine has them."""
+    commit = prepared.commit
+    failed = [one.rows for one in commit.new_failed.values() if one.rows is not None]
+    derived = {}
+    for name, below in commit.derived.items():
+        derived[name], more = _without_failed(pipeline.derived[name], below)
+        failed += more
+    commit = commit._replace(failed=pipeline.failed.rows, new_failed={}, derived=derived)
+    return prepared._replace(commit=commit), failed

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from eddy.ingest.clock import Clock
 from eddy.log import log_endless
+from eddy.queries.alone import Output, check_change, check_drain
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
 from eddy.queries.found import FoundCombinations, VersionRows
 from eddy.queries.history import Event
 from eddy.queries.joins import Joins
 from eddy.queries.life import Life, State, Stop, Succession, VersionHost
-from eddy.queries.lone_join import LoneJoin, Output, check_change, check_drain
+from eddy.queries.lone_join import LoneJoin
 from eddy.queries.sources import EnginePush, Sources
 from eddy.queries.version import Version
 from eddy.queries.version_shares import VersionShares
@@ -141,7 +142,7 @@ class RunningQuery(Life, Uncopied):
         if not self.live:
             raise InputError(f"query {self.name!r} has stopped; start it again")
         for version in self.live:
-            check_change(self.name, version.query, query, how, self.output)
+            check_change(self.name, version.query, query, how, self.output, self._engine.sources)
         self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
         self.failures.follow(query)
         log_endless(f"query {self.name!r}", query.endless)

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from eddy.ingest.clock import behind_of
 from eddy.ingest.validation import checked_times
+from eddy.queries.alone import changes_alone, is_alone, is_plain
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByArrivals
 from eddy.queries.history import Event
 from eddy.queries.life import Succession
-from eddy.queries.lone_join import CHANGES_ALONE, LoneJoin, is_alone
+from eddy.queries.lone_join import LoneJoin
 from eddy.queries.query import QueryHost, RunningQuery
-from eddy.queries.snapshot import FORM, KIND, kept_schema, streams_text
+from eddy.queries.snapshot import FORM, KIND, streams_text
 from eddy.queries.sources import POSITION
 from eddy.queries.version import Version
 from eddy.query.query import Query
@@ -110,7 +111,7 @@ def _check_streams(header: Mapping[str, Any], engine: QueryHost) -> None:
     if names != saved:
         raise SnapshotError(f"streams: {', '.join(saved)} in the snapshot, {', '.join(names)} given")
     for mine, theirs in zip(own, header["streams"], strict=True):
-        for what in ("columns", "time", "window"):
+        for what in ("columns", "time", "table", "window"):
             if mine[what] != theirs[what]:
                 raise SnapshotError(
                     f"stream {mine['name']}, {what}: {theirs[what]} in the snapshot, {mine[what]} given; an engine is"
@@ -170,7 +171,7 @@ class _EngineReader:
         engine, header, places, behind = self._engine, self._header, [np.zeros(0, np.int64)], 0
         kept = self._parts.part("rows")
         for i, (stream, one) in enumerate(zip(engine.sources.streams, header["streams"], strict=True)):
-            batches = _batches(kept, stream.name, kept_schema(stream), one["rows"])
+            batches = _batches(kept, stream.name, engine.sources.kept_schema(i), one["rows"])
             own = [np.asarray(batch.column(POSITION)) for batch in batches if not batch.column(POSITION).null_count]
             _require(
                 len(own) == len(batches) and all(map(len, own)), f"stream {stream.name} has rows without positions"
@@ -190,6 +191,9 @@ class _EngineReader:
             engine.joins.kept[i].resume(batches, newest, one["count"], one["end"], one["complete_from"])
             if stream.time is not None and times:
                 behind = max(behind, behind_of(np.concatenate(times)))
+        versions = list(engine.sources.versions.values())
+        for own_versions, part in zip(versions, self._parts.items("versions", len(versions)), strict=True):
+            own_versions.load_parts(part)
         if engine.clock is not None:
             engine.clock.resume(header["clock"], behind, _require)
         every = np.concatenate(places)
@@ -207,9 +211,13 @@ class _EngineReader:
         running = [self._running(q, one, queries[q]) for q, one in enumerate(self._header["queries"])]
         plans = {(name, number): plan for name, number, plan in self._header["plans"]}
         for q, one in enumerate(running):
+            for version, saved in zip(one.versions, self._header["queries"][q]["versions"], strict=True):
+                if saved["begun"] is not None:
+                    self._resume_alone(q, one, version, saved["begun"])
             for version in one.live:
                 if is_alone(version.query, one.output):
-                    self._resume_alone(q, one, version)
+                    where = f"query {one.name!r}, version {version.number}"
+                    _require(version in engine.joins.alone, f"{where} has no join")
                     continue
                 family, _ = engine.joins.serve(version)
                 plan = plans.pop((one.name, version.number), None)
@@ -221,21 +229,24 @@ class _EngineReader:
         _require(not plans, "there is a plan of an unknown version")
         engine.resume(running)
 
-    def _resume_alone(self, q: int, one: RunningQuery, version: Version) -> None:
+    def _resume_alone(self, q: int, one: RunningQuery, version: Version, begun: bool) -> None:
         """Restore the join of a version that has one of its own."""
         engine, where = self._engine, f"query {one.name!r}, version {version.number}"
         own = LoneJoin(version, one.output, engine.sources, engine.options)
         policy = engine.options.get("policy")
         parts = self._joins[q].part(str(version.number))
         runtime = Runtime._running(own.query, restored_pipeline(parts, own.query, Choices(policy=policy)))
-        assert version.start is not None
-        begun = version.start < self._header["position"]
+        position = self._header["position"]
+        due = version.start is not None and version.start <= position
+        _require(is_alone(version.query, one.output), f"{where} has a join of its own")
+        _require(begun <= due and (begun or not due or version.start == position), f"{where} began at another position")
         _require(runtime.output_schema.equals(own.runtime.output_schema), f"{where} has other columns")
         _require(begun or not runtime.position, f"{where} has rows from before its start")
         _require(runtime.max_bytes is None, f"{where} has a bound on its bytes")
         _require(not runtime._pipeline.finished, f"the input of {where} has ended")
-        timed = begun and own.query.graph.timed
-        _require(runtime.watermark == (engine.watermark if timed else None), f"{where} has another watermark")
+        timed = begun and runtime._pipeline.clock is not None
+        over = version.ended is not None
+        _require(over or runtime.watermark == (engine.watermark if timed else None), f"{where} has another watermark")
         own.resume(runtime, begun)
         engine.joins.serve_alone(own)
 
@@ -250,12 +261,13 @@ class _EngineReader:
             versions.append(self._version(name, one, query, links))
         by_number = {one.number: one for one in versions}
         found = RunningQuery(self._engine, name, versions[-1], saved["output"])
-        if any(is_alone(one.query, found.output) for one in versions):
-            kinds = {how for _, _, how, _ in links} - set(CHANGES_ALONE[found.output])
-            _require(not kinds, f"query {name!r} has a change that its join does not have")
-            drains = [one for one in versions if one.drain is not None and one.query.branches]
-            _require(not drains, f"query {name!r} drains, and has branches")
-
+        for one in versions:
+            if is_alone(one.query, found.output):
+                kinds = {how for _, _, how, _ in links} - set(changes_alone(one.query, found.output))
+                _require(not kinds, f"query {name!r} has a change that its join does not have")
+                _require(one.drain is None or is_plain(one.query), f"query {name!r} drains, and cannot")
+            replaced = [by_number[old] for old, new, how, _ in links if new == one.number and CHANGES[how].warm]
+            one.replaces = tuple(replaced)
         _require(any(one.ended is None for one in versions), f"query {name!r} has stopped")
         held, waiting = {}, self._queries[q].part("held")
         for one, version in zip(saved["versions"], versions, strict=True):

@@ -14,23 +14,24 @@ import pyarrow as pa
 from eddy.ingest.clock import CLOCK_FORM
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByArrivals
+from eddy.queries.lone_join import LoneJoin
 from eddy.queries.query import QueryHost, RunningQuery
-from eddy.queries.sources import POSITION, Sources
+from eddy.queries.sources import Sources
 from eddy.queries.version import Version
 from eddy.query.clock_rule import WatermarkOf
 from eddy.query.text import QUERY_FORM, query_text, type_text
-from eddy.results.modes import ENGINE_OUTPUTS
+from eddy.results.modes import OUTPUTS
 from eddy.snapshot.snapshot import snapshot_parts
 from eddy.storage.arrow_bytes import write_rows
 from eddy.storage.file_kind import FileKind
-from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from jisc.strategies import STRATEGIES
 from stairs.errors import SnapshotError
 from stairs.graph import FOREVER, WindowKind
 from stairs.plain_types import plain_schema, to_plain
 from stairs.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
 
-KIND = FileKind("snapshot of an engine", b"eddyengn", 5, SnapshotError, "Engine.snapshot()", "restore")
+KIND = FileKind("snapshot of an engine", b"eddyengn", 6, SnapshotError, "Engine.snapshot()", "restore")
 OPTIONS: dict[str, Form] = {
     "strategy": one_of(STRATEGIES),
     "policy": text,
@@ -49,6 +50,7 @@ FORM = fields(
                     "name": text,
                     "columns": list_of(row_of(text, text)),
                     "time": optional(text),
+                    "table": optional(text),
                     "window": optional(row_of(one_of(WindowKind.__members__), _COUNT)),
                     "count": _COUNT,
                     "end": _COUNT,
@@ -70,7 +72,7 @@ FORM = fields(
             fields(
                 {
                     "name": text,
-                    "output": one_of(ENGINE_OUTPUTS),
+                    "output": one_of(OUTPUTS),
                     "results": _COUNT,
                     "element": _COUNT,
                     "versions": list_of(
@@ -87,6 +89,7 @@ FORM = fields(
                                 ),
                                 "ended": optional(_COUNT),
                                 "held": optional(_COUNT),
+                                "begun": optional(boolean),
                             }
                         )
                     ),
@@ -100,16 +103,13 @@ FORM = fields(
 )
 """The form of the header.
 
-streams   each with the figures of its rows (`eddy/queries/kept.py`); `rows` are those in its batches
-queries   those that have not stopped, in the order of their starts; `held` are rows in batches
+streams   each with the figures of its rows (`eddy/queries/kept.py`); `rows` are those in its batches; `table` says
+          how changes are read
+queries   those that have not stopped, in the order of their starts; `held` are rows in batches, `begun` says whether a
+          join of its own has had arrivals (None: the version has no such join)
 plans     the plan of each join, by a query and a version that it serves
 history   the control elements, as in `Engine.history`
 """
-
-
-def kept_schema(stream: Stream) -> pa.Schema:
-    """Return the columns of the rows that an engine keeps of a stream."""
-    return stream.schema.append(pa.field(POSITION, pa.int64()))
 
 
 def streams_text(sources: Sources) -> list[dict[str, Any]]:
@@ -120,10 +120,18 @@ def streams_text(sources: Sources) -> list[dict[str, Any]]:
             "name": stream.name,
             "columns": [[field.name, type_text(field)] for field in stream.schema],
             "time": stream.time,
+            "table": _changes_text(stream) if isinstance(stream, Table) else None,
             "window": None if window is None else [WindowKind(window.kind).name, window.size],
         }
         for stream, window in zip(sources.streams, windows, strict=True)
     ]
+
+
+def _changes_text(table: Table) -> str:
+    """Return how the changes of a table are read, as text."""
+    span = table.tombstone_ticks
+    keys = ", ".join(table.keys)
+    return f"by {keys}; ops {table.ops}; version {table.version}; tombstones {span}"
 
 
 def needed_versions(query: RunningQuery) -> list[Version]:
@@ -138,7 +146,8 @@ def engine_snapshot(engine: QueryHost) -> bytes:
     Raises SnapshotError for rows that Arrow finds invalid, and for queries with aggregates.
     """
     for name, running in engine.queries.items():
-        if any(version.query.aggregation is not None for version in running.live):
+        groups = [version for version in running.live if version in engine.joins.owners]
+        if any(version.query.aggregation is not None for version in groups):
             raise SnapshotError(
                 f"query {name!r} has aggregates: a snapshot of an engine has rows and no groups, which may come from"
                 " rows that have left their windows; stop the query, or run it in a Runtime"
@@ -150,16 +159,16 @@ def engine_snapshot(engine: QueryHost) -> bytes:
         known |= {"rows": sum(map(len, batches)), "newest": engine.newest[i], "late": engine.late_counts[known["name"]]}
         known["lateness"] = rule.lateness[i]
         name = known["name"]
-        rows[name] = _rows(kept_schema(engine.sources.streams[i]), batches, f"stream {name}")
+        rows[name] = _rows(engine.sources.kept_schema(i), batches, f"stream {name}")
     ongoing = [one for one in engine.queries.values() if one.live]
     queries, arrays = [], []
     for one in ongoing:
         versions, joins, waiting = [], {}, {}
         for version in needed_versions(one):
-            held = one.held.get(version)
-            if version in engine.joins.alone and version.ended is None:
-                joins[str(version.number)] = snapshot_parts(engine.joins.alone[version].runtime._pipeline)
-            versions.append(_version(version, None if held is None else held.num_rows))
+            held, lone = one.held.get(version), engine.joins.alone.get(version)
+            if lone is not None:
+                joins[str(version.number)] = snapshot_parts(lone.runtime._pipeline)
+            versions.append(_version(version, None if held is None else held.num_rows, lone))
             if held is not None:
                 place = f"query {one.name}, results that wait"
                 waiting[str(version.number)] = _rows(held.schema, held.combine_chunks().to_batches(), place)
@@ -191,10 +200,11 @@ def engine_snapshot(engine: QueryHost) -> bytes:
         "plans": _plans(engine, ongoing),
         "history": [list(one.values()) for one in engine.history().to_pylist()],
     }
-    return KIND.pack({"header": header, "rows": rows, "queries": arrays})
+    versions = [one.to_parts() for one in engine.sources.versions.values()]
+    return KIND.pack({"header": header, "rows": rows, "queries": arrays, "versions": versions})
 
 
-def _version(version: Version, held: int | None) -> dict[str, Any]:
+def _version(version: Version, held: int | None, lone: LoneJoin | None) -> dict[str, Any]:
     drain = version.drain
     return {
         "number": version.number,
@@ -206,6 +216,7 @@ def _version(version: Version, held: int | None) -> dict[str, Any]:
         "drain": [drain.at, drain.contents()] if isinstance(drain, DrainByArrivals) else None,
         "ended": version.ended,
         "held": held,
+        "begun": None if lone is None else lone.begun,
     }
 
 

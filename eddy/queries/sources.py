@@ -1,8 +1,9 @@
-"""The streams of an engine: their rows as arrivals in one order, for all queries."""
+"""The streams and tables of an engine: their rows and changes as arrivals in one order, for all queries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -10,16 +11,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.ingest.arrivals import Arrivals, Times
+from eddy.ingest.arrivals import Arrivals, Deletes, Times
+from eddy.ingest.changes import DELETES, UPSERTS
 from eddy.ingest.clock import Clock
 from eddy.ingest.gate import Gate
+from eddy.ingest.newest_versions import NewestVersions
 from eddy.query.clock_rule import ClockRule, WatermarkOf, checked_watermark, clock_rule
 from eddy.query.host_limits import check_all_rows, check_counts_late
 from eddy.query.query import Query
 from eddy.streams.event_time import ticks, unified_time
-from eddy.streams.keyed import KeyedInput
+from eddy.streams.keyed import OP_COLUMN, KeyedInput, Ops
 from eddy.streams.late_options import checked_span
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
+from eddy.streams.versioned_table import VersionedTable
 from eddy.streams.windows import Range, Rows
 from stairs.clock_reading import ClockReading
 from stairs.errors import InputError, QueryError
@@ -27,6 +32,8 @@ from stairs.graph import FOREVER, Window, WindowKind
 
 POSITION = "#position"
 """The column that the engine adds to the rows of each stream."""
+UPSERT, DELETE = UPSERTS[0], DELETES[0]
+"""What the changes of a table say that they do, once the engine has read them."""
 
 
 def one_batch(table: pa.Table, remedy: str) -> pa.RecordBatch | None:
@@ -43,9 +50,10 @@ class _Graph(NamedTuple):
 
 
 class Sources:
-    """The streams of an engine, in the form in which a `Gate` asks for those of a query.
+    """The streams and tables of an engine, in the form in which a `Gate` asks for those of a query.
 
     place    what has these streams, in errors: the class that takes a lateness and the like for all queries
+    alone    whether queries may have joins of their own: those over tables, with branches, with first rows and others
 
     Raises QueryError for streams that do not fit together.
     """
@@ -57,29 +65,22 @@ class Sources:
         watermark: WatermarkOf = "slowest",
         idle_after: int | timedelta | None = None,
         place: str = "Engine",
+        alone: bool = False,
     ) -> None:
         self.streams = tuple(streams)
-        self._place = place
-        self._noun = noun = place.lower()
+        self._place, self._alone = place, alone
+        self._noun = place.lower()
         names = tuple(stream.name for stream in self.streams)
         for stream in self.streams:
-            if isinstance(stream, KeyedInput):
-                raise QueryError(f"table {stream.name!r}: the {self._noun} takes streams; use a Runtime")
-            if stream.source is not None:
-                raise QueryError(
-                    f"stream {stream.name!r} has the rows of a query, which the {noun} does not run; use a Runtime"
-                )
-            if stream.filter is not None:
-                raise QueryError(f"stream {stream.name!r}: a filter belongs to the streams of a query")
-            if stream.late is not None:
-                raise QueryError(f"stream {stream.name!r}: leave late out: the {self._noun} only counts late rows")
-            if POSITION in stream.schema.names:
-                raise QueryError(f"stream {stream.name!r}: the {noun} uses the column name {POSITION!r}; rename it")
+            self._check_input(stream)
         if not names or len(set(names)) < len(names):
             raise QueryError(f"the {self._noun} has streams of different names, not {', '.join(names) or 'none'}")
-        timed = [stream.name for stream in self.streams if stream.time is not None]
-        if timed and len(timed) < len(names):
-            lacking = next(name for name in names if name not in timed)
+        self.tables = {i: one for i, one in enumerate(self.streams) if isinstance(one, Table)}
+        """The tables, by their numbers."""
+        eventful = [stream for stream in self.streams if not isinstance(stream, Table)]
+        timed = [stream.name for stream in eventful if stream.time is not None]
+        if timed and len(timed) < len(eventful):
+            lacking = next(one.name for one in eventful if one.name not in timed)
             raise QueryError(f"stream {lacking!r} has no time column, and {timed[0]!r} has one: all have one, or none")
         self.time_type = unified_time(stream.type_of(stream.time) for stream in self.streams if stream.time is not None)
         if timed and self.time_type is None:
@@ -89,10 +90,48 @@ class Sources:
         """How the watermark follows the rows."""
         self.late_by_stream = ("count",) * len(names)
         self.windows = {
-            stream.name: window_of(stream, self.time_type) for stream in self.streams if stream.window is not None
+            stream.name: window_of(stream, self.time_type) for stream in eventful if stream.window is not None
         }
         """Name of a stream -> the window for which the engine keeps its rows in any case."""
         self._gate = Gate(self)  # type: ignore[arg-type]  # it asks for no more than this has
+
+    def _check_input(self, stream: Stream) -> None:
+        """Raise QueryError for a stream or table that an engine cannot have."""
+        noun, what = self._noun, stream.place
+        if stream.source is not None:
+            raise QueryError(
+                f"{what} has the rows of a query; give the {noun} the streams that this query reads, and start a query"
+                " over its answer: Table(name, query)"
+                if self._alone
+                else f"{what} has the rows of a query, which the {noun} does not run; use a Runtime"
+            )
+        if isinstance(stream, VersionedTable) or (isinstance(stream, KeyedInput) and not self._alone):
+            raise QueryError(f"{what}: the {noun} takes streams{' and tables' if self._alone else ''}; use a Runtime")
+        if stream.filter is not None:
+            raise QueryError(f"{what}: a filter belongs to the streams of a query")
+        if stream.late is not None:
+            raise QueryError(f"{what}: leave late out: the {noun} only counts late rows")
+        if POSITION in stream.schema.names:
+            raise QueryError(f"{what}: the {noun} uses the column name {POSITION!r}; rename it")
+        if isinstance(stream, Table) and stream.ops is not None and OP_COLUMN in stream.schema.names:
+            raise QueryError(f"{what}: the {noun} says in column {OP_COLUMN!r} what a change does; rename it")
+
+    def kept_schema(self, i: int) -> pa.Schema:
+        """Return the columns of the rows of an input, as queries see them: with what changes do, and positions."""
+        schema = self.streams[i].schema
+        if i in self.tables and self.tables[i].ops is not None:
+            schema = schema.append(pa.field(OP_COLUMN, pa.string()))
+        return schema.append(pa.field(POSITION, pa.int64()))
+
+    def read_again(self, table: Table) -> Table:
+        """Return a table of a query as it reads changes that the engine has read: none is stale, all say what they do.
+
+        A change has lost the form in which it was pushed, such as that of an envelope.
+        """
+        own = self.streams[self.index(table.name)]
+        assert isinstance(own, Table)
+        ops: Ops | None = None if own.ops is None else "column"
+        return replace(table, ops=ops, version=None, tombstones=None, late=None)
 
     def _clock_rule(
         self, lateness: int | timedelta, watermark: WatermarkOf, idle_after: int | timedelta | None
@@ -107,6 +146,13 @@ class Sources:
                 raise QueryError(f"{what} {span} without event times: name the time columns with Stream(…, time=…)")
         return ClockRule(watermark == "slowest", (0,) * len(self.streams))
 
+    def clock(self) -> Clock | None:
+        """Return a new clock of the streams, None without event times. Changes of tables pass it by."""
+        if not self.graph.timed:
+            return None
+        own = [span for i, span in enumerate(self.clock_rule.lateness) if i not in self.tables]
+        return Clock(self.clock_rule._replace(lateness=tuple(own)), None)
+
     def index(self, name: str) -> int:
         """Return the number of a stream."""
         return self.graph.names.index(name)
@@ -115,8 +161,25 @@ class Sources:
         """Raise QueryError for a query that does not fit the streams."""
         if not isinstance(query, Query):
             raise QueryError(f"the {self._noun} runs eddy.Query objects, not {query!r}")
-        check_all_rows(query, f"the {self._noun}")
-        self._check_groups(query)
+        if not self._alone:
+            check_all_rows(query, f"the {self._noun}")
+            self._check_groups(query)
+        self._check_group_time(query)
+        self._check_clock(query)
+        check_counts_late(query, f"the {self._noun}")
+        for stream in query.streams:
+            if isinstance(stream.source, Query):
+                if not isinstance(stream, Table):
+                    raise QueryError(
+                        f"{stream.place} has the rows of a query: an {self._noun} runs queries over the answers of"
+                        " queries, Table(name, query); use a Runtime for a stream of results"
+                    )
+                self.check(stream.source)
+            else:
+                self._check_stream(stream)
+
+    def _check_clock(self, query: Query) -> None:
+        """Raise QueryError for a query with a clock of its own."""
         given = {"lateness": query.lateness or any(stream.lateness for stream in query.streams)}
         given |= {"watermark": query.watermark != "slowest", "idle_after": query.idle_after is not None}
         for what in [name for name, own in given.items() if own]:
@@ -124,24 +187,45 @@ class Sources:
                 f"{what} belongs to the {self._noun}, because all queries see the same arrivals:"
                 f" {self._place}({what}=…)"
             )
-        check_counts_late(query, f"the {self._noun}")
-        known, noun = {stream.name: stream for stream in self.streams}, self._noun
-        for stream in query.streams:
-            own = known.get(stream.name)
-            if own is None:
-                raise QueryError(f"the {self._noun} has no stream {stream.name!r}; its streams are {', '.join(known)}")
-            wrong = [field for field in stream.schema if field.name not in own.schema.names]
-            wrong += [
-                f for f in stream.schema if f.name in own.schema.names and own.schema.field(f.name).type != f.type
-            ]
-            if wrong:
+
+    def _check_stream(self, stream: Stream) -> None:
+        """Raise QueryError for an input of a query that the engine does not have."""
+        known, noun = {one.name: one for one in self.streams}, self._noun
+        own = known.get(stream.name)
+        if isinstance(stream, VersionedTable) or (own is None and isinstance(stream, Table)):
+            has = "has no as-of joins with versioned tables" if isinstance(stream, VersionedTable) else "lacks it"
+            raise QueryError(
+                f"{stream.place}: the {noun} {has}; use a Runtime, or give the {noun} a Table of this name"
+            )
+        if own is None:
+            raise QueryError(f"the {noun} has no stream {stream.name!r}; its streams are {', '.join(known)}")
+        wrong = [field for field in stream.schema if field.name not in own.schema.names]
+        wrong += [f for f in stream.schema if f.name in own.schema.names and own.schema.field(f.name).type != f.type]
+        if wrong:
+            raise QueryError(
+                f"{stream.place}: the {noun} has no column {wrong[0].name!r} of type {wrong[0].type}; its"
+                f" columns are {', '.join(f'{f.name} {f.type}' for f in own.schema)}"
+            )
+        if stream.time is not None and stream.time != own.time:
+            raise QueryError(f"{stream.place}: its time column is {stream.time!r}, and that of the {noun} {own.time!r}")
+        if isinstance(own, Table) != isinstance(stream, Table):
+            raise QueryError(f"{stream.place}: it is a {own.noun} of the {noun}, and a {stream.noun} of the query")
+        if isinstance(own, Table) and isinstance(stream, Table):
+            self._check_table(stream, own)
+
+    def _check_table(self, table: Table, own: Table) -> None:
+        """Raise QueryError for a table of a query that the engine has with other changes."""
+        noun = self._noun
+        if table.keys != own.keys:
+            raise QueryError(
+                f"{table.place}: its key is {', '.join(table.keys)}, and that of the {noun} {', '.join(own.keys)}"
+            )
+        for what in ("ops", "version", "tombstones"):
+            mine, theirs = getattr(table, what), getattr(own, what)
+            if mine not in (None, theirs):
                 raise QueryError(
-                    f"stream {stream.name!r}: the {noun} has no column {wrong[0].name!r} of type {wrong[0].type}; its"
-                    f" columns are {', '.join(f'{f.name} {f.type}' for f in own.schema)}"
-                )
-            if stream.time is not None and stream.time != own.time:
-                raise QueryError(
-                    f"stream {stream.name!r}: its time column is {stream.time!r}, and that of the {noun} {own.time!r}"
+                    f"{table.place}: its {what} is {mine!r}, and that of the {noun} {theirs!r}; leave it out, because"
+                    f" the {noun} reads the changes"
                 )
 
     def _check_groups(self, query: Query) -> None:
@@ -162,15 +246,40 @@ class Sources:
                 "group_window: results with any event time may come, because the stream whose time counts has no Range"
                 " window or interval; give it one, or leave time= out"
             )
-        if query.time_type != self.time_type:
+
+    def _check_group_time(self, query: Query) -> None:
+        """Raise QueryError for windows of groups in event times of another type."""
+        groups = query.aggregation
+        if groups is not None and groups.window is not None and query.time_type != self.time_type:
             raise QueryError(
                 f"group_window: the engine counts event time as {self.time_type}, because of its other streams, and the"
                 f" query as {query.time_type}; give all time columns one type"
             )
 
-    def admit(self, pushed: Mapping[str, object], order: object, clock: Clock | None) -> Arrivals:
+    def unkept(self, query: Query) -> str | None:
+        """Return a stream of a query whose windows have rows that the engine need not keep, None without one."""
+        for stream, window in zip(query.streams, query.graph.windows, strict=True):
+            if isinstance(stream.source, Query):
+                missing = self.unkept(stream.source)
+                if missing is not None:
+                    return missing
+            elif not isinstance(stream, Table):
+                kept = self.windows.get(stream.name)
+                every = kept is not None and kept.kind == WindowKind.UNBOUNDED
+                longer = kept is not None and kept.kind == window.kind and kept.size >= window.size
+                counted = window.kind == WindowKind.ROWS and stream.conditions
+                if not every and (query.unretracted or counted or not longer):
+                    return stream.name
+        return None
+
+    def admit(self, pushed: Mapping[str, object], order: object, clock: Clock | None, atomic: bool = False) -> Arrivals:
         """Return the arrivals of a push. Raises InputError."""
-        return self._gate.admit(pushed, order, clock)
+        return self._gate.admit(pushed, order, clock, atomic=atomic)
+
+    @property
+    def versions(self) -> Mapping[int, NewestVersions]:
+        """The newest versions of the keys of tables that have versions, by the numbers of these tables."""
+        return self._gate.versions
 
 
 def window_of(stream: Stream, time_type: pa.DataType | None) -> Window:
@@ -196,6 +305,7 @@ class EnginePush(NamedTuple):
     clock    int64[arrivals], the greatest event time up to each arrival; empty without event times
     clock_before  the greatest event time before the push
     reading  the watermarks; None without event times
+    atomic   whether queries over tables give the difference between the answers before and after it
     """
 
     first: int
@@ -206,6 +316,7 @@ class EnginePush(NamedTuple):
     clock: npt.NDArray[np.int64]
     clock_before: int
     reading: ClockReading | None
+    atomic: bool = False
 
     @property
     def end(self) -> int:
@@ -223,12 +334,12 @@ class EnginePush(NamedTuple):
         return self.reading.before if position <= self.first else int(self.reading.marks[position - self.first - 1])
 
 
-def placed(arrivals: Arrivals, first: int, greatest: int) -> EnginePush:
+def placed(arrivals: Arrivals, first: int, greatest: int, sources: Sources) -> EnginePush:
     """Return arrivals as a push that begins at position `first`; `greatest` is the greatest event time before it."""
     places = [first + np.flatnonzero(arrivals.order == i) for i in range(len(arrivals.batches))]
     batches = [
-        None if batch is None else batch.append_column(POSITION, pa.array(own, pa.int64()))
-        for batch, own in zip(arrivals.batches, places, strict=True)
+        None if batch is None else _with_places(batch, arrivals.deletes.get(i), own, sources.kept_schema(i))
+        for i, (batch, own) in enumerate(zip(arrivals.batches, places, strict=True))
     ]
     clock = np.full(len(arrivals.order), -FOREVER, np.int64)
     for own, times in zip(places, arrivals.times, strict=True):
@@ -238,4 +349,17 @@ def placed(arrivals: Arrivals, first: int, greatest: int) -> EnginePush:
         clock[0] = max(clock[0], greatest)
     timed = any(times is not None for times in arrivals.times)
     clock = np.maximum.accumulate(clock) if timed else clock[:0]
-    return EnginePush(first, batches, arrivals.order, places, arrivals.times, clock, greatest, arrivals.reading)
+    return EnginePush(
+        first, batches, arrivals.order, places, arrivals.times, clock, greatest, arrivals.reading, arrivals.atomic
+    )
+
+
+def _with_places(
+    batch: pa.RecordBatch, deletes: Deletes | None, places: npt.NDArray[np.int64], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return rows with what changes do, if the input is a table that says it, and with positions."""
+    columns = list(batch.columns)
+    if len(columns) < len(schema) - 1:
+        gone = np.zeros(len(batch), bool) if deletes is None else deletes
+        columns.append(pa.array(np.where(gone, DELETE, UPSERT), pa.string()))
+    return pa.RecordBatch.from_arrays([*columns, pa.array(places, pa.int64())], schema=schema)

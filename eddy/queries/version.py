@@ -46,6 +46,7 @@ class Version:
     over           the position from which its drain is over, None while that is not known
     ended          the position from which it has no more results, None while it may have some
     complete_from  the position from which all rows were kept, if the start is a warm one
+    replaces       the versions to which it is the handover
     """
 
     number: int
@@ -57,6 +58,7 @@ class Version:
     drain: Drain | None = None
     over: int | None = None
     ended: int | None = None
+    replaces: tuple[Version, ...] = ()
 
     @property
     def bounds(self) -> tuple[int | None, int | None, int | None]:

@@ -8,7 +8,7 @@ results (`eddy.partners`) is specific to branches.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import pairwise
@@ -214,6 +214,15 @@ class BranchTree(Generic[J]):
         assert stream.time is not None
         self.derived[stream.name] = size = max(window.size for window in own)
         return replace(stream, window=Range(span_of(size, self._time_type, stream.type_of(stream.time))))
+
+    def with_inputs(self, inputs: Mapping[str, Stream]) -> BranchTree[J]:
+        """Return the tree with other inputs in place of those of the same names; see `Query.with_inputs`."""
+        other = copy(self)
+        other.streams, other._given, other.core_streams = (
+            tuple(inputs.get(one.name, one) for one in streams)
+            for streams in (self.streams, self._given, self.core_streams)
+        )
+        return other
 
     def lengthened(self, lateness: int) -> BranchTree[J]:
         """Return the tree in which a tuple of a branch leaves no earlier than matches that may have it in a partner.

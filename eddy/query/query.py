@@ -509,8 +509,7 @@ class Query:
             # What is made of the query, such as that of its joined rows, begins with the streams as they were given.
             given = {one.name: one for branch in self.branches for one in branch.all_streams()}
             other.branches = tuple(one.of_streams({**given, **inputs}) for one in self.branches)
-            other.tree = copy(self.tree)
-            other.tree.core_streams = tuple(inputs.get(one.name, one) for one in self.core_streams)
+            other.tree = self.tree.with_inputs(inputs)
         return other
 
     def with_clock(self, rule: ClockRule) -> Query:

@@ -7,19 +7,15 @@ upsert     as a changelog, without the old row of a result that another one repl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stairs.errors import InputError
 
 OUTPUTS = ("append", "changelog", "upsert")
-ENGINE_OUTPUTS = ("append", "changelog")
-"""Those of the queries of an engine."""
 
 
-def check_output(output: str, among: Sequence[str] = OUTPUTS) -> None:
+def check_output(output: str) -> None:
     """Raise InputError for an output mode that does not exist."""
-    if output not in among:
-        raise InputError(f"output is one of {', '.join(map(repr, among))}, not {output!r}")
+    if output not in OUTPUTS:
+        raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {output!r}")
 
 
 def takes_back(output: str) -> bool:

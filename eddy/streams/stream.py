@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
@@ -120,6 +121,12 @@ class Stream:
         if self.lateness is not None:
             object.__setattr__(self, "lateness", checked_span(self.lateness, f"{self.place}: lateness"))
         object.__setattr__(self, "conditions", conditions(self.filter, self.schema, f"{self.place}: its filter"))
+
+    def with_source(self, source: QuerySource) -> Self:
+        """Return the input with another query in place of its own, which gives the same rows."""
+        other = copy(self)
+        object.__setattr__(other, "source", source)
+        return other
 
     @property
     def place(self) -> str:
