@@ -193,9 +193,9 @@ class Sources:
         known, noun = {one.name: one for one in self.streams}, self._noun
         own = known.get(stream.name)
         if isinstance(stream, VersionedTable) or (own is None and isinstance(stream, Table)):
-            has = "has no as-of joins with versioned tables" if isinstance(stream, VersionedTable) else "lacks it"
+            lacks = "has no as-of joins with versioned tables" if isinstance(stream, VersionedTable) else "lacks it"
             raise QueryError(
-                f"{stream.place}: the {noun} {has}; use a Runtime, or give the {noun} a Table of this name"
+                f"{stream.place}: the {noun} {lacks}; use a Runtime, or give the {noun} a Table of this name"
             )
         if own is None:
             raise QueryError(f"the {noun} has no stream {stream.name!r}; its streams are {', '.join(known)}")

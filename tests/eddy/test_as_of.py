@@ -192,7 +192,7 @@ def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
 
 def test_hosts_without_as_of_joins_refuse_them() -> None:
     query = eddy.Query([bids()], as_of=[eddy.AsOf(rates(), ON)])
-    with pytest.raises(eddy.QueryError, match=r"table 'rate': the engine takes streams; use a Runtime"):
+    with pytest.raises(eddy.QueryError, match=r"table rate: the engine takes streams and tables; use a Runtime"):
         eddy.Engine([bids(), rates()])
     with pytest.raises(eddy.InputError, match="ordered"):
         eddy.Runtime(query, ordered=True)
