@@ -8,12 +8,13 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # One more than two cores: tests with Spark wait much of the time. A fourth process gained nothing.
 WORKERS ?= 3
 
-.PHONY: help demo test soak coverage oldest newest docs bench figures guard lint kernels dist wheel setup clean
+.PHONY: help demo test campaigns soak coverage oldest newest docs bench figures guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and resumes"
 	@echo "make test    lint, types and the test suite"
+	@echo "make campaigns  the tests that search for faults, of which make test runs a few cases; half an hour"
 	@echo "make soak    the long forms of tests that draw: faults, damage, examples; hours"
 	@echo "make coverage  the share of the code that tests without Spark run; fails if it falls"
 	@echo "make oldest  a few tests on the first Python and with the lower bounds of all dependencies"
@@ -57,10 +58,14 @@ $(VENV)/spark-classes.jsa: $(STAMP)
 # and those of faults, which start and kill drivers of their own, may run beside them.
 # Without bytecode on the disk, each process of the tests would compile all tests and packages anew; an empty variable
 # is as good as none.
-test soak: export PYTHONDONTWRITEBYTECODE :=
+test campaigns soak: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 kernels lint $(VENV)/spark-classes.jsa
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --form short
+
+# The cases of tests that search for faults, planted defects among them, of which `make test` runs a few: half an hour.
+campaigns: kernels $(VENV)/spark-classes.jsa
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --form long
 
 # A test may take hours here, so none is taken to hang.
 FAULTS ?= 500

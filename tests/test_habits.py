@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import in_short_form
 from tests.documents import ROOT
 
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
@@ -55,3 +56,16 @@ def test_public_ci_runs_what_decides_in_ours_on_every_python() -> None:
     assert ours <= set(re.findall(r"\btarget: (\w+)", text))
     classified = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     assert set(classified) == set(re.findall(r'python(?:-version)?: "(.+?)"', text))
+
+
+def test_the_short_form_has_evenly_spaced_cases_of_each_campaign() -> None:
+    """Together, `make test` and `make campaigns` run each case once."""
+    given = {"none": (3, None), "no case": (2, 0), "some": (7, 2), "all": (2, 5), "one of ten": (10, 1)}
+    cases = [(name, few) for name, (n, few) in given.items() for _ in range(n)]
+    short = in_short_form(cases)
+    found = {name: [n in short for n, one in enumerate(cases) if one[0] == name] for name in given}
+    wanted = {"none": [0, 1, 2], "no case": [], "some": [1, 5], "all": [0, 1], "one of ten": [5]}
+    assert {name: [n for n, stays in enumerate(own) if stays] for name, own in found.items()} == wanted
+    forms = {"test": "short", "campaigns": "long"}
+    recipes = {name: re.findall(rf"^{name}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)[-1] for name in forms}
+    assert all(recipes[name].count(f"--form {form}\n") == 1 for name, form in forms.items())

@@ -86,6 +86,7 @@ NO_LOOPS = (
 LEAST_PERCENT = 90
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.slow
 def test_subset_with_jit_off(tmp_path: Path) -> None:
     environment = {

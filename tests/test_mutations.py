@@ -116,6 +116,7 @@ def test_the_text_to_replace_stands_there_once(edit: Edit) -> None:
     assert (ROOT / edit.file).read_text().count(edit.before) == 1
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("queries", ["inner", "branches", "changing", "tables"])
 def test_without_a_defect_nothing_is_found(queries: str, forks: Forks, sources: Path) -> None:
     strategies = sorted({defect.strategy for defect in DEFECTS})
@@ -123,6 +124,7 @@ def test_without_a_defect_nothing_is_found(queries: str, forks: Forks, sources: 
     assert done.code == 0, done.said
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.what)
 def test_a_defect_is_found(defect: Defect, forks: Forks, sources: Path, tmp_path: Path) -> None:
     copy = edited(sources, tmp_path, *defect.edits)
@@ -133,6 +135,7 @@ def test_a_defect_is_found(defect: Defect, forks: Forks, sources: Path, tmp_path
     assert f"--seed {defect.seed}" in (copy / "script.py").read_text()
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize(
     ("model", "defect"),
     [

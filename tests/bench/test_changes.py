@@ -8,6 +8,7 @@ from bench.changes import FIGURES, SHAPES, WAYS
 from bench.harness.figure import number
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_shape_is_measured(shape: str) -> None:
     (figure,) = FIGURES

@@ -171,6 +171,7 @@ def test_a_loop_is_told_how_much_room_it_needs() -> None:
     assert loop.kept.ids.shape[1] > max(known)
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_a_figure_has_rows_for_its_plots(figure: Figure) -> None:
     for full in (True, False):

@@ -60,6 +60,7 @@ def test_a_period_is_as_many_turnovers_quick_as_full() -> None:
                 assert int(point["tuples"]) == TOTAL * 100 * int(point["window"])
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_rows_have_the_columns_of_the_plots(figure: Figure) -> None:
     points = [TINY[figure.name], *([NESTED] if figure.name == "fig10" else [])]
@@ -121,6 +122,7 @@ def test_no_time_is_told_of_ways_that_differ_in_results(name: str, monkeypatch: 
         FIGURE[name].measure(TINY[name], lambda said: None)
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize(
     "point", [TINY["fig10"], TINY["fig10-uniform"], NESTED], ids=["hash joins", "uniform", "nested loops"]
 )

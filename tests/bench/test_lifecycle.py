@@ -38,6 +38,7 @@ def test_the_counts_are_those_that_the_kinds_promise() -> None:
     assert some("duplicates") == {"graceful-drain"}
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("figure", lifecycle.FIGURES, ids=lambda figure: figure.name)
 def test_a_figure_has_rows_for_its_plots(figure: Figure) -> None:
     rows: list[Row] = [{**POINT, **row} for row in figure.measure(POINT, quiet)]

@@ -117,6 +117,7 @@ def test_steps_before_the_clock_are_whole() -> None:
         PeerWork(ROWS, 1_500, 1_000, 1_000, SEED)
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("windows", WORKS)
 def test_the_smallest_point_gives_a_row_for_each_peer(windows: str) -> None:
     rows = measure(point(ALL, windows), quiet)

@@ -10,6 +10,7 @@ from jisc.strategies import STRATEGIES
 SIZES = {"push": 1_000, "part": 0.001, "rounds": 1, "seed": 3}
 
 
+@pytest.mark.campaign(0)
 def test_a_point_has_a_row_for_each_strategy() -> None:
     (figure,) = FIGURES
     rows = figure.measure({"workload": PERMUTED, **SIZES, "push": 2_000}, lambda said: None)
@@ -20,6 +21,7 @@ def test_a_point_has_a_row_for_each_strategy() -> None:
         assert float(row["matches_per_arrival"] or 0) >= 1
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_plans_of_a_workload_differ_and_give_the_same_results(workload: str) -> None:
     work = work_of({"workload": workload, **SIZES})

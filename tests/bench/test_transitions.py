@@ -31,6 +31,7 @@ TINY = [
 ]
 
 
+@pytest.mark.campaign(0)
 def test_a_run_gives_all_figures() -> None:
     rows: list[Row] = []
     for point in TINY:

@@ -97,6 +97,7 @@ def interrupted_at(line: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("form", FORMS)
 def test_an_interrupted_push_has_happened_in_whole_or_not_at_all(form: str) -> None:
     of_query, options = FORMS[form]
@@ -332,7 +333,7 @@ def test_options_that_do_not_fit() -> None:
     with pytest.raises(eddy.InputError, match="for queries with aggregates"):
         Runtime(Query(streams(), ["R.k = S.k"])).groups()
     engine = eddy.Engine([Stream(name, ROWS, time="t") for name in "RS"])
-    with pytest.raises(eddy.QueryError, match="give the query a group_window"):
+    with pytest.raises(eddy.InputError, match="give the query a group_window"):
         engine.start("groups", joined())
     saved = Runtime(joined(), output="changelog").snapshot()
     with pytest.raises(eddy.SnapshotError, match=r"groups: .* in the snapshot, .* in the query"):

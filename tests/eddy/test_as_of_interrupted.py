@@ -33,6 +33,7 @@ def test_a_push_that_fails_leaves_versions_and_waiting_rows_as_they_were() -> No
     assert (row["bid.t"], row["rate.rate"]) == (5, 1.0)
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize("output", ["append", "changelog"])
 def test_an_exception_at_each_line_of_a_push(output: Output) -> None:
     switch, draw, seen = ValiditySwitch(), Random(3), Seen()

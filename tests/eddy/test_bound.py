@@ -308,6 +308,7 @@ def test_what_a_bound_counts() -> None:
     assert np.isinf(pair.runtime._pipeline.join.modules.allowance.limit)
 
 
+@pytest.mark.campaign(9)
 @pytest.mark.parametrize("output", ["append", "changelog"])
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("factor", [1.0, 1.3, 2.0, 4.0, 10.0])

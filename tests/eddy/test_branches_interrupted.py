@@ -53,6 +53,7 @@ def contents(runtime: eddy.Runtime) -> tuple[Any, ...]:
     return runtime.snapshot(), runtime.position, runtime.pushes, runtime.late_counts
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize("output", ["append", "changelog"])
 def test_an_exception_at_each_line(output: str) -> None:
     query, draw, seen = make_query(ValiditySwitch()), random.Random(4), Seen()

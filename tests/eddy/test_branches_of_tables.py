@@ -82,6 +82,7 @@ def change_a_plan(draw: Random, runtime: Runtime) -> None:
             runtime.transition(" ".join(names))
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=14)
 @given(asked=table_branches(), seed=SEEDS)
@@ -103,6 +104,7 @@ def test_final_rows_follow_the_oracle(asked: TablesQuery, seed: int) -> None:
     play(asked, Random(seed), "jisc", 30)
 
 
+@pytest.mark.campaign(0)
 @settings(max_examples=16)
 @given(table_branches(), SEEDS)
 def test_dead_versions_leave_what_is_kept(asked: TablesQuery, seed: int) -> None:
@@ -123,6 +125,7 @@ def test_what_is_kept_has_the_size_that_living_versions_need() -> None:
     assert max(sizes) < 3 * sizes[3]
 
 
+@pytest.mark.campaign(0)
 def test_an_exception_at_each_line_of_a_push() -> None:
     draw, seen, quiet = Random(3), Seen(), 0
     on = ((("R", "a"), "=", ("S", "b")), (("S", "b"), "=", ("T", "a")), (("R", "b"), "=", ("U", "a")))
@@ -176,6 +179,7 @@ def test_upserts_by_the_keys_of_tables() -> None:
     assert sum(shorter) > 20, sum(shorter)
 
 
+@pytest.mark.campaign(0)
 def test_which_columns_identify_a_result() -> None:
     """No two results of an answer have one key that lacks nothing; keys that lack a column have such results."""
     counts = Counter[str]()

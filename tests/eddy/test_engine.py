@@ -14,6 +14,7 @@ from stairs.errors import InputError, QueryError
 from tests.eddy.engine_queries import NAMES, SCHEMA, WINDOWS, DrawnEngineRun, ReferenceQuery, Result, all_results
 
 
+@pytest.mark.campaign(8)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("windows", WINDOWS, ids=str)
 def test_starts_and_stops_at_any_position(seed: int, windows: dict[str, int]) -> None:

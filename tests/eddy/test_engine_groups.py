@@ -223,6 +223,7 @@ def run(case: GroupsCase, reference: Reference, cuts: Sequence[int], share: bool
     return given
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("block", range(4))
 def test_versions_give_the_windows_that_they_own(block: int) -> None:
     found = 0

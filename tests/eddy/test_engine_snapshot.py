@@ -169,6 +169,7 @@ def test_a_policy_of_ones_own_is_given_again() -> None:
     assert eddy.Engine.restore(saved, sources(), {"q": asked("RS", 5)}, policy=Mine()).snapshot() == saved
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_altered_snapshots_are_refused_or_restored_to_a_sound_engine(seed: int) -> None:
     saved, outcomes = changing().snapshot(), {True: 0, False: 0}

@@ -71,7 +71,7 @@ VARIED: list[tuple[Callable[[int], Query], str]] = [
 ]
 
 
-class Followed:
+class FollowedQuery:
     """A query of the engine, with what its rows have led to.
 
     since   the position from which it sees rows of streams
@@ -125,7 +125,7 @@ class EngineOfTables:
     def __init__(self, draw: Random) -> None:
         self.draw, self.feed = draw, PlacedFeed(draw)
         self.engine = Engine([*STREAMS, TABLE], strategy=draw.choice(sorted(STRATEGIES)))
-        self.followed: dict[str, Followed] = {}
+        self.followed: dict[str, FollowedQuery] = {}
         self.came = self.handovers = 0
 
     def push(self) -> None:
@@ -159,7 +159,7 @@ class EngineOfTables:
             kind = draw.randrange(len(VARIED))
             query, text = self.varied(kind)
         self.engine.start(name, query, at=at, warm=warm, output="changelog")
-        self.followed[name] = Followed(text, 0 if warm else at, at)
+        self.followed[name] = FollowedQuery(text, 0 if warm else at, at)
         self.followed[name].kind = kind
 
     def varied(self, kind: int) -> tuple[Query, str]:
@@ -168,7 +168,8 @@ class EngineOfTables:
         return make(limit), text.format(limit)
 
     def change(self) -> None:
-        running = [n for n, one in self.engine.queries.items() if one.state == "running"]
+        now = self.engine.position
+        running = [n for n, one in self.engine.queries.items() if one.state == "running" and one.last_element <= now]
         varied = [n for n in running if self.followed[n].kind is not None]
         if not varied:
             return
@@ -186,8 +187,9 @@ class EngineOfTables:
 
     def stop(self) -> None:
         name = self.draw.choice(sorted(self.followed))
-        if name in self.engine.queries and self.engine[name].live:
-            self.engine[name].stop()
+        one = self.engine.queries.get(name)
+        if one is not None and one.live and one.last_element <= self.engine.position:
+            one.stop()
 
     def reload(self) -> None:
         saved = self.engine.snapshot()
@@ -222,6 +224,7 @@ def play(draw: Random, steps: int) -> EngineOfTables:
     return own
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_each_query_follows_its_answer(seed: int) -> None:
     own = play(Random(seed), 25)
@@ -316,6 +319,7 @@ def test_stale_changes_and_envelopes() -> None:
         Engine.restore(engine.snapshot(), [STREAMS[0], Table("t", ROWS, key="k", ops="debezium")], {"q": query})
 
 
+@pytest.mark.campaign(0)
 def test_an_exception_at_each_line() -> None:
     """A push happens for the tables, their versions and all queries, or for none."""
     draw, seen = Random(5), Seen(frozenset(("kernels", "push", "dialect", "show", "plan", "strategies")))

@@ -264,6 +264,7 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> None:
     exec(DEFECT, {})
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.usefixtures("lossy")
 @pytest.mark.parametrize("policy", ["fixed", "chaos"])
 def test_a_defect_is_found_and_made_small_and_its_script_shows_it(tmp_path: Path, policy: str) -> None:
@@ -293,6 +294,7 @@ def run_script(script: Path, before: str = "") -> subprocess.CompletedProcess[st
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.campaign(0)
 def test_a_defect_of_an_engine_is_found_and_its_script_shows_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -311,6 +313,7 @@ def test_a_defect_of_an_engine_is_found_and_its_script_shows_it(
     assert passes.returncode == 0, passes.stderr
 
 
+@pytest.mark.campaign(0)
 def test_a_defect_of_tables_is_found_and_its_script_shows_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Runtime, "push", Runtime.push)
     exec(TABLE_DEFECT, {})

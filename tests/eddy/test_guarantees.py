@@ -165,6 +165,7 @@ def changes(draw: st.DrawFn, how: How) -> EngineCase:
     return replace(writer.case, steps=tuple(steps))
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("how", HOWS)
 @given(data=st.data())
 def test_what_a_kind_guarantees_holds(how: How, data: st.DataObject) -> None:

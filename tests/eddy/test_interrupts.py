@@ -229,6 +229,7 @@ TRIED = sorted(STRATEGIES.keys() - {"eddy-stairs"})
 """eddy-stairs runs the lines of stairs and of eddy-jisc."""
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("strategy", TRIED)
 def test_an_exception_at_each_line(strategy: str) -> None:
     """A changelog runs almost all lines of append mode, which interrupts the rest."""
@@ -247,6 +248,7 @@ def test_an_exception_at_each_line(strategy: str) -> None:
     assert len(seen) > (200 if seen.past else 300)
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize("strategy", ["eddy", "moving-state", "parallel-track"])
 def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play, seen, again = InterruptedRuntime(5, strategy=strategy, output="changelog", renumber_at=40), Seen(), Seen()
@@ -273,6 +275,7 @@ def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeyp
     assert len(again) > 100
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize("strategy", [name for name in TRIED if STRATEGIES[name].changes])
 def test_an_exception_at_each_line_of_a_change_of_plan(strategy: str) -> None:
     play, seen = InterruptedRuntime(strategy=strategy), Seen()
@@ -290,6 +293,7 @@ def test_an_exception_at_each_line_of_a_change_of_plan(strategy: str) -> None:
     assert len(seen) > 50
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize("strategy", ["eddy", "parallel-track"])
 def test_an_exception_at_each_line_of_loading(strategy: str) -> None:
     play, seen = InterruptedRuntime(3), Seen()
@@ -349,6 +353,7 @@ def test_an_exception_at_each_line_of_late(kind: str) -> None:
     assert "turn.py" in {Path(file).name for file, _ in seen}
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("strategy", ["eddy", "jisc", "parallel-track"])
 def test_signals_at_any_moment(strategy: str) -> None:
     play, draw, came = (

@@ -38,6 +38,7 @@ BY_ARRIVALS = ("fixed", "lottery", "rank", "a-greedy")
 """Policies whose decisions are the same in each run."""
 
 
+@pytest.mark.campaign(0)
 @settings(max_examples=50)
 @given(st.data())
 def test_what_is_kept_goes_on_as_if_it_had_not_been(data: st.DataObject) -> None:
@@ -84,6 +85,7 @@ def test_what_is_kept_goes_on_as_if_it_had_not_been(data: st.DataObject) -> None
     event(f"kept: {'never' if not times else 'some times'}")
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("roomy", [False, True])
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_long_streams_with_strings_and_states_are_kept_at_every_push(

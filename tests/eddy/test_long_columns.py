@@ -50,6 +50,7 @@ def pushes(kind: pa.DataType, output: str) -> tuple[list[pa.Table], eddy.Runtime
     return found, runtime
 
 
+@pytest.mark.campaign(6)
 @pytest.mark.parametrize("kind", VALUES, ids=str)
 def test_what_one_array_cannot_hold_comes_in_several(
     kind: pa.DataType, output: str, monkeypatch: pytest.MonkeyPatch

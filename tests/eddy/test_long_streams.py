@@ -101,6 +101,7 @@ def test_a_result_larger_than_any_room_made_for_it() -> None:
     assert table.column("T.n").to_pylist() == [n for n in (100, 101, 102) for _ in range(300 * 300)]
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("n", [63, 64, 65, 128])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_many_streams_with_a_transition(strategy: StrategyName, n: int) -> None:

@@ -223,6 +223,7 @@ def play(draw: Random, query: Query, text: str, strategy: str) -> int:
     return came
 
 
+@pytest.mark.campaign(0)
 def test_an_exception_at_each_line_of_a_push() -> None:
     """A push happens in the query and in those of its tables, or in none."""
     query, text = CASES["two tables of queries, and a table"]
@@ -309,6 +310,7 @@ def test_pushes_that_do_not_fit_are_refused() -> None:
     assert runtime.push({"r": [row]}).to_pylist() == [{"op": "+I", "k": 1, "v": 5}]
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_statements_in_sql(name: str) -> None:
     _, text = CASES[name]
@@ -343,6 +345,7 @@ def test_refusals_of_sql(text: str, message: str) -> None:
     assert found.value.line == 1
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("seed", range(4))
 def test_answers_are_those_of_duckdb(name: str, seed: int) -> None:

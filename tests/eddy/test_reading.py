@@ -114,6 +114,7 @@ def read(runtime: eddy.Runtime) -> None:
         assert eddy.plans(runtime.query, runtime.stats())
 
 
+@pytest.mark.campaign(10)
 @pytest.mark.parametrize("kind", QUERIES)
 @pytest.mark.parametrize("output", ["append", "changelog"])
 def test_all_that_can_be_read_can_be_read(kind: str, output: str) -> None:

@@ -176,6 +176,7 @@ def test_nobody_is_asked_without_statistics_or_where_plans_stay(query: eddy.Quer
         assert runtime.history().num_rows == 0
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("strategy", ["eddy", "jisc", "cacq", "eddy-stairs", "eddy-jisc"])
 def test_results_are_the_same_under_every_policy(policy: str, strategy: str) -> None:

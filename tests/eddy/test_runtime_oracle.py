@@ -48,6 +48,7 @@ def run_ids(case: JoinCase, pushes: Iterable[BatchedPush], plan: str | None) -> 
     return [result for one in pushes for result in id_rows(case, push(runtime, case, one))]
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.versions
 @given(st.data())
 def test_each_push_gives_the_results_and_the_late_rows_of_the_oracle(data: st.DataObject) -> None:
@@ -71,6 +72,7 @@ def test_each_push_gives_the_results_and_the_late_rows_of_the_oracle(data: st.Da
     assert runtime.late() == {} or all(table.num_rows == 0 for table in runtime.late().values())
 
 
+@pytest.mark.campaign(0)
 @given(st.data())
 def test_neither_split_nor_plan_changes_the_results(data: st.DataObject) -> None:
     case = data.draw(CASES)
@@ -91,6 +93,7 @@ def test_neither_split_nor_plan_changes_the_results(data: st.DataObject) -> None
     assert_emission_order(other, rows, outcomes)
 
 
+@pytest.mark.campaign(0)
 @given(st.data())
 def test_counts_are_the_number_of_results(data: st.DataObject) -> None:
     case = data.draw(CASES)

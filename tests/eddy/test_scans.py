@@ -22,6 +22,7 @@ def four(window: eddy.Rows | eddy.Unbounded, on: list[str]) -> eddy.Query:
     return eddy.Query([eddy.Stream(name, FOUR, window) for name in "RSTU"], on, select=[f"{n}.n" for n in "RSTU"])
 
 
+@pytest.mark.campaign(6)
 @pytest.mark.parametrize("output", ["append", "changelog"])
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_hash_joins_and_nested_loops_in_one_plan(strategy: str, output: Any) -> None:

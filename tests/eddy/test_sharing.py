@@ -241,6 +241,7 @@ def played(case: SharingCase, steps: int) -> SharingCase:
     return case
 
 
+@pytest.mark.campaign(14)
 @pytest.mark.parametrize("seed", range(40))
 def test_queries_over_random_graphs_start_and_stop(seed: int) -> None:
     case = played(SharingCase(seed), 9)
@@ -253,6 +254,7 @@ def test_rows_out_of_order_within_the_lateness(seed: int) -> None:
     played(SharingCase(seed, lateness=4), 8).check()
 
 
+@pytest.mark.campaign(15)
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("policy", ["bandit", "lottery", "cost"])
 def test_policies_change_plans_within_pushes(seed: int, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,6 +266,7 @@ def test_policies_change_plans_within_pushes(seed: int, policy: str, monkeypatch
     assert case.has_shared
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_sequence_numbers_are_renumbered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "StemPool", partial(sharing.StemPool, renumber_at=40))

@@ -148,6 +148,7 @@ def long_schema(text: bool) -> pa.Schema:
     return pa.schema([("k", pa.string() if text else pa.int64()), ("t", pa.int64()), *PAYLOAD_COLUMNS])
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("window", [Rows(70), Range(90), "mixed"], ids=str)
 @pytest.mark.parametrize("text", [False, True])
 def test_windows_that_have_turned_over(window: eddy.Rows | eddy.Range | str, text: bool) -> None:

@@ -45,6 +45,7 @@ TEXTS = [
 ]
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("text", TEXTS)
 def test_answers_are_those_of_duckdb(text: str) -> None:
     query = query_of(text)

@@ -55,6 +55,7 @@ TEXTS = [
 ]
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("text", TEXTS)
 def test_answers_are_those_of_duckdb(text: str) -> None:
     query, draw = eddy.sql(text, [R, S, T]), Random(text)

@@ -39,6 +39,7 @@ def filled(form: str, *operands: str) -> str:
     return form.format(*itertools.islice(itertools.chain(operands, itertools.cycle(["b.f", "a.f"])), form.count("{}")))
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("outer", FORMS)
 def test_conditions_within_conditions(outer: str) -> None:
     meant, refusals = 0, set()

@@ -50,6 +50,7 @@ READS = {
 }
 
 
+@pytest.mark.campaign(30)
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize("joined", JOINS)
 def test_computed_columns_are_null_where_their_row_is_missing(joined: str, read: str) -> None:

@@ -41,6 +41,7 @@ VALUES = [
 ]
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("text", [*STATEMENTS, *VALUES])
 def test_statements_are_those_of_duckdb(text: str) -> None:
     query, draw = eddy.sql(text, [R, S, T]), Random(text)

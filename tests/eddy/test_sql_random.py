@@ -27,6 +27,7 @@ FOUND = [
 """Statements whose answers were wrong, each with the fault that it showed."""
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("first", range(0, 100, 20))
 def test_answers_are_those_of_duckdb(first: int) -> None:
     played = 0

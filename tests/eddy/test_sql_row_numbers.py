@@ -74,6 +74,7 @@ TEXTS = [
 ]
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("text", TEXTS)
 def test_answers_are_those_of_duckdb(text: str) -> None:
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("s", pa.string()), ("n", pa.int64())])

@@ -64,6 +64,7 @@ class Statements:
         return "SELECT r.k, r.v FROM r WHERE r.k NOT IN (SELECT t.k FROM t WHERE t.v > 9) AND r.k IS NOT NULL"
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("seed", range(40))
 def test_answers_are_those_of_duckdb(seed: int) -> None:
     draw = Random(seed)
@@ -71,6 +72,7 @@ def test_answers_are_those_of_duckdb(seed: int) -> None:
     play(draw, eddy.sql(text, [R, S, T]), text, draw.choice(("eddy", "jisc", "cacq")))
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("rows", ["SELECT DISTINCT {} FROM {}", "SELECT {0} FROM {1} GROUP BY {0}"])
 @pytest.mark.parametrize(
     "whole",
@@ -88,6 +90,7 @@ def test_subqueries_of_different_rows(whole: str, rows: str) -> None:
     play(Random(len(text)), eddy.sql(text, [R, S, T]), text, "eddy")
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize(
     "text",
     [

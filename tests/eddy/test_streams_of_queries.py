@@ -80,6 +80,7 @@ def counted(table: pa.Table) -> dict[str, int]:
     return dict(found)
 
 
+@pytest.mark.campaign(7)
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("seed", range(60))
 def test_two_runtimes_give_the_same(seed: int, output: Any) -> None:
@@ -205,12 +206,12 @@ def test_an_exception_at_each_line_of_a_push() -> None:
             "stream w has no time column, and rows of w come with the pushes",
         ),
         (lambda: Table("w", BEST), "make it a Stream, whose time is the column with the end of the window"),
-        (lambda: eddy.Engine([bids(), TIMED]), "stream 'w' has the rows of a query, which the engine does not run"),
+        (lambda: eddy.Engine([bids(), TIMED]), "stream w has the rows of a query; give the engine the streams that"),
         (
             lambda: eddy.Engine([bids(), Stream("w", BEST.output_schema, time="window_end")]).start(
                 "q", Query([bids(), TIMED], ["r.v = w.m"])
             ),
-            "w has the rows of a query, which the engine does not run",
+            "w has the rows of a query: an engine runs queries over the answers of queries",
         ),
         (
             lambda: Runtime(Query([bids(eddy.Rows(3)), Stream("w", BEST, time="window_end")], ["r.v = w.m"])).push(

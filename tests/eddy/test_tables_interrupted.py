@@ -134,6 +134,7 @@ class InterruptedTables:
         return tries
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("strategy", TRIED)
 def test_an_exception_at_each_line(strategy: str) -> None:
     play, quiet = InterruptedTables(strategy, 0.03), 0
@@ -157,6 +158,7 @@ def test_the_answer_follows_the_oracle_under_each_strategy() -> None:
             play.runtime.check()
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("strategy", TRIED)
 def test_a_failed_push_leaves_tables_as_they_were(strategy: str) -> None:
     play, failed = InterruptedTables(strategy, 0.2), 0

@@ -43,6 +43,7 @@ def answer(window: eddy.Range | eddy.Rows, pushed: dict[str, list[dict[str, Any]
     return Counter((m, own["n"]) for m, own in found if own["did"] != "delete")
 
 
+@pytest.mark.campaign(8)
 @pytest.mark.parametrize("window", [eddy.Range(SPAN), eddy.Rows(5)], ids=str)
 @pytest.mark.parametrize("seed", range(15))
 def test_the_answer_is_that_of_the_windows(seed: int, window: eddy.Range | eddy.Rows) -> None:

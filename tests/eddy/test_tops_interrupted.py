@@ -64,6 +64,7 @@ def rows(draw: random.Random, name: str, n: int, new: bool) -> list[dict[str, An
     return found
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize("make", REACHED)
 def test_an_exception_at_each_line(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARE_TEXTS", "SPARE_ROWS"):

@@ -231,6 +231,7 @@ def test_rings_keep_what_the_next_pushes_need() -> None:
     assert burst.runtime._pipeline.join.modules.capacity == capacity
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize("form", FORMS)
 def test_an_exception_at_each_line_of_a_trim(form: str) -> None:
     seen, done = Seen(), False

@@ -192,6 +192,7 @@ def sorted_rows(case: JoinCase, rows: Sequence[Arrival]) -> list[Arrival]:
     return sorted_by_time(case, rows) if case.streams[0].time is not None else list(rows)
 
 
+@pytest.mark.campaign(0)
 @given(st.data())
 def test_after_a_load_pushes_give_what_they_give_after_pushes(data: st.DataObject) -> None:
     case = data.draw(ANY)

@@ -50,6 +50,7 @@ def frames(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     return files_of(spark, rows, tmp_path_factory.mktemp("answers"))
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("name", QUERIES)
 def test_the_answer_is_that_of_a_runtime(frames: dict[str, DataFrame], name: str) -> None:
     query, (*_, rows) = QUERIES[name], of_bids()

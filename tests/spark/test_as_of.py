@@ -69,6 +69,7 @@ def partitions_of(asked: AsOfQuery, chance: Random) -> int:
     return 1 if any(one.window == "rows" for one in asked.streams) else chance.choice((1, 2, 3, 4, 6))
 
 
+@pytest.mark.campaign(22)
 @pytest.mark.parametrize("seed", range(80))
 def test_drawn_queries_have_the_rows_of_the_oracle(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Spark: rows in many small pieces, shuffled."""

@@ -58,6 +58,7 @@ def expected(delta: DeltaTable, visits: list[dict[str, Any]]) -> Counter[tuple[A
     return Counter((s["n"], *t.values()) for s in visits for t in rows if s["who"] == t["id"])
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("commits", [1, 10])
 def test_the_answer_is_that_of_the_last_rows(
     spark: SparkSession, tmp_path: Path, delta: DeltaTable, commits: int

@@ -135,6 +135,7 @@ def test_a_worker_is_found_below_its_own_jvm_only_and_can_be_held(spark: SparkSe
     assert workers(told[0]) == []
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.slow
 def test_the_whole_course(spark: SparkSession, tmp_path: Path) -> None:
     console = Console(record=True, width=140)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("program", SPARK, ids=lambda path: path.name)
 def test_a_program_prints_what_it_says(program: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     promised = run(program)

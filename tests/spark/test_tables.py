@@ -97,6 +97,7 @@ def of_changes(spark: SparkSession, name: str, ops: str | None) -> tuple[eddy.St
     return eddy.Table(name, schema, key="k", version="z", ops="column" if ops else None), made
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("how", PARTNERS)
 @pytest.mark.parametrize(
     ("a", "b"),

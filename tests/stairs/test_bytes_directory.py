@@ -184,6 +184,7 @@ TestStrings.settings = settings(max_examples=60, stateful_step_count=12)
 SEEDS = (0x0123456789ABCDEF, 0x7EDCBA9876543211)
 
 
+@pytest.mark.campaign(14)
 @pytest.mark.parametrize("size", [*range(34), 63, 64, 65])
 def test_each_byte_of_a_string_counts(size: int) -> None:
     """Strings are read in words of eight bytes; the copies lie at other distances from a multiple of eight."""

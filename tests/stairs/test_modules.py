@@ -83,6 +83,7 @@ def pushes(rows: list[DriverRow], size: int) -> list[list[DriverRow]]:
     return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
+@pytest.mark.campaign(10)
 @pytest.mark.parametrize("size", [1, 7, 200])
 def test_results_are_those_of_the_model_while_rooms_grow(graph: TimedGraph, size: int, small_rooms: None) -> None:
     driver, model = PlanDriver(graph), NestedLoop(graph)
@@ -113,6 +114,7 @@ def test_counting_gives_as_many(graph: TimedGraph, small_rooms: None) -> None:
     assert live_parts(first.modules) == live_parts(second.modules)
 
 
+@pytest.mark.campaign(0)
 @given(data=st.data())
 def test_undo_restores_exactly(data: st.DataObject) -> None:
     graph = GRAPHS[data.draw(st.sampled_from(tuple(GRAPHS)))]

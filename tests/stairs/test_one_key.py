@@ -245,6 +245,7 @@ def test_rows_out_of_order_give_the_results_and_counters_of_the_model(case: str,
     assert len(PlanDriver(graph).walk(rows, count_only=True)) == found
 
 
+@pytest.mark.campaign(0)
 @given(
     st.lists(st.integers(1, 500).map(range_window), min_size=1, max_size=3),
     st.lists(st.one_of(st.just(UNBOUNDED), st.integers(1, 60).map(rows_window)), max_size=1),

@@ -205,6 +205,7 @@ KEEP_MOVING = ("nothing", "renumbering", "demotions", "parts")
 """Events after which entries go on moving to the larger ring."""
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("event", ["room", "undo", *KEEP_MOVING])
 def test_a_ring_grows_step_by_step(event: str) -> None:
     """At each step of each growth the state is whole, and something else may happen in the middle of one."""

@@ -73,6 +73,7 @@ def one_table(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize(
     ("seed", "transport"), [(1, "packed"), (2, "packed"), (3, "rows"), (4, "packed"), (5, "packed"), (6, "packed")]
 )

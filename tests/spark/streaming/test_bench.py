@@ -23,6 +23,7 @@ def quiet(doing: str) -> None:
     assert doing
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.slow
 def test_all_ways_give_the_same_results_and_a_state_is_loaded_again(
     monkeypatch: pytest.MonkeyPatch, spark: SparkSession, tmp_path: Path
@@ -77,6 +78,7 @@ def test_figures_of_a_full_run_have_titles() -> None:
     assert set(FIGURE.bars) < set(FIGURE.titles)
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.slow
 def test_a_hub_and_its_jobs_give_the_same_results(spark: SparkSession, tmp_path: Path) -> None:
     (row,) = hub._results(spark, {"rows": 5_000}, tmp_path, quiet)

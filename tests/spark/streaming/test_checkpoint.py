@@ -123,6 +123,7 @@ def test_what_another_object_commits_is_seen(tmp_path: Path) -> None:
     one.commit(make_manifest(3))
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("before", [0, 2])
 def test_killed_at_any_step_of_a_commit(tmp_path: Path, before: int, after: bool) -> None:

@@ -154,6 +154,7 @@ class Total:
             print(f"{count:5d} {kind}")
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
@@ -179,6 +180,7 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path, variables: dict[st
     assert not missing, faults
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
@@ -207,6 +209,7 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(
     assert total.faults.total() >= wanted
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
@@ -244,6 +247,7 @@ def on_hosts(program: str, batches: int, root: Path, inside: Sequence[str] = ())
     return ended.stdout
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
@@ -255,6 +259,7 @@ def test_slow_tasks_get_a_second_attempt_on_another_host(tmp_path: Path) -> None
     assert list(tmp_path.glob("again-split-*")), "no second attempt where rows are split"
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")

@@ -315,6 +315,7 @@ def test_mistakes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mis
         _check_all(tmp_path)
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("seed", "window"), [(1, 30), (2, None)])
 def test_a_node_that_exceeds_max_bytes_stops_the_micro_batch(tmp_path: Path, seed: int, window: int | None) -> None:

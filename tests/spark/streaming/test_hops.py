@@ -94,6 +94,7 @@ class HopsRun:
         assert_same(results(self.root / "out"), expected, "in hops")
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize(
     ("streams", "window", "transport", "partitions"),
     [("RSTU", 9, "packed", 2), ("RSTU", 9, "rows", 3), ("RST", None, "packed", 1), ("RST", None, "rows", 2)],
@@ -144,6 +145,7 @@ def test_placements_change_while_the_join_runs_and_after_restarts(spark: SparkSe
     run.check()
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("transport", ["packed", "rows"])
 def test_micro_batches_without_rows_an_idle_stream_and_null_keys(
     spark: SparkSession, tmp_path: Path, transport: str

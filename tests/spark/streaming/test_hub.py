@@ -86,6 +86,7 @@ class Forgetful(ParquetSink):
         type(self).act(batch)
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("engines", ["live", "loaded"])
 def test_changes_of_all_kinds(
     spark: SparkSession, tmp_path: Path, engines: str, monkeypatch: pytest.MonkeyPatch

@@ -224,6 +224,7 @@ def test_links_on_both_sides_of_a_bound_are_not_merged(gaps: list[int], bounds: 
 # Engines of key groups
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int) -> None:
     """Versions come and go; the engine from the log is made anew before each micro-batch."""

@@ -158,6 +158,7 @@ def test_a_chain_through_a_hypercube(spark: SparkSession, tmp_path: Path) -> Non
     check(spark, tmp_path, query, inputs, lateness=dt.timedelta(seconds=LATENESS), key_groups=8)
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("on", [("R.n < S.n - 8", "S.k = T.k"), ("R.n < S.n - 8", "S.n >= T.n + 9")])
 def test_joins_without_an_equality(spark: SparkSession, tmp_path: Path, on: tuple[str, ...]) -> None:
     """Where no equality is left to partition by, all streams meet in one engine."""

@@ -232,6 +232,7 @@ class HubJob(DamagedJob):
         return [sorted(results(self.root / name)) for name in ("one", "other")]
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("kind", [JoinJob, GroupsJob, HubJob])
 def test_a_damaged_file_is_restored_refused_or_without_effect(
     spark: SparkSession, tmp_path: Path, kind: type[DamagedJob]

@@ -105,6 +105,7 @@ def test_the_line_that_matters_comes_before_the_trace_of_spark(
     assert "publish_results" not in str(running.inner.exception())
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("log", ["offsets/0", "commits/0", "sources/0/0", "metadata"])
 @pytest.mark.parametrize("with_sums", [True, False])
 def test_a_shortened_file_of_sparks_is_named_before_the_start(

@@ -50,6 +50,7 @@ def add(inputs: Inputs, chance: random.Random, rows: int = 25, keys: int = 8) ->
         )
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("transport", ["rows", "packed"])
 def test_plan_strategy_bound_partitions_and_place_may_change(
     spark: SparkSession, tmp_path: Path, transport: str

@@ -79,6 +79,7 @@ class SplitsRun:
         assert_same(results(self.root / "out"), expected, "with splits")
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize(
     ("kind", "transport"), [("one key", "packed"), ("one key", "rows"), ("chain", "packed"), ("branch", "packed")]
 )

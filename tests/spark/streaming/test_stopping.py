@@ -124,6 +124,7 @@ def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None
     assert results(tmp_path) == workload.expected()[0]
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.xdist_group("faults")

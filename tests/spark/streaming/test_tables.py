@@ -135,6 +135,7 @@ def total(out: Path) -> Counter[Any]:
     return +found
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_changelog_adds_up_to_the_answer(spark: SparkSession, tmp_path: Path, name: str) -> None:
     query, oracle = joined(name)
@@ -184,6 +185,7 @@ class ChangingRun:
         assert total(self.root / "out") == answer(self.query, joined(self.name)[1], self.inputs, watermark)
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize(
     ("name", "transport"),
     [

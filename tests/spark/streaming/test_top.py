@@ -58,6 +58,7 @@ def answer_of(query: eddy.Query, inputs: Inputs) -> Counter[Any]:
     return +found
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("name", [*STREAMS, *TABLES])
 def test_the_changelog_adds_up_to_the_answer(spark: SparkSession, tmp_path: Path, name: str) -> None:
     query = {**STREAMS, **TABLES}[name]

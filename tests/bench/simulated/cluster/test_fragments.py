@@ -91,6 +91,7 @@ def test_a_fragment_needs_rows_that_came_before_it() -> None:
     assert results.total() == 4 * 4 + 8
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("process", [0, 1, "manager", "split A", "split B"])
 def test_a_process_is_lost_at_each_step(process: int | str) -> None:
     quiet = fragmented().messages().to_pylist()

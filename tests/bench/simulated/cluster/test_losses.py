@@ -25,6 +25,7 @@ def lost_at(how: str, process: int | str, at: float, restart: float | None) -> C
     return simulation
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("process", [0, 1, "manager", "split B"])
 @pytest.mark.parametrize("how", HOW)
 def test_a_process_is_lost_while_a_message_of_each_step_is_on_its_way(how: str, process: int | str) -> None:
