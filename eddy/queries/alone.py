@@ -31,13 +31,21 @@ def changes_alone(query: Query, output: Output) -> tuple[How, ...]:
 
     A drain of rows without partners, of groups or of rows of tables would need rows of both versions to decide. Upserts
     have no rows that end, which a handover takes back. Groups and first rows of append output are final: those of rows
-    from before a handover have been given.
+    from before a handover have been given. So are results that stay when their rows leave (`expiry="final"`), of which
+    the rows that are kept say nothing.
     """
     if output == "changelog":
-        return ("immediate", "handover", "drain-stream") if is_plain(query) else ("immediate", "handover")
+        handover: tuple[How, ...] = () if _has_results_that_stay(query) else ("handover",)
+        drain: tuple[How, ...] = ("drain-stream",) if is_plain(query) else ()
+        return ("immediate", *handover, *drain)
     if output == "upsert" or query.aggregation is not None or query.top is not None:
         return ("immediate",)
     return ("immediate", "handover")
+
+
+def _has_results_that_stay(query: Query) -> bool:
+    below = [one.source for one in query.streams if isinstance(one.source, Query)]
+    return query.expiry == "final" or any(map(_has_results_that_stay, below))
 
 
 def check_change(name: str, old: Query, new: Query, how: How, output: Output, sources: Sources) -> None:

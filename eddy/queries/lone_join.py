@@ -34,7 +34,7 @@ from eddy.log import endless_told
 from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.push import prepare
 from eddy.pipeline.records import Prepared
-from eddy.queries.alone import Output, check_kept, is_plain, noun_of
+from eddy.queries.alone import Output, changes_alone, check_kept, is_plain, noun_of
 from eddy.queries.found import VersionRows
 from eddy.queries.handover import difference_of
 from eddy.queries.kept import KeptRows, Need
@@ -53,7 +53,7 @@ class LoneJoin:
     """The join of one version.
 
     version   the version whose results the join finds
-    output    "append" or "changelog"
+    output    the output mode
     runtime   the runtime of the join, empty before the start of the version
     seconds   CPU seconds of pushes
 
@@ -88,6 +88,8 @@ class LoneJoin:
     def _check_warm(self) -> None:
         query, what = self.version.query, "a warm start"
         if self.output == "changelog":
+            if "handover" not in changes_alone(query, self.output):
+                raise InputError(f"{what} has no meaning for results that stay (expiry='final'); leave warm out")
             check_kept(what, query, self._sources)
             return
         if self.output == "upsert":
@@ -222,7 +224,7 @@ class LoneJoin:
         """Bring the runtime to the start; return the rows that it gives first, and failed ones."""
         pipeline, warm = self.runtime._pipeline, self.version.warm
         rows = self._before(push, start, kept, self.names if warm else self._tables, 0)
-        if self.output == "append":
+        if warm and self.output == "append":
             if rows:
                 self.runtime.load(rows, watermark=self._watermark(push, start))
             return [], []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -390,3 +391,29 @@ def test_what_an_engine_refuses(streams: list[Stream], query: Query | None, opti
             started()
     else:
         started()
+
+
+def test_results_that_stay_are_not_handed_over() -> None:
+    """The rows of their windows do not tell which of them there are."""
+    timed = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+    windows = [Stream(name, timed, window=eddy.Range(5), time="t") for name in "ab"]
+    engine = Engine([replace(one, window=Unbounded()) for one in windows])
+    final = Query(windows, ["a.k = b.k"], expiry="final")
+    started = engine.start("q", final, output="changelog")
+    with pytest.raises(eddy.InputError, match=r"'handover' has no meaning for a changelog; .* 'drain-stream'"):
+        started.change(final, "handover")
+    with pytest.raises(eddy.InputError, match="a warm start has no meaning for results that stay"):
+        engine.start("w", final, output="changelog", warm=True)
+    over = Query([Table("d", Query(windows, ["a.k = b.k"], group_by=["a.k"], aggregates={"n": agg.count()}))])
+    assert over.expiry != "final"
+
+
+def test_rows_that_look_a_table_up_with_windows_of_rows() -> None:
+    """The rows of the table come first, whatever the windows of streams are."""
+    streams = [Stream(name, ROWS, window=eddy.Rows(3)) for name in "rs"]
+    query = Query(streams, ["r.k = s.k"], as_of=[eddy.AsOf(TABLE, ["r.k = t.k"])], select=["t.v"])
+    engine = Engine([*STREAMS, TABLE])
+    row = {"k": 1, "g": "a", "v": 5, "x": 0.0}
+    engine.push({"t": [{**row, "op": "c"}]})
+    engine.start("q", query)
+    assert engine.push({"r": [row], "s": [row]}, [0, 1])["q"].to_pylist() == [{"t.v": 5}]
