@@ -417,6 +417,34 @@ _TABLE_BRANCH_FILES = (
     "tests/key_types.py",
 )
 
+
+_ENGINE_TABLE_DEFECTS = {
+    "a query that starts does not see its tables": Edit(
+        "eddy/queries/lone_join.py", "self.names if warm else self._tables, 0)", "self.names if warm else [], 0)"
+    ),
+    "a handover takes nothing back": Edit(
+        "eddy/queries/lone_join.py", "[one.answer(push, start, kept) for one in replaced]", "[]"
+    ),
+    "a handover takes rows back that the old version has not seen": Edit(
+        "eddy/queries/lone_join.py", "self.names, self.version.complete_from)", "self.names, 0)"
+    ),
+    "the rows of a table that a start has read are not kept": Edit(
+        "eddy/queries/kept.py", "deque([_Chunk(found, self.end, None, {})] if len(found) else [])", "deque()"
+    ),
+    "the rows of a push before a start are not seen": Edit(
+        "eddy/queries/lone_join.py", ".rows(), now.get(name)) if", ".rows(),) if"
+    ),
+    "a handover gives the old answer again": Edit(
+        "eddy/queries/handover.py", 'pc.if_else(begins, "-D", "+I")', 'pc.if_else(begins, "+I", "-D")'
+    ),
+    "the tables of branches are read as they were given": Edit(
+        "eddy/query/query.py", "other.tree = self.tree.with_inputs(inputs)", "pass"
+    ),
+    "a restored version begins again": Edit(
+        "eddy/queries/lone_join.py", "self.runtime, self.begun = runtime, begun", "self.runtime = runtime"
+    ),
+}
+
 MODELS = {
     "branches of tables": ModelTest(
         _TABLE_BRANCH_FILES,
@@ -433,6 +461,20 @@ MODELS = {
     "keys of results": ModelTest(_TABLE_BRANCH_FILES, "test_upserts_by_the_keys_of_tables", 1, _RESULT_KEY_DEFECTS),
     "matches of tables": ModelTest(
         _TABLE_BRANCH_FILES, "test_what_is_kept_has_the_size_that_living_versions_need", 1, _MATCH_DEFECTS
+    ),
+    "tables in engines": ModelTest(
+        (
+            "tests/eddy/test_engine_tables.py",
+            "tests/eddy/answers.py",
+            "tests/eddy/test_interrupts.py",
+            "tests/eddy/test_failed_push.py",
+            "tests/tracing.py",
+            "tests/cases.py",
+            "tests/key_types.py",
+        ),
+        "test_queries_follow_their_answers",
+        1,
+        _ENGINE_TABLE_DEFECTS,
     ),
     "stored states of tables": ModelTest(
         (

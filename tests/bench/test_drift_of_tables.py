@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.drift_of_tables import ARMS, PHASES, RARE, TABLES, TITLES, DriftingTables, measure
 from eddy import Runtime
 
@@ -25,6 +27,7 @@ def test_updates_leave_a_tenth_of_the_keys_of_one_table() -> None:
     assert set(PHASES) == set(ARMS.values())
 
 
+@pytest.mark.campaign(0)
 def test_the_default_stores_no_states_over_tables() -> None:
     runtime = Runtime(SMALL.query, output="changelog", count_only=True, decide_every=1)
     for _, (rows, order) in SMALL.pushes(0):

@@ -148,6 +148,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
     return seen
 
 
+@pytest.mark.campaign(0)
 def test_the_same_seed_gives_the_same_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(seed: int, most: int) -> list[Case]:
         seen = record(monkeypatch)

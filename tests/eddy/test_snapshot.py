@@ -94,6 +94,7 @@ def test_a_restored_runtime_gives_what_the_oracle_gives(data: st.DataObject) -> 
     event(f"restores: {'none' if not restores else 'some'}")
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.versions
 @pytest.mark.slow
 @fewer(3)

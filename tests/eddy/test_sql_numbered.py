@@ -9,7 +9,8 @@ import pytest
 
 import eddy
 from jisc.strategies import STRATEGIES
-from tests.eddy.test_queries_over_queries import R, S, T, play
+from tests.eddy.answers import R, S, T
+from tests.eddy.test_queries_over_queries import play
 
 OVER = "ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}) AS rn"
 

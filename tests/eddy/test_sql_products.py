@@ -11,7 +11,8 @@ import eddy
 from eddy.dialect.printing import table_streams
 from eddy.query.text import query_text
 from jisc.strategies import STRATEGIES
-from tests.eddy.test_queries_over_queries import R, S, T, play
+from tests.eddy.answers import R, S, T
+from tests.eddy.test_queries_over_queries import play
 
 STATEMENTS = [
     "SELECT r.k, s.v FROM r CROSS JOIN s",

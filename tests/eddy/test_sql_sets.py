@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from tests.eddy.test_queries_over_queries import R, S, T, play
+from tests.eddy.answers import R, S, T
+from tests.eddy.test_queries_over_queries import play
 
 SETS = ("UNION", "EXCEPT", "INTERSECT")
 

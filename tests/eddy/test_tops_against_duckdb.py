@@ -27,7 +27,7 @@ VALUES: dict[str, tuple[pa.DataType, tuple[Any, ...]]] = {
 SCHEMA = pa.schema([*((name, kind) for name, (kind, _) in VALUES.items()), ("n", pa.int64())])
 
 
-@pytest.mark.campaign(1)
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_answer_is_that_of_row_number(seed: int) -> None:
     draw, database = random.Random(seed), duckdb.connect()

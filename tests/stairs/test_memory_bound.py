@@ -50,6 +50,7 @@ def distinct_keys(runtime: eddy.Runtime, total: int, text: bool = False) -> Iter
         yield runtime.nbytes
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.slow
 def test_a_hundred_million_keys_pass_through_a_small_state() -> None:
     runtime = runtime_over(pa.int64())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.campaign(1)
+@pytest.mark.campaign(0)
 @pytest.mark.parametrize(("kind", "transport"), [("one key", "packed"), ("chain", "rows"), ("branch", "packed")])
 def test_fragments_on_request(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, transport: str

@@ -132,6 +132,7 @@ def run_ours(spark: SparkSession, root: Path, plan: str) -> None:
     joined.writeStream.format("parquet").trigger(availableNow=True).start(root / "out").awaitTermination()
 
 
+@pytest.mark.campaign(0)
 def test_spark_restarted_in_another_order_is_wrong_and_says_nothing(
     spark_with_one_partition: SparkSession, tmp_path: Path
 ) -> None:
