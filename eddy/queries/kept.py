@@ -89,6 +89,11 @@ class KeptRows:
             self._chunks.popleft()
 
     @property
+    def ends(self) -> list[int]:
+        """For each push with rows that are kept, the position after the last one of them."""
+        return [chunk.end for chunk in self._chunks]
+
+    @property
     def batches(self) -> list[pa.RecordBatch]:
         """The rows with their positions, as they are kept."""
         return [chunk.rows for chunk in self._chunks]

@@ -46,7 +46,9 @@ from eddy.runtime import Runtime
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
 from stairs.errors import InputError, QueryError
-from stairs.graph import Window, WindowKind
+from stairs.graph import FOREVER, Window, WindowKind
+
+_NOWHERE = np.zeros(0, np.int64)
 
 
 class LoneJoin:
@@ -222,7 +224,7 @@ class LoneJoin:
         self, push: EnginePush, start: int, kept: Sequence[KeptRows], others: Mapping[Version, LoneJoin]
     ) -> tuple[list[pa.Table], list[pa.RecordBatch]]:
         """Bring the runtime to the start; return the rows that it gives first, and failed ones."""
-        pipeline, warm = self.runtime._pipeline, self.version.warm
+        warm = self.version.warm
         rows = self._before(push, start, kept, self.names if warm else self._tables, 0)
         if warm and self.output == "append":
             if rows:
@@ -231,11 +233,7 @@ class LoneJoin:
         replaced = [others[one] for one in self.version.replaces if one in others and others[one].has_begun]
         if not (rows or replaced):
             return [], []
-        prepared, failed = _without_failed(
-            pipeline, prepare(pipeline, rows, None, self._watermark(push, start), whole=True)
-        )
-        pipeline.settle(prepared)
-        answer = self._owned(prepared.results)
+        answer, failed = self._replayed(self.runtime, rows, kept, self._watermark(push, start))
         if warm:
             answer = difference_of([one.answer(push, start, kept) for one in replaced], answer)
         return [answer], failed
@@ -248,9 +246,51 @@ class LoneJoin:
     def answer(self, push: EnginePush, position: int, kept: Sequence[KeptRows]) -> pa.Table:
         """Return the rows of its answer at a position of a push, computed anew. O(rows in its windows)."""
         rows = self._before(push, position, kept, self.names, self.version.complete_from)
-        runtime = self._made(self.runtime.plan)
-        prepared = prepare(runtime._pipeline, rows, None, self._watermark(push, position), whole=True)
-        return self._owned(prepared.results)
+        return self._replayed(self._made(self.runtime.plan), rows, kept, self._watermark(push, position))[0]
+
+    def _replayed(
+        self, runtime: Runtime, rows: Mapping[str, pa.Table], kept: Sequence[KeptRows], watermark: int | None
+    ) -> tuple[pa.Table, list[pa.RecordBatch]]:
+        """Push earlier rows into an empty runtime; return the rows that it gives, and failed ones.
+
+        The rows arrive as they did, because a row that came after a younger one stays in its window as long as that
+        one: in the order of positions, or, where the order within a push does not count, push by push. The watermark
+        rises with the last of them.
+        """
+        pipeline = runtime._pipeline
+        found, failed = list[pa.Table](), list[pa.RecordBatch]()
+        parts = self._by_push(rows, kept) if pipeline.derived else [dict(rows)]
+        for n, part in enumerate(parts):
+            mark = watermark if watermark is None or n + 1 == len(parts) else -FOREVER
+            order = None if pipeline.derived else self._by_position(part)
+            prepared, more = _without_failed(pipeline, prepare(pipeline, part, order, mark, whole=True))
+            pipeline.settle(prepared)
+            found.append(self._owned(prepared.results))
+            failed += more
+        return pa.concat_tables(found), failed
+
+    def _by_position(self, rows: Mapping[str, pa.Table]) -> npt.NDArray[np.uint8]:
+        """Return the order of rows of several inputs by their positions."""
+        places = [rows[name].column(POSITION).to_numpy() if name in rows else _NOWHERE for name in self.names]
+        number = np.repeat(np.arange(len(places), dtype=np.uint8), list(map(len, places)))
+        return number[np.argsort(np.concatenate(places), kind="stable")]
+
+    def _by_push(self, rows: Mapping[str, pa.Table], kept: Sequence[KeptRows]) -> list[dict[str, pa.Table]]:
+        """Return rows push by push, those of tables first."""
+        streams = {name: own for name, own in rows.items() if name not in self._tables}
+        bounds = sorted({end for name in streams for end in kept[self._sources.index(name)].ends})
+        parts = [{name: own for name, own in rows.items() if name in self._tables}]
+        first = 0
+        for bound in [*bounds, FOREVER]:
+            part = {}
+            for name, own in streams.items():
+                begin, end = np.searchsorted(own.column(POSITION).to_numpy(), [first, bound]).tolist()
+                if begin < end:
+                    part[name] = own.slice(begin, end - begin)
+            if part:
+                parts.append(part)
+            first = bound
+        return parts
 
     def _before(
         self, push: EnginePush, position: int, kept: Sequence[KeptRows], names: Sequence[str], since: int

@@ -139,7 +139,8 @@ class Sources:
         lateness = checked_span(lateness, "lateness")
         idle_after = None if idle_after is None else checked_span(idle_after, "idle_after")
         if self.time_type is not None and self.graph.timed:
-            return clock_rule(self.streams, self.time_type, watermark, lateness, idle_after)
+            rule = clock_rule(self.streams, self.time_type, watermark, lateness, idle_after)
+            return rule._replace(lateness=tuple(0 if i in self.tables else own for i, own in enumerate(rule.lateness)))
         given = {"lateness": lateness or next((one.lateness for one in self.streams if one.lateness), None)}
         for what, span in {**given, "idle_after": idle_after}.items():
             if span:
