@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
 _FIRST_FILE_S = 1_700_000_000
 
 
+@contextmanager
+def _not_looking(running: StreamingJoinQuery) -> Iterator[None]:
+    """Keep Spark from making the next micro-batch: it lists the files of one stream after another under this lock."""
+    lock = running._inner._jsq.streamingQuery().awaitProgressLock()
+    lock.lock()
+    try:
+        yield
+    finally:
+        lock.unlock()
+
+
 class Inputs:
     """Streams of Parquet files under one directory; file `k` of a stream comes before file `k + 1`."""
 
@@ -36,8 +48,14 @@ class Inputs:
         """Add a file to a stream."""
         self.add_together({name: rows})
 
-    def add_together(self, rows: Mapping[str, Sequence[dict[str, Any]] | pa.Table]) -> None:
-        """Add a file to each of these streams, at nearly the same moment, so that one micro-batch takes them all."""
+    def add_together(
+        self, rows: Mapping[str, Sequence[dict[str, Any]] | pa.Table], running: StreamingJoinQuery | None = None
+    ) -> None:
+        """Add a file to each of these streams, at nearly the same moment, so that one micro-batch takes them all.
+
+        running   the query that reads them, for a test that compares each micro-batch: it does not look for files
+                  meanwhile. Without it, one micro-batch in some thousands takes the files of some streams only
+        """
         made = []
         for name, own in rows.items():
             table = own if isinstance(own, pa.Table) else pa.Table.from_pylist(list(own), schema=self.schemas[name])
@@ -48,8 +66,9 @@ class Inputs:
             os.utime(begun, (_FIRST_FILE_S + number,) * 2)
             made.append((begun, path))
             self.tables[name].append(table)
-        for begun, path in made:
-            os.rename(begun, path)
+        with nullcontext() if running is None else _not_looking(running):
+            for begun, path in made:
+                os.rename(begun, path)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return all rows of a stream."""

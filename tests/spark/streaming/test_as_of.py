@@ -57,7 +57,8 @@ class AsOfRun:
         arrivals = [*self.writer.arrivals(self.chance.randbytes(ROWS * ROW_BYTES))]
         self.chance.shuffle(arrivals)
         before = running.batches().num_rows
-        self.inputs.add_together({name: one_table(one) for name, one in batches(self.asked, arrivals).items()})
+        files = {name: one_table(one) for name, one in batches(self.asked, arrivals).items()}
+        self.inputs.add_together(files, running)
         while running.batches().num_rows == before and running.isActive:
             running.processAllAvailable()
         running.processAllAvailable()

@@ -176,7 +176,7 @@ class ChangingRun:
         made = {
             one: rows(self.chance, given) if one == "S" else changes(self.chance, given) for one in self.inputs.schemas
         }
-        self.inputs.add_together(made)
+        self.inputs.add_together(made, running)
         self.file += 1
         while running.batches().num_rows == before and running.isActive:
             running.processAllAvailable()
