@@ -98,6 +98,7 @@ def with_final_rows(asked: TablesQuery) -> TablesQuery:
     return replace(asked, tables=tables, windows=windows, branches=branches, expiry="final")
 
 
+@pytest.mark.campaign(0)
 @settings(max_examples=14)
 @given(table_branches().map(with_final_rows), SEEDS)
 def test_final_rows_follow_the_oracle(asked: TablesQuery, seed: int) -> None:

@@ -53,6 +53,7 @@ def listed(data: st.DataObject, columns: list[str], declared: bool) -> Listed | 
     return Listed([one.expression for one in inner], tuple(inner))
 
 
+@pytest.mark.campaign(0)
 @given(st.data())
 def test_filters_of_several_conditions_give_the_results_of_the_oracle(data: st.DataObject) -> None:
     case: JoinCase = data.draw(cases())

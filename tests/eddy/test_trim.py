@@ -251,6 +251,7 @@ def test_an_exception_at_each_line_of_a_trim(form: str) -> None:
     assert len(seen) > 50
 
 
+@pytest.mark.campaign(0)
 @pytest.mark.usefixtures("small_rings")
 def test_any_changes_of_tables_with_rings_that_grow_and_shrink() -> None:
     run_state_machine_as_test(TableMachine, settings=settings(stateful_step_count=12))

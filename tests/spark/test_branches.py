@@ -43,6 +43,7 @@ def in_files(inputs: Inputs, whole: dict[str, pa.Table], first: int, last: int, 
             inputs.add(name, table.filter(pa.array(table["at"].to_numpy() // span == k)))
 
 
+@pytest.mark.campaign(0)
 def test_a_streaming_join_with_branches(spark: SparkSession, tmp_path: Path) -> None:
     """Across restarts with other plans, other partitions, and engines from the log instead of live ones."""
     whole, inputs, out = tables(600, 4), Inputs(tmp_path / "in", **dict.fromkeys(NAMES, SCHEMA)), tmp_path / "out"
