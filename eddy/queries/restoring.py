@@ -171,7 +171,7 @@ class _EngineReader:
         engine, header, places, behind = self._engine, self._header, [np.zeros(0, np.int64)], 0
         kept = self._parts.part("rows")
         for i, (stream, one) in enumerate(zip(engine.sources.streams, header["streams"], strict=True)):
-            batches = _batches(kept, stream.name, engine.sources.kept_schema(i), one["rows"])
+            batches = _batches(kept, stream.name, engine.sources.kept_schemas[i], one["rows"])
             own = [np.asarray(batch.column(POSITION)) for batch in batches if not batch.column(POSITION).null_count]
             _require(
                 len(own) == len(batches) and all(map(len, own)), f"stream {stream.name} has rows without positions"

@@ -159,7 +159,7 @@ def engine_snapshot(engine: QueryHost) -> bytes:
         known |= {"rows": sum(map(len, batches)), "newest": engine.newest[i], "late": engine.late_counts[known["name"]]}
         known["lateness"] = rule.lateness[i]
         name = known["name"]
-        rows[name] = _rows(engine.sources.kept_schema(i), batches, f"stream {name}")
+        rows[name] = _rows(engine.sources.kept_schemas[i], batches, f"stream {name}")
     ongoing = [one for one in engine.queries.values() if one.live]
     queries, arrays = [], []
     for one in ongoing:

@@ -33,7 +33,7 @@ from stairs.graph import FOREVER, Window, WindowKind
 POSITION = "#position"
 """The column that the engine adds to the rows of each stream."""
 UPSERT, DELETE = UPSERTS[0], DELETES[0]
-"""What the changes of a table say that they do, once the engine has read them."""
+"""The operations of changes that the engine has read."""
 
 
 def one_batch(table: pa.Table, remedy: str) -> pa.RecordBatch | None:
@@ -94,6 +94,8 @@ class Sources:
         }
         """Name of a stream -> the window for which the engine keeps its rows in any case."""
         self._gate = Gate(self)  # type: ignore[arg-type]  # it asks for no more than this has
+        self.kept_schemas = [self._kept_schema(i) for i in range(len(names))]
+        """Per input the columns of its rows, as queries see them: with what changes do, and positions."""
 
     def _check_input(self, stream: Stream) -> None:
         """Raise QueryError for a stream or table that an engine cannot have."""
@@ -116,8 +118,7 @@ class Sources:
         if isinstance(stream, Table) and stream.ops is not None and OP_COLUMN in stream.schema.names:
             raise QueryError(f"{what}: the {noun} says in column {OP_COLUMN!r} what a change does; rename it")
 
-    def kept_schema(self, i: int) -> pa.Schema:
-        """Return the columns of the rows of an input, as queries see them: with what changes do, and positions."""
+    def _kept_schema(self, i: int) -> pa.Schema:
         schema = self.streams[i].schema
         if i in self.tables and self.tables[i].ops is not None:
             schema = schema.append(pa.field(OP_COLUMN, pa.string()))
@@ -339,7 +340,7 @@ def placed(arrivals: Arrivals, first: int, greatest: int, sources: Sources) -> E
     """Return arrivals as a push that begins at position `first`; `greatest` is the greatest event time before it."""
     places = [first + np.flatnonzero(arrivals.order == i) for i in range(len(arrivals.batches))]
     batches = [
-        None if batch is None else _with_places(batch, arrivals.deletes.get(i), own, sources.kept_schema(i))
+        None if batch is None else _with_places(batch, arrivals.deletes.get(i), own, sources.kept_schemas[i])
         for i, (batch, own) in enumerate(zip(arrivals.batches, places, strict=True))
     ]
     clock = np.full(len(arrivals.order), -FOREVER, np.int64)
