@@ -120,7 +120,8 @@ class KeptRows:
 class KeptTable(KeptRows):
     """The rows of one table: the last change of each key, without deletes.
 
-    A log of changes, which is compacted when half of them or more say nothing any more: O(1) per change.
+    A log of changes in chunks that grow towards the oldest one, so that there are few of them after many small pushes.
+    It is compacted when it is twice as long as after the last time: O(log changes) per change.
     """
 
     LEAST = 1024
@@ -129,12 +130,22 @@ class KeptTable(KeptRows):
     def __init__(self, table: Table) -> None:
         super().__init__()
         self._table = table
-        self._after = 0
-        """The rows after the last compaction."""
+        self._after = self._counted = 0
+        """The rows after the last compaction, and `count` then."""
+
+    def add(self, push: EnginePush, i: int) -> None:
+        """Add the changes of table i, unless they are here."""
+        super().add(push, i)
+        chunks = list(self._chunks)
+        while len(chunks) > 1 and len(chunks[-2].rows) <= len(chunks[-1].rows):
+            last, before = chunks.pop(), chunks.pop()
+            chunks.append(_Chunk(pa.concat_batches([before.rows, last.rows]), last.end, None, {}))
+        # In one statement, because an exception may come between any two.
+        self._chunks = deque(chunks)
 
     def trim(self, needs: list[Need], watermark: int) -> None:
         """Compact the log if it has become long. All rows stay, whatever the windows need."""
-        if sum(len(chunk.rows) for chunk in self._chunks) > 2 * self._after + self.LEAST:
+        if self.count - self._counted > self._after + self.LEAST:
             self.rows()
 
     def rows(self) -> pa.RecordBatch | None:
@@ -143,7 +154,7 @@ class KeptTable(KeptRows):
         if found is None:
             return None
         found = self._last(found)
-        self._after = len(found)
+        self._after, self._counted = len(found), self.count
         self._chunks = deque([_Chunk(found, self.end, None, {})] if len(found) else [])
         return found if len(found) else None
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddy.ingest.clock import behind_of
 from eddy.ingest.validation import checked_times
@@ -19,7 +20,7 @@ from eddy.queries.life import Succession
 from eddy.queries.lone_join import LoneJoin
 from eddy.queries.query import QueryHost, RunningQuery
 from eddy.queries.snapshot import FORM, KIND, streams_text
-from eddy.queries.sources import POSITION
+from eddy.queries.sources import DELETE, POSITION, UPSERT
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.query.text import difference
@@ -31,6 +32,7 @@ from eddy.snapshot.restore import Choices
 from eddy.snapshot.restore import restored as restored_pipeline
 from eddy.streams.event_time import Units, ticks
 from eddy.streams.stream import Stream
+from eddy.streams.table import Table
 from jisc.plan.tree import read_plan
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import FOREVER
@@ -176,6 +178,8 @@ class _EngineReader:
             _require(
                 len(own) == len(batches) and all(map(len, own)), f"stream {stream.name} has rows without positions"
             )
+            if i in engine.sources.tables:
+                _check_changes(engine.sources.tables[i], batches)
             place = np.concatenate([places[0], *own])
             fits = not len(place) or (one["complete_from"] <= place[0] and place[-1] < one["end"])
             _require(bool(fits and (np.diff(place) > 0).all()), f"stream {stream.name} has rows at other positions")
@@ -296,6 +300,16 @@ class _EngineReader:
             version.drain = DrainByArrivals(at, version, engine.sources, engine.newest, None)
             version.drain.fill(windows)
         return version
+
+
+def _check_changes(table: Table, batches: Sequence[pa.RecordBatch]) -> None:
+    """Raise SnapshotError for changes of a table without a key, or that say nothing."""
+    for batch in batches:
+        lacks = any(pc.any(batch.column(key).is_null(nan_is_null=True)).as_py() for key in table.keys)
+        _require(not lacks, f"table {table.name} has a change without a key")
+        if table.ops is not None:
+            known = pc.is_in(batch.column(len(table.schema)), pa.array([UPSERT, DELETE]))
+            _require(bool(pc.all(known).as_py()), f"table {table.name} has a change with an unknown operation")
 
 
 def _batches(parts: Parts, name: str, schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:

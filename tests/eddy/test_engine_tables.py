@@ -427,3 +427,31 @@ def test_rows_that_look_a_table_up_with_windows_of_rows() -> None:
     engine.push({"t": [{**row, "op": "c"}]})
     engine.start("q", query)
     assert engine.push({"r": [row], "s": [row]}, [0, 1])["q"].to_pylist() == [{"t.v": 5}]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"), [("op", "?", "an unknown operation"), ("k", None, "a change without a key")]
+)
+def test_an_altered_table_is_refused(column: str, value: Any, message: str) -> None:
+    engine = Engine([*STREAMS, TABLE])
+    engine.push({"t": [{"k": n, "g": "a", "v": n, "x": 0.0, "op": "c"} for n in range(3)]})
+    kept = engine.joins.kept[2]
+    (batch,) = kept.batches
+    rows = [{**row, column: value} for row in batch.to_pylist()]
+    kept.resume([pa.RecordBatch.from_pylist(rows, batch.schema)], [None], kept.count, kept.end, 0)
+    with pytest.raises(eddy.SnapshotError, match=message):
+        Engine.restore(engine.snapshot(), [*STREAMS, TABLE], {})
+
+
+def test_a_table_takes_few_chunks_and_twice_its_rows() -> None:
+    """However small the pushes are, and however often its rows change."""
+    engine, kept = Engine([*STREAMS, TABLE]), 0
+    for n in range(5000):
+        engine.push({"t": [{"k": n % 50, "g": "a", "v": n, "x": 0.0, "op": "d" if n % 50 == 7 else "c"}]})
+        batches = engine.joins.kept[2].batches
+        assert len(batches) < 14
+        kept = max(kept, sum(map(len, batches)))
+    assert 1024 < kept < 1200
+    found = engine.joins.kept[2].rows()
+    assert found is not None
+    assert sorted(found["v"].to_pylist()) == [n for n in range(4950, 5000) if n % 50 != 7]
