@@ -101,14 +101,17 @@ H_COMPARE = 6  # the first comparison to check on a match, a row of `compares`, 
 H_LEAF0 = 7  # the leaf hops whose class this hop binds: hops LEAF0 .. LEAF1 - 1 (trunk hops only)
 H_LEAF1 = 8
 H_NEWER = H_LEAF0  # routes over STAIRs: where the marks of a later track start, which finds what is all new; 0 = none
-H_PROBES = 9  # counters: chains walked, and tuples in them that pass the checks
-H_MATCHES = 10
-H_STATE = 11  # the STAIR probed, -1 = the SteM of the target
-H_STORE = 12  # the STAIR that the composite found by this hop goes into, -1 = none
-H_TESTED = 13  # partial results for which a trunk hop was looked up ahead of its turn, since this was judged last
-H_KILLED = 14  # ... and those that found nothing
-H_REST = 15  # chunks before it is looked up ahead again
-H_FIELDS = 16
+H_STATE = 9  # the STAIR probed, -1 = the SteM of the target
+H_STORE = 10  # the STAIR that the composite found by this hop goes into, -1 = none
+H_FIELDS = 11
+
+# counts[:, h]: what a hop has done; one row for each of these, so that the counters of all hops are copied at once
+V_PROBES = 0  # chains walked, and tuples in them that pass the checks
+V_MATCHES = 1
+V_TESTED = 2  # partial results for which a trunk hop was looked up ahead of its turn, since this was judged last
+V_KILLED = 3  # ... and those that found nothing
+V_REST = 4  # chunks before it is looked up ahead again
+V_FIELDS = 5
 
 SCANS = -1
 """H_OFFSET of a hop that scans: it follows no link."""
@@ -253,7 +256,8 @@ M_AFTER = 20  # the watermark after the open push
 M_MARKS = 21  # lists with a no-good mark, of all attributes
 M_APART = 22  # 1 = a null in one key of a row leaves the other keys of the row alive (`stairs.shared`)
 M_LAGS = 23  # 1 = the watermark may be below the greatest event time that came
-M_FIELDS = 24
+M_PRESENCE = 24  # 1 = the bits of `presence` are true (`stairs.kernels.presence`)
+M_FIELDS = 25
 
 VIRTUAL = 0
 STORED = 1

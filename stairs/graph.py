@@ -133,6 +133,11 @@ class JoinGraph:
         object.__setattr__(self, "compared", sum(1 << i for i in {end.stream for end, _ in ends}))
 
     @property
+    def on_one_key(self) -> bool:
+        """Whether equalities of one key are all conditions of the join."""
+        return self.n_classes == 1 and not self.comparisons
+
+    @property
     def n_streams(self) -> int:
         """Number of streams."""
         return len(self.names)

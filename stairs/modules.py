@@ -46,6 +46,7 @@ from stairs.descriptors import (
     M_NEED,
     M_NEWEST,
     M_OUT,
+    M_PRESENCE,
     M_RESULTS,
     M_STARTED,
     M_STOP,
@@ -112,7 +113,6 @@ class Modules(Stems):
             sum(graph.widths[c] for c in classes[:k]) for classes in graph.indexed for k in range(len(classes))
         ]
         """Per attribute, the words of a row before its own in the input of its stream."""
-        self._one_key = graph.n_classes == 1 and not graph.comparisons
         self.opening = Opening(
             np.zeros((J_FIELDS, m), np.int64),
             np.zeros(2, np.int64),
@@ -330,7 +330,7 @@ class Modules(Stems):
         mode = self.figures[M_MODE]
         if mode != VIRTUAL and mode != LOADING:
             return push_singly
-        return push_one_key if self._one_key and not self.figures[M_CHANGELOG] else push_batched
+        return push_one_key if self.graph.on_one_key and not self.figures[M_CHANGELOG] else push_batched
 
     def _push(self, entries: Entries, routes: Routes, order: Bytes, count_only: bool) -> int:
         scratch = self.scratch
@@ -339,7 +339,10 @@ class Modules(Stems):
         if known is None or not all(map(is_, known[0], arrays)):
             lasting, temporary = self._described.address, scratch.described.address
             known = self._called = arrays, (*map(lasting, arrays[:3]), *map(temporary, arrays[3:]))
-        return self.kernel(*known[1], order, self._rows, count_only)
+        kernel = self.kernel
+        if kernel is not push_one_key:
+            self.figures[M_PRESENCE] = 0
+        return kernel(*known[1], order, self._rows, count_only)
 
     @property
     def walk(self) -> Walk:

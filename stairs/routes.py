@@ -18,6 +18,7 @@ from stairs.descriptors import (
     O_FIELDS,
     P_FIELDS,
     R_FIELDS,
+    V_FIELDS,
     WITHIN,
     X_FIELDS,
 )
@@ -37,13 +38,8 @@ class HopRow(NamedTuple):
     compare: int = -1
     leaf0: int = 0
     leaf1: int = 0
-    probes: int = 0
-    matches: int = 0
     state: int = -1
     store: int = -1
-    tested: int = 0
-    killed: int = 0
-    rest: int = 0
 
 
 class OpRow(NamedTuple):
@@ -122,15 +118,16 @@ def op_row(graph: JoinGraph, stream: int, c: int, check: bool) -> OpRow:
 
 def route_tables(
     span: Sequence[Sequence[int]] | Int64s,
-    hops: Sequence[HopRow],
+    hops: Sequence[HopRow] | Int64s,
     ops: Sequence[OpRow],
     ready: Int64s | None = None,
     compares: Sequence[CompareRow] = (),
 ) -> Routes:
     """Return the rows of the tables as arrays (see `Routes`); `ready` is None unless tuples are routed hop by hop."""
     return Routes(
-        span if isinstance(span, np.ndarray) else _table(span, R_FIELDS),
-        _table(hops, H_FIELDS),
+        np.ascontiguousarray(span) if isinstance(span, np.ndarray) else _table(span, R_FIELDS),
+        hops if isinstance(hops, np.ndarray) else _table(hops, H_FIELDS),
+        np.zeros((V_FIELDS, len(hops)), np.int64),
         _table(ops, O_FIELDS),
         _table(compares, X_FIELDS),
         np.zeros((0, 5), np.int64) if ready is None else ready,
@@ -151,3 +148,8 @@ def no_entries() -> Entries:
     """Return the tables of a store without states."""
     nothing = np.zeros(0, np.int64)
     return Entries(np.zeros((0, E_FIELDS), np.int64), np.zeros((0, P_FIELDS), np.int64), nothing, nothing)
+
+
+def fresh(tables: Routes) -> Routes:
+    """Return tables of the same routes, with counts of their own. O(hops)."""
+    return tables._replace(counts=np.zeros((V_FIELDS, len(tables.hops)), np.int64))

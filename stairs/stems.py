@@ -89,6 +89,7 @@ from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.kernels.arena import rehash
 from stairs.kernels.hashes import MIXED, SPACED
 from stairs.kernels.marks import clear_all
+from stairs.kernels.presence import MANY, words_of
 from stairs.kernels.versions import ALIVE, LIFE_FIELDS
 from stairs.key_room import is_room, next_room, power_of_two, shift_of, slots_of
 from stairs.links import links_of
@@ -105,8 +106,9 @@ RENUMBER_AT = 1 << 30
 """Sequence numbers are int32 in the arena; a stream that reaches this number is renumbered from near 0."""
 MOST_NUMBER = (1 << 31) - 1
 """The greatest sequence number or key id."""
-SEGMENTS = ("heads", "recs", "values", "words", "table", "freed")
-"""The arrays of an `Arena` that are cut into segments."""
+SAVED = ("heads", "recs", "values", "words", "table", "freed")
+SEGMENTS = (*SAVED, "presence")
+"""The arrays of an `Arena` that are cut into segments, and those of them that are no cache."""
 KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
 KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
 KEPT_ATTRS = [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE, A_WORTH, A_SUPPORT]
@@ -165,6 +167,11 @@ class Stems:
         self.words = Segments(np.int64, [key_room.FIRST_KEYS * width for width in graph.widths], 0)
         self.freed = Segments(np.int32, [key_room.FIRST_KEYS] * n, 0)
         self.table = Segments(np.int64, [2 * key_room.FIRST_SLOTS] * n, -1)
+        # Versions end anywhere in a chain.
+        kept = graph.on_one_key and m >= MANY and not (self.apart or graph.tables)
+        self._presence = words_of(m) if kept else 0
+        """Words of a key in `presence`."""
+        self.presence = Segments(np.int64, [key_room.FIRST_KEYS * self._presence] * n, -1)
         self.streams: Int64s = np.zeros((m, S_FIELDS), np.int64)
         self.classes: Int64s = np.zeros((n, C_MEMBER + max([m, *self._strides])), np.int64)
         self.attrs: Int64s = np.zeros((sum(map(len, graph.indexed)), A_FIELDS), np.int64)
@@ -188,6 +195,11 @@ class Stems:
         self._install()
 
     @property
+    def has_presence(self) -> bool:
+        """Whether keys have presence words (`stairs.kernels.presence`)."""
+        return self._presence > 0
+
+    @property
     def moves(self) -> int:
         """The number of compactions of tables; the payload follows them."""
         return int(self.move_count[0])
@@ -204,7 +216,7 @@ class Stems:
             "attrs": self.attrs[:, KEPT_ATTRS].tolist(),
             "meta": self.meta[KEPT_META].tolist(),
             "texts": [strings.to_parts() for strings in self.texts.values()],
-            **{name: own.dense() for name, own in self._segments().items()},
+            **{name: getattr(self, name).dense() for name in SAVED},
         }
 
     def load_parts(self, parts: Parts) -> None:
@@ -230,10 +242,14 @@ class Stems:
         classes[:, [*HASH, *TAGS]] = parts.array("hashes", np.int64, (n, len(HASH) + len(TAGS)))
         parts.require(are_hashes(classes), "seeds of hashes that no directory draws")
         sizes = self._sizes(capacity, rooms)
+        kinds = self._segments()
         segments = {
-            name: Segments.over(parts.array(name, own.array.dtype, (sum(sizes[name]),)), sizes[name], own.fill)
-            for name, own in self._segments().items()
+            name: Segments.over(
+                parts.array(name, kinds[name].array.dtype, (sum(sizes[name]),)), sizes[name], kinds[name].fill
+            )
+            for name in SAVED
         }
+        segments["presence"] = Segments(np.int64, sizes["presence"], -1)
         attrs = parts.rows("attrs", len(self.attrs), len(KEPT_ATTRS))
         meta = parts.integers("meta", len(KEPT_META), low=-MOST)
         for strings, own_parts in zip(self.texts.values(), parts.items("texts", len(self.texts)), strict=True):
@@ -259,6 +275,7 @@ class Stems:
             "words": [room * width for room, width in zip(rooms, graph.widths, strict=True)],
             "freed": rooms,
             "table": [2 * slots_of(room) for room in rooms],
+            "presence": [room * self._presence for room in rooms],
         }
 
     def _head_sizes(self, rooms: list[int]) -> list[int]:
@@ -415,18 +432,19 @@ class Stems:
         old, stride, width = int(self.classes[c, C_CAPACITY]), self._strides[c], self.graph.widths[c]
         room, slots = next_room(old), slots_of(old)
         wider = slots_of(room) > slots
-        n_bytes = (room - old) * (4 * stride + 8 * width + 4) + 16 * slots * wider
+        n_bytes = (room - old) * (4 * stride + 8 * (width + self._presence) + 4) + 16 * slots * wider
         self.allowance.ask(n_bytes + sum(cache.wider(c, room) for cache in self.caches), f"room for {room} keys")
         most = self._most_keys()
         heads = self.heads.grown(c, room * stride + self.before[c], self._head_sizes(most))
         words = self.words.grown(c, room * width, [n * w for n, w in zip(most, self.graph.widths, strict=True)])
         freed = self.freed.grown(c, room, most)
+        presence = self.presence.grown(c, room * self._presence, [n * self._presence for n in most])
         classes, table = self.classes.copy(), self.table
         classes[c, [C_CAPACITY, C_SHIFT]] = room, shift_of(room)
         if wider:
             table = table.renewed(c, 4 * slots)
             rehash(classes, c, table.view(c), self.table.view(c))
-        self._install(classes=classes, heads=heads, words=words, freed=freed, table=table)
+        self._install(classes=classes, heads=heads, words=words, freed=freed, table=table, presence=presence)
 
     def renew_hash(self, c: int) -> None:
         """Give class c a table with other homes, since its keys crowd: as good as random ones. O(slots)."""
@@ -512,7 +530,7 @@ class Stems:
 
     def key_bytes(self, c: int) -> int:
         """Return the bytes of the key directory of class c: heads, words, hash table, free list, strings."""
-        parts = (self.heads, self.words, self.table, self.freed)
+        parts = (self.heads, self.words, self.table, self.freed, self.presence)
         strings = sum(strings.nbytes for strings in self.texts_of[c].values())
         return sum(part.view(c).nbytes for part in parts) + strings
 

@@ -104,6 +104,32 @@ _ONE_KEY_DEFECTS = {
     ),
 }
 
+_WORDS, _ONE_KEY = "stairs/kernels/presence.py", "stairs/kernels/one_key.py"
+_PRESENCE_DEFECTS = {
+    "tuples that return to their window after an undo have no bits": Edit(
+        "stairs/kernels/arena.py", "set_bits(arena, i, before[i, S_LO], streams[i, S_LO])", "set_bits(arena, i, 0, 0)"
+    ),
+    "tuples that return to their window within a push have no bits": Edit(
+        _ONE_KEY, "set_bits(arena, j, low, streams[u64(j), S_LO])", "set_bits(arena, j, low, low)"
+    ),
+    "an arrival looks at the partners of another one": Edit(
+        "stairs/kernels/one_key_results.py", "is_several(walk, half, entry, j)", "is_several(walk, half, 0, j)"
+    ),
+    "a later arrival decides whether older partners are left": Edit(
+        _WORDS, " and arena.heads[u64(row + j)] == newest:", ":"
+    ),
+    "of two tuples the older one does not count at the edge of its window": Edit(
+        _ONE_KEY, "arrive(arena, kid, half, i, older >= low)", "arrive(arena, kid, half, i, older > low)"
+    ),
+    "words that another kernel did not keep are believed": Edit(_WORDS, "if arena.meta[M_PRESENCE] == 0:", "if False:"),
+    "nobody says that another kernel does not keep the words": Edit(
+        "stairs/modules.py", "if kernel is not push_one_key:", "if False:"
+    ),
+    "the oldest tuple of a window counts as gone": Edit(
+        _WORDS, "< arena.streams[u64(j), S_LO]) << (j & 63)", "<= arena.streams[u64(j), S_LO]) << (j & 63)"
+    ),
+}
+
 _MARK_DEFECTS = {
     "lists too long to be marked count for what a mark is worth": Edit(
         "stairs/kernels/learning.py", "min(caused // size, listed * caused // (marks * found))", "caused // size"
@@ -522,6 +548,18 @@ MODELS = {
         "test_event_times_decide_as_in_the_model",
         12,
         _ONE_KEY_DEFECTS,
+    ),
+    "presence words": ModelTest(
+        (
+            "tests/stairs/test_presence.py",
+            "tests/stairs/test_one_key.py",
+            "tests/stairs/driver.py",
+            "tests/stairs/steps.py",
+            "tests/stairs/held.py",
+        ),
+        "test_words_follow_whatever_pushes_do",
+        300,
+        _PRESENCE_DEFECTS,
     ),
     "as-of joins": ModelTest(
         (

@@ -8,7 +8,7 @@ directory   the slot of each key of the arrival in the hash table of the key dir
 heads       the head row of each key: the keys of the arrival, and keys that a match of a trunk hop adds. Probing and
             inserting use the same row; a row of several streams may span several lines
 chain       the record of each match, whose link must be read to find the end of the chain; the engine counts them
-            (`H_MATCHES`)
+            (`V_MATCHES`)
 gather      the payload of each component of a result except the arrival, one line for each column
 
 For memory that is accessed in order (keys in, the slot written to the ring of the stream, row ids and columns out) the
@@ -28,7 +28,7 @@ from bench.machine_limit.memory import LINE, costs, powers_of_two
 from bench.ways.runners import JOINS, EngineRunner, LoopRunner, Runner, RuntimeRunner, fill, rounds
 from bench.workloads.sources import filling, workload
 from jisc.strategies.base import COUNTERS
-from stairs.descriptors import H_MATCHES, H_OPS0, H_OPS1, H_PROBES, M_RESULTS, O_CHECK, R_END, R_TRUNK
+from stairs.descriptors import H_OPS0, H_OPS1, M_RESULTS, O_CHECK, R_END, R_TRUNK, V_MATCHES, V_PROBES
 from stairs.graph import JoinGraph
 from stairs.memory.arena import Int64s, Routes
 from stairs.modules import Modules
@@ -85,13 +85,13 @@ class Counted:
 
 
 def counters(routes: Routes) -> Int64s:
-    """Return the counts of all hops so far: int64[hops, 2], probes and matches."""
-    return routes.hops[:, COUNTERS].copy()
+    """Return the counts of all hops so far: int64[2, hops], probes and matches."""
+    return routes.counts[COUNTERS].copy()
 
 
 def counted(graph: JoinGraph, routes: Routes, before: Int64s, arrivals: int, results: int) -> Counted:
     """Return the counts of the arrivals since `counters` returned `before`; streams come equally often."""
-    matches = routes.hops[:, H_MATCHES] - before[:, H_MATCHES - H_PROBES]
+    matches = routes.counts[V_MATCHES] - before[V_MATCHES - V_PROBES]
     bindings = 0
     for route in range(graph.n_streams):
         for h in range(int(routes.span[route, R_TRUNK]), int(routes.span[route, R_END])):

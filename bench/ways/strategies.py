@@ -18,9 +18,10 @@ import numpy.typing as npt
 import eddy
 from bench.harness.figure import Say
 from bench.harness.turns import Mismatch, Taken, agree, without_gc
+from bench.ways.published import published
 from bench.ways.runners import open_push
 from bench.workloads.sources import Columns, Order, Pushes, Turnover, permutations
-from eddy.routing.strategies import make_strategy, strategy_name
+from eddy.routing.strategies import make_strategy
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES, Transition
 from stairs.modules import Modules
@@ -34,12 +35,12 @@ Times = npt.NDArray[np.float64]
 
 
 class StrategyEngine:
-    """A strategy that runs the plan of a turnover over SteMs of its own, without Arrow."""
+    """A strategy in its published form that runs the plan of a turnover over SteMs of its own, without Arrow."""
 
     def __init__(self, turnover: Turnover, strategy: str) -> None:
         self.graph = turnover.query.graph
         self.modules = Modules(self.graph)
-        self.strategy = make_strategy(strategy, self.modules, parse(turnover.plan, self.graph.names))
+        self.strategy = make_strategy(published(strategy), self.modules, parse(turnover.plan, self.graph.names))
 
     def transition(self, plan: str) -> None:
         """Change to another plan."""
@@ -65,13 +66,13 @@ def check_complete(runtime: eddy.Runtime) -> None:
 
 
 class TurnoverRun:
-    """A Runtime under one strategy that takes the pushes of a turnover again and again.
+    """A Runtime under one strategy, in its published form, that takes the pushes of a turnover again and again.
 
     changed   the last transition, None = none yet
     """
 
     def __init__(self, turnover: Turnover, pushes: Pushes, strategy: str) -> None:
-        self.runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=strategy_name(strategy), count_only=True)
+        self.runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=published(strategy), count_only=True)
         self.changed: Transition | None = None
         self._pushes = pushes
         self._next = 0
@@ -131,7 +132,7 @@ def started(turnover: Turnover, pushes: Pushes, strategies: Iterable[str]) -> di
     for name in names:
         run = TurnoverRun(small, small.cut(PUSH).arrow, name)
         run.take(2)
-        if STRATEGIES[name].changes:
+        if STRATEGIES[published(name)].changes:
             run.take(2, small.reversed_plan)
     return {name: TurnoverRun(turnover, pushes, name) for name in names}
 
@@ -184,7 +185,7 @@ def pauses(
 
     complete   raise Mismatch if a state is incomplete before a transition
     """
-    runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=strategy_name(strategy), count_only=True)
+    runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=published(strategy), count_only=True)
     plans = [turnover.reversed_plan, turnover.plan]
     counts = [timed_pushes(runtime, pushes)[1]]
     found = []

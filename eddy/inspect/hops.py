@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from eddy.routing.costs import CLIMB_PROBE, CLIMB_VISIT, LEAF, LEAF_VISIT, PROBE, STORE, VISIT
 from jisc.strategies import Strategy
+from jisc.strategies.base import COUNTERS
 from stairs.descriptors import (
     H_CLASS,
-    H_MATCHES,
-    H_PROBES,
     H_STATE,
     H_STORE,
     H_TARGET,
@@ -51,7 +50,7 @@ def hop_figures(modules: Modules, strategy: Strategy) -> list[HopFigures]:
         span = routes.span[route]
         for h in range(int(span[R_TRUNK]), int(span[R_END])):
             hop = routes.hops[h]
-            state, probes, matches = int(hop[H_STATE]), int(hop[H_PROBES]), int(hop[H_MATCHES])
+            state, (probes, matches) = int(hop[H_STATE]), routes.counts[COUNTERS, h].tolist()
             to = (names[int(hop[H_TARGET])],) if state < 0 else tuple(names[j] for j in stairs[state].streams)
             by = None if strategy.mode == ROUTED and state < 0 else int(hop[H_CLASS])
             ns = _spent(virtual, virtual and h >= span[R_LEAF], probes, matches, int(hop[H_STORE]) >= 0)

@@ -212,9 +212,9 @@ class Router:
 
     def _probes(self) -> Floats:
         """Return probes and matches, per stream probed, since the start."""
-        hops = self.strategy.routes.hops
+        routes = self.strategy.routes
         found = self.strategy.past.astype(np.float64)
-        np.add.at(found, hops[:, H_TARGET], hops[:, COUNTERS])
+        np.add.at(found, routes.hops[:, H_TARGET], routes.counts[COUNTERS].T)
         return found
 
     def plan_changed(self) -> None:

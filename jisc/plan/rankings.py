@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jisc.plan.one_key import one_key_tables
 from jisc.plan.routes import probe_orders
 from jisc.plan.states import Masks
 from jisc.plan.stored_routes import HopTable, Promotions, StoredPlan, leaf_among
@@ -115,8 +116,23 @@ def compile_rankings(tree: Tree, graph: JoinGraph) -> Routes:
     """
     ops: list[OpRow] = []
     compares: list[CompareRow] = []
+    if graph.on_one_key:
+        return _one_key_rankings(tree, graph, ops)
     ranked = _rank(graph, [[Module(1 << j) for j in order] for order in probe_orders(tree, graph)], ops, compares)
     return route_tables(ranked.span, ranked.hops, ops, ranked.ready, compares)
+
+
+def _one_key_rankings(tree: Tree, graph: JoinGraph, ops: list[OpRow]) -> Routes:
+    """Return the tables of CACQ for a join on one key, where a tuple is ready for all modules at once."""
+    m = graph.n_streams
+    keys = [_keys_of(1 << j, graph, ops) for j in range(m)]
+    ends, hops = one_key_tables(tree, [HopRow(j, 0, ops0=own.ops0, ops1=own.ops1) for j, own in enumerate(keys)])
+    every = (1 << (m - 1)) - 1
+    words = np.array([every & ((1 << WORD) - 1), every >> WORD], np.uint64)
+    ready = np.ones((2 * m, 5), np.uint64)
+    ready[:m, :2], ready[:m, 2:4] = words, words
+    ready[m:, :2], ready[m:, 2:] = words, 0
+    return route_tables(ends[:, [0, 1, 1, 1]], hops, ops, ready.view(np.int64))
 
 
 def duals(plan: StoredPlan, masks: Masks) -> list[list[Module]]:

@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from jisc.plan.connected import connected_order
+from jisc.plan.one_key import one_key_tables
 from jisc.plan.tree import Tree
 from stairs.descriptors import SCANS
 from stairs.graph import Comparison, JoinGraph
@@ -123,6 +124,9 @@ def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = Non
 
     prefer   by which class a stream is probed when several of its classes are bound; the others are checked
     """
+    if graph.on_one_key:
+        ends, table = one_key_tables(tree, [stem_hop(graph, j, 0) for j in range(graph.n_streams)])
+        return route_tables(ends[:, [0, 0, 1, 1]], table, ())
     span = []
     hops: list[HopRow] = []
     ops: list[OpRow] = []

@@ -31,7 +31,7 @@ from jisc.plan.tree import Tree
 from stairs.descriptors import H_NEWER, H_STORE, R_FIELDS, R_TRUNK, SCANS
 from stairs.graph import Comparison
 from stairs.memory.arena import Int64s, Routes
-from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route_tables, stem_hop
+from stairs.routes import CompareRow, HopRow, OpRow, add_compares, fresh, op_row, route_tables, stem_hop
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, P
     numbers[last] = stored[:, 0]
     hops = tables.hops[numbers]
     hops[last, H_STORE], hops[last, H_NEWER] = stored[:, 1], stored[:, 2]
-    return tables._replace(hops=hops), promotions
+    return fresh(tables._replace(hops=hops)), promotions
 
 
 def spans_of(routes: Sequence[Sequence[int]]) -> Int64s:

@@ -65,10 +65,13 @@ class Tree:
 
     def leaves(self) -> Iterator[int]:
         """Yield the streams from left to right."""
-        if not self.children:
-            yield self.stream
-        for child in self.children:
-            yield from child.leaves()
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            if node.left is None or node.right is None:
+                yield node.stream
+            else:
+                waiting += (node.right, node.left)
 
     def inner(self) -> list[Tree]:
         """Return the joins of the tree, children before parents. O(nodes)."""

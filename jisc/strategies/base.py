@@ -15,15 +15,15 @@ from jisc.plan.tree import Tree
 from jisc.strategies.history import History, Mark
 from jisc.strategies.transition import Transition
 from stairs.checks.stair import check_stair
-from stairs.descriptors import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED
+from stairs.descriptors import H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED, V_MATCHES, V_PROBES
 from stairs.errors import PlanError
 from stairs.memory.arena import Entries, Int64s, Routes
 from stairs.modules import Modules
 from stairs.stair import Stair
 from stairs.storage.parts import Parts, Plain
 
-COUNTERS = slice(H_PROBES, H_MATCHES + 1)
-"""The columns of `Routes.hops` that count."""
+COUNTERS = slice(V_PROBES, V_MATCHES + 1)
+"""The rows of `Routes.counts` that are reported."""
 
 
 PURGES = ("exact", "paper")
@@ -37,7 +37,7 @@ class Savepoint(NamedTuple):
     marks      int64[plans, 2 * streams + 1], where several plans can run: of each plan the first arrival of each stream
                that it knows, and `passed` and `twice` of its track (`jisc.strategies.parallel_track`); None = one plan
                knows all
-    counters   int64[hops, 2], counters of the tables of routes; None = they are in `past`
+    counters   int64[2, hops], counters of the tables of routes; None = they are in `past`
     past       int64[streams, 2], counters of earlier tables
     chosen     the states that the caller chose to store, None = the strategy's own choice
     """
@@ -242,15 +242,15 @@ class Strategy(ABC):
 
     def to_parts(self) -> Plain:
         """Return all that another process needs to resume, except the plan and its tables."""
-        return {"counters": self.routes.hops[:, COUNTERS], "past": self.past, "history": self.history.to_parts()}
+        return {"counters": self.routes.counts[COUNTERS], "past": self.past, "history": self.history.to_parts()}
 
     def load_parts(self, parts: Parts) -> None:
         """Resume from the parts of a strategy of this name, with this plan. The modules have to be loaded before."""
-        hops = self.routes.hops
-        counters = parts.array("counters", np.int64, hops[:, COUNTERS].shape)
+        counts = self.routes.counts
+        counters = parts.array("counters", np.int64, counts[COUNTERS].shape)
         past = parts.array("past", np.int64, self.past.shape)
         self.history.load_parts(parts.part("history"), self.counters())
-        self.past, hops[:, COUNTERS] = past, counters
+        self.past, counts[COUNTERS] = past, counters
 
     def dismantle(self) -> None:
         """Release all memory. The strategy cannot be used afterwards."""
@@ -260,7 +260,7 @@ class Strategy(ABC):
 
     def savepoint(self) -> Savepoint:
         """Return the present moment for `restore`; taken before a push and before a change. O(plans that run)."""
-        counters = self.routes.hops[:, COUNTERS].copy()
+        counters = self.routes.counts[COUNTERS].copy()
         return Savepoint(self.trees, self._marks(), counters, self.past, self.history.mark(), self._chosen, self.prefer)
 
     def newest_plan(self) -> Savepoint:
@@ -284,7 +284,7 @@ class Strategy(ABC):
         self._restore(savepoint.trees, savepoint.marks)
         self.tree = savepoint.trees[-1]
         if savepoint.counters is not None:
-            self.routes.hops[:, COUNTERS] = savepoint.counters
+            self.routes.counts[COUNTERS] = savepoint.counters
         self.past = savepoint.past
         self.history.roll_back(savepoint.history)
 
@@ -304,10 +304,10 @@ class Strategy(ABC):
         self.past = self._past_with(tables)
 
     def _past_with(self, tables: Routes) -> Int64s:
-        hops, past = tables.hops, self.past.copy()
+        counts, past = tables.counts, self.past.copy()
         for column in range(past.shape[1]):
             # numpy adds to one axis in a quarter of the time.
-            np.add.at(past[:, column], hops[:, H_TARGET], hops[:, H_PROBES + column])
+            np.add.at(past[:, column], tables.hops[:, H_TARGET], counts[V_PROBES + column])
         return past
 
     # Inspection

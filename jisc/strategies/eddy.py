@@ -9,17 +9,11 @@ continuous queries", ICDE 2005.
 
 from __future__ import annotations
 
-from jisc.plan.routes import Preference, compile_routes
 from jisc.plan.states import StateId, states_of
 from jisc.plan.tree import Tree
 from jisc.strategies.jisc import Jisc
-from stairs.descriptors import M_MODE, STORED, VIRTUAL
-from stairs.memory.arena import Entries, Routes
-from stairs.routes import no_routes
+from stairs.descriptors import M_MODE, STORED
 from stairs.storage.parts import Parts, Plain
-
-PLANS = 64
-"""Plans whose tables are cached."""
 
 
 class Eddy(Jisc):
@@ -28,11 +22,7 @@ class Eddy(Jisc):
     name = "eddy"
     can_store = True
     prefers = True
-
-    def _start(self, tree: Tree) -> None:
-        self._virtual: dict[tuple[Tree, Preference | None], Routes] = {}
-        """Cached tables of plans with nothing stored."""
-        super()._start(tree)
+    has_entries = True
 
     def to_parts(self) -> Plain:
         """Return all that another process needs to resume."""
@@ -66,11 +56,6 @@ class Eddy(Jisc):
         """The states of the plan that are stored."""
         return self.stored
 
-    @property
-    def entries(self) -> Entries | None:
-        """The tables of the STAIRs; None while none is stored, so that arrivals need not maintain their low marks."""
-        return super().entries if self.states else None
-
     def _states(self, tree: Tree) -> list[StateId]:
         return [state for state in states_of(tree, self.masks) if state in (self._chosen or ())]
 
@@ -79,16 +64,8 @@ class Eddy(Jisc):
         if self.states:
             self.mode = self.modules.meta[M_MODE] = STORED
             super()._compile(tree)
-            return
-        self.mode = self.modules.meta[M_MODE] = VIRTUAL
-        known = self._virtual.get((tree, self.prefer))
-        if known is None:
-            if len(self._virtual) >= PLANS:
-                self._virtual.clear()
-            known = self._virtual[tree, self.prefer] = compile_routes(tree, self.modules.graph, self.prefer)
-        self.routes = known._replace(hops=known.hops.copy())
-        self.store.routes = no_routes()
-        self.store.release()
+        else:
+            self._use_virtual(tree)
 
 
 class Unstored(Eddy):

@@ -25,8 +25,13 @@ class MovingState(EagerStrategy):
     joins_many = True
 
     def _states(self, tree: Tree) -> list[StateId]:
-        every = states_of(tree, self.masks)
-        return every if self._chosen is None else [state for state in every if state in self._chosen]
+        if self._chosen is None:
+            return super()._states(tree)
+        return [state for state in states_of(tree, self.masks) if state in self._chosen]
+
+    @property
+    def _derives(self) -> bool:
+        return self._chosen is None and super()._derives
 
     @property
     def choice(self) -> frozenset[StateId] | None:
@@ -40,6 +45,7 @@ class MovingState(EagerStrategy):
     def load_parts(self, parts: Parts) -> None:
         """Resume from what `to_parts` returned."""
         chosen = parts.flag("chosen")
+        self._chosen = frozenset() if chosen else None
         super().load_parts(parts)
-        parts.require(chosen or len(self.states) == len(states_of(self.tree, self.masks)), "not all states are stored")
+        parts.require(chosen or len(self.states) == len(self._states(self.tree)), "not all states are stored")
         self._chosen = frozenset(self.states) if chosen else None

@@ -76,6 +76,7 @@ class ParallelTrack(StoredStrategy):
     """The strategy that runs two versions of a box side by side."""
 
     name = "parallel-track"
+    has_entries = True
     overlaps = True
     purges = True
 

@@ -16,6 +16,7 @@ class Stairs(EagerStrategy):
     """The strategy whose transitions demote every entry of dropped states, and promote every key of new ones."""
 
     name = "stairs"
+    has_entries = True
 
     def _before(self, change: Difference) -> None:
         for state in change.dropped:

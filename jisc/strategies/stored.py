@@ -1,20 +1,28 @@
-"""The common part of strategies that store states: one STAIR per inner node, in a store next to the SteMs."""
+"""The common part of strategies that store states: one STAIR per inner node, in a store next to the SteMs.
+
+In a join of many streams on one key, a state needs no entries: its composites are the products of the chains of a key.
+The heads are there already, and the presence words of a key (`stairs.kernels.presence`) say of each state whether it
+has a composite, under every plan at once. So no STAIR is made, arrivals take the routes of a plan with nothing stored,
+and a transition has no state to drop, to compute or to complete.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from jisc.plan.routes import Preference, compile_routes
 from jisc.plan.states import Difference, StateId, states_of, streams_of
 from jisc.plan.stored_routes import StoredPlan, compile_stored
 from jisc.plan.tree import Tree
 from jisc.strategies.base import Strategy
 from jisc.strategies.transition import Transition
-from stairs.descriptors import E_BASE, E_ROUTE, S_LO, S_NEXT, STORED
+from stairs.descriptors import E_BASE, E_ROUTE, M_MODE, S_LO, S_NEXT, STORED, VIRTUAL
 from stairs.errors import CapacityError
 from stairs.memory.arena import Entries, Int64s, Routes
+from stairs.routes import fresh, no_routes
 from stairs.stair import NewState, Stair
 from stairs.storage.parts import Parts, Plain
 from stairs.store import StairStore
@@ -27,6 +35,8 @@ class StoredStrategy(Strategy):
     """A pipelined plan: every inner state below the root is stored."""
 
     mode = STORED
+    has_entries: ClassVar[bool] = False
+    """Whether states have entries even where presence words could stand for them."""
     compile = staticmethod(compile_stored)
     """Makes the tables of the plans that run, and the routes of promotions."""
 
@@ -38,6 +48,8 @@ class StoredStrategy(Strategy):
         """Counters of dropped states."""
         self._tables: dict[tuple[Hashable, ...], tuple[Routes, Int64s]] = {}
         """Cached tables by plans and the rows of their states: the routes; for each state its row and promotions."""
+        self._virtual: dict[tuple[Tree, Preference | None], Routes] = {}
+        """Cached tables of plans with nothing stored."""
         self._install(tree, self._states(tree))
 
     # Saved for another process (`eddy.live.engine_file`)
@@ -56,7 +68,7 @@ class StoredStrategy(Strategy):
     def _adopt(self, stairs: list[Stair], parts: Parts) -> None:
         """Make these the states of the plan, and compile it."""
         self.states = {StateId.of(stair.streams, stair.by): stair for stair in stairs}
-        possible = frozenset(states_of(self.tree, self.masks))
+        possible = frozenset(() if self._derives else states_of(self.tree, self.masks))
         parts.require(len(self.states) == len(stairs) and self.states.keys() <= possible, "states of another plan")
         self._compile(self.tree)
 
@@ -66,8 +78,13 @@ class StoredStrategy(Strategy):
         super().dismantle()
 
     def _states(self, tree: Tree) -> list[StateId]:
-        """Return the states that are stored under a plan, children before parents."""
-        return states_of(tree, self.masks)
+        """Return the states that have a STAIR under a plan, children before parents."""
+        return [] if self._derives else states_of(tree, self.masks)
+
+    @property
+    def _derives(self) -> bool:
+        """Whether presence words stand for all states."""
+        return self.modules.has_presence and not self.has_entries
 
     def _install(self, tree: Tree, missing: tuple[StateId, ...] | list[StateId]) -> None:
         """Add states, and make the tables of the plan. A state with an empty window below it is complete at once."""
@@ -81,7 +98,22 @@ class StoredStrategy(Strategy):
         self._compile(tree)
 
     def _compile(self, tree: Tree) -> None:
-        self._use([StoredPlan(tree, {state: stair.row for state, stair in self.states.items()})])
+        if self._derives:
+            self._use_virtual(tree)
+        else:
+            self._use([StoredPlan(tree, {state: stair.row for state, stair in self.states.items()})])
+
+    def _use_virtual(self, tree: Tree) -> None:
+        """Use the tables of a plan with nothing stored."""
+        self.mode = self.modules.meta[M_MODE] = VIRTUAL
+        known = self._virtual.get((tree, self.prefer))
+        if known is None:
+            if len(self._virtual) >= PLANS:
+                self._virtual.clear()
+            known = self._virtual[tree, self.prefer] = compile_routes(tree, self.modules.graph, self.prefer)
+        self.routes = fresh(known)
+        self.store.routes = no_routes()
+        self.store.release()
 
     def _use(self, plans: list[StoredPlan]) -> None:
         """Use the tables of these plans. They are cached, because plans that were replaced tend to return."""
@@ -94,7 +126,7 @@ class StoredStrategy(Strategy):
             rows = np.array([(row, *both) for row, both in by_row.items()], np.int64).reshape(-1, 3)
             known = self._tables[key] = routes, rows
         tables, promotions = known
-        self.routes = self.store.routes = tables._replace(hops=tables.hops.copy())
+        self.routes = self.store.routes = fresh(tables)
         self.store.release()
         self.store.entries.states[promotions[:, 0], E_ROUTE : E_BASE + 1] = promotions[:, 1:]
 
@@ -138,8 +170,8 @@ class StoredStrategy(Strategy):
 
     @property
     def entries(self) -> Entries | None:
-        """The tables of the STAIRs."""
-        return self.store.entries
+        """The tables of the STAIRs; None if nothing is stored: arrivals then need not maintain low marks for them."""
+        return None if self.mode == VIRTUAL else self.store.entries
 
     @property
     def stairs(self) -> list[Stair]:

@@ -52,6 +52,7 @@ from stairs.descriptors import (
     M_MARKS,
     M_MODE,
     M_NEWEST,
+    M_PRESENCE,
     M_RESULTS,
     M_TIMED,
     M_WATERMARK,
@@ -80,6 +81,7 @@ from stairs.graph import FOREVER, WindowKind
 from stairs.kernels.keys import FREED
 from stairs.kernels.lookups import lost_key
 from stairs.kernels.marks import MARKED
+from stairs.kernels.presence import words_of
 from stairs.kernels.versions import LIFE_FIELDS
 from stairs.key_room import is_room, slots_of
 from stairs.links import links_of
@@ -109,6 +111,8 @@ def check_stems(stems: Stems) -> None:
             _check_chains(stems, i, x, used, f"SteM {graph.names[i]}, index on class {c}")
     for (i, c), x in stems.attribute_rows.items():
         _check_marks(stems, i, x, f"SteM {graph.names[i]}, index on class {c}")
+    if stems.has_presence and stems.meta[M_PRESENCE]:
+        _check_presence(stems)
     marks = int(stems.attrs[:, A_MARKS].sum())
     require(stems.meta[M_MARKS] == marks, f"{stems.meta[M_MARKS]} no-good marks, not {marks}")
 
@@ -148,6 +152,7 @@ def _check_shapes(stems: Stems) -> None:
         "words": (stems.words, np.int64, [k * width for k, width in zip(keys, graph.widths, strict=True)]),
         "freed": (stems.freed, np.int32, keys),
         "table": (stems.table, np.int64, [2 * one for one in slots]),
+        "presence": (stems.presence, np.int64, [k * words_of(m) * stems.has_presence for k in keys]),
     }
     for name, (part, dtype, wanted) in sizes.items():
         bases = np.cumsum([0, *part.room])[:-1].tolist()
@@ -325,6 +330,21 @@ def _heads(stems: Stems, i: int, x: int, tuples: Int64s) -> npt.NDArray[np.int32
     offset, c = stems.attrs[x, [A_OFFSET, A_CLASS]].tolist()
     kids = stems.recs.view(i).reshape(stems.capacity[i], -1)[tuples & (stems.capacity[i] - 1), offset + 1]
     return _head_rows(stems, c)[kids]
+
+
+def _check_presence(stems: Stems) -> None:
+    """Raise StateError unless the bits of all live tuples are set (`stairs.kernels.presence`)."""
+    m, ids = stems.graph.n_streams, int(stems.classes[0, C_NEXT])
+    words = stems.presence.view(0).reshape(-1, 2, words_of(m) // 2)[:ids]
+    bits = np.unpackbits(words.view(np.uint8), axis=2, bitorder="little").view(np.bool_)
+    require(bool(bits[:, 0, m:].all()), "unused bits of presence words are not set")
+    heads = stems.heads.view(0).reshape(-1, m)[:ids]
+    for j, name in enumerate(stems.graph.names):
+        low = int(stems.streams[j, S_LO])
+        live = heads[:, j] >= low
+        require(bool(bits[live, 0, j].all()), f"SteM {name}: a key with live tuples has no presence bit")
+        links = stems.recs.view(j).reshape(-1, 2)[heads[live, j] & (stems.capacity[j] - 1), 0]
+        require(bool(bits[live, 1, j][links >= low].all()), f"SteM {name}: a key with several tuples has no bit for it")
 
 
 def _check_marks(stems: Stems, i: int, x: int, what: str) -> None:

@@ -17,8 +17,6 @@ import numpy as np
 from stairs.descriptors import (
     DELETED,
     DONE,
-    H_MATCHES,
-    H_PROBES,
     K_COUNT,
     K_GONE,
     L_AT,
@@ -46,6 +44,8 @@ from stairs.descriptors import (
     R_END,
     R_TRUNK,
     S_WALKED,
+    V_MATCHES,
+    V_PROBES,
 )
 from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.by_address import opened
@@ -84,12 +84,12 @@ def tally(arena: Arena, routes: Routes, chunk: Chunk, count_only: bool) -> None:
             arena.streams[i, S_WALKED] += chunk.levels[i, 0, L_MATCHES]
             trunk = routes.span[i, R_TRUNK]
             for h in range(trunk, routes.span[i, R_END]):
-                routes.hops[u64(h), H_PROBES] += chunk.levels[i, u64(h - trunk + 1), L_PROBES]
-                routes.hops[u64(h), H_MATCHES] += chunk.levels[i, u64(h - trunk + 1), L_MATCHES]
+                routes.counts[V_PROBES, u64(h)] += chunk.levels[i, u64(h - trunk + 1), L_PROBES]
+                routes.counts[V_MATCHES, u64(h)] += chunk.levels[i, u64(h - trunk + 1), L_MATCHES]
             if is_weighed(routes, i, count_only):
                 own = chunk.levels[i, u64(last_level(routes, i))]
                 for p in range(own[L_AT] + Q_HEAD, own[L_AT] + own[L_SIZE] * Q_FIELDS, Q_FIELDS):
-                    routes.hops[u64(routes.span[i, R_END] - 1), H_MATCHES] += chunk.partials[u64(p)] - 1
+                    routes.counts[V_MATCHES, u64(routes.span[i, R_END] - 1)] += chunk.partials[u64(p)] - 1
 
 
 @inlined

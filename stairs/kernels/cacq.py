@@ -31,10 +31,8 @@ from stairs.descriptors import (
     E_TAIL,
     H_CLASS,
     H_COMPARE,
-    H_MATCHES,
     H_OPS0,
     H_OPS1,
-    H_PROBES,
     H_STATE,
     H_STORE,
     H_TARGET,
@@ -56,6 +54,8 @@ from stairs.descriptors import (
     T_HOP,
     T_OFFSET,
     T_READY,
+    V_MATCHES,
+    V_PROBES,
     X_LEVEL,
     X_OTHER,
     X_STREAM,
@@ -94,7 +94,7 @@ def choose(arena: Arena, entries: Entries, routes: Routes, walk: Walk, i: int, d
     rank = lowest_bit(bits) if bits != 0 else 64 + lowest_bit(frame[T_READY + 1] & ~frame[T_DONE + 1])
     h = routes.span[u64(i), R_TRUNK] + rank
     frame[T_HOP] = h
-    routes.hops[u64(h), H_PROBES] += tally
+    routes.counts[V_PROBES, u64(h)] += tally
     x = routes.hops[u64(h), H_STATE]
     if x >= 0:
         frame[T_CANDIDATE] = stair_newest(arena, entries, routes, walk, x, walk.kids[u64(routes.hops[u64(h), H_CLASS])])
@@ -201,7 +201,7 @@ def route(
                 agrees = holds(arena, test, walk.current[u64(test[X_STREAM])], walk.current[u64(test[X_OTHER])])
         if not agrees:
             continue
-        hops[u64(h), H_MATCHES] += tally
+        routes.counts[V_MATCHES, u64(h)] += tally
         y = hops[u64(h), H_STORE]
         if y >= 0 and storing:
             store(arena, entries, walk, y)

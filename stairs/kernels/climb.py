@@ -39,9 +39,7 @@ from stairs.descriptors import (
     E_STORED,
     E_TAIL,
     H_CLASS,
-    H_MATCHES,
     H_NEWER,
-    H_PROBES,
     H_STATE,
     H_STORE,
     M_ARRIVAL,
@@ -56,6 +54,8 @@ from stairs.descriptors import (
     S_VALUES,
     SHORT_ENTRIES,
     SHORT_OUTPUT,
+    V_MATCHES,
+    V_PROBES,
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
@@ -210,7 +210,7 @@ def climb(
     h = first
     s = newest(arena, entries, routes, walk, lows, h)
     low = floor(entries, routes, lows, h)
-    hops[u64(h), H_PROBES] += tally
+    routes.counts[V_PROBES, u64(h)] += tally
     while True:
         if s < low:
             if resume < 0:
@@ -224,7 +224,7 @@ def climb(
         if not take(arena, entries, routes, walk.bound, walk.kids, walk.current, lows, h, s):
             s = following
             continue
-        hops[u64(h), H_MATCHES] += tally
+        routes.counts[V_MATCHES, u64(h)] += tally
         newer = hops[u64(h), H_NEWER]
         if newer > 0 and is_new(entries, walk, newer):
             arena.meta[M_SUPPRESSED] += tally
@@ -251,4 +251,4 @@ def climb(
         h += 1
         s = newest(arena, entries, routes, walk, lows, h)
         low = floor(entries, routes, lows, h)
-        hops[u64(h), H_PROBES] += tally
+        routes.counts[V_PROBES, u64(h)] += tally

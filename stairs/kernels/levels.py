@@ -23,15 +23,12 @@ from stairs.descriptors import (
     H_CLASS,
     H_COLUMN,
     H_COMPARE,
-    H_KILLED,
     H_LEAF0,
     H_LEAF1,
     H_OFFSET,
     H_OPS0,
     H_OPS1,
-    H_REST,
     H_TARGET,
-    H_TESTED,
     INSERTED,
     K_COUNT,
     K_FIRST,
@@ -61,6 +58,9 @@ from stairs.descriptors import (
     S_RECS,
     S_WIDTH,
     SCANS,
+    V_KILLED,
+    V_REST,
+    V_TESTED,
 )
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.chunk import has_arrived, has_left, has_twin, newest_seen
@@ -138,11 +138,11 @@ def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, fi
     for h in range(min(trunk + level + 1, leaf), max(leaf, last)):
         x = u64(row_of(arena, hops[u64(h), H_TARGET], hops[u64(h), H_CLASS]))
         if h < leaf:
-            if hops[u64(h), H_REST] > 0 or hops[u64(h), H_OFFSET] == SCANS:
+            if routes.counts[V_REST, u64(h)] > 0 or hops[u64(h), H_OFFSET] == SCANS:
                 continue
             if chunk.sources[u64(hops[u64(h), H_CLASS]), 0] != level:
                 continue
-            hops[u64(h), H_TESTED] += levels[i, u64(level), L_SIZE]
+            routes.counts[V_TESTED, u64(h)] += levels[i, u64(level), L_SIZE]
         elif h < first or h >= last:
             continue
         write_heads(arena, routes, chunk, i, level, h)
@@ -160,7 +160,7 @@ def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, fi
             partials[u64(kept)], partials[u64(kept + Q_TUPLE)], partials[u64(kept + Q_PLACE)] = parent, tuple_, place
             partials[u64(kept + Q_HEAD)] = s
             kept += Q_FIELDS if live else 0
-        hops[u64(h), H_KILLED] += levels[i, u64(level), L_SIZE] - (kept - at) // Q_FIELDS
+        routes.counts[V_KILLED, u64(h)] += levels[i, u64(level), L_SIZE] - (kept - at) // Q_FIELDS
         levels[i, u64(level), L_SIZE] = (kept - at) // Q_FIELDS
         attrs[x, A_HITS] += hits
 
@@ -169,13 +169,13 @@ def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, fi
 def judge_ahead(routes: Routes, i: int) -> None:
     """Decide after a chunk which trunk hops of stream i are looked up ahead of their turn in the next one."""
     for k in range(routes.span[i, R_TRUNK], routes.span[i, R_LEAF]):
-        hop = routes.hops[u64(k)]
-        if hop[H_REST] > 0:
-            hop[H_REST] -= 1
-        elif hop[H_TESTED] > TRIAL:
-            hop[H_REST] = PAUSE if FEW * hop[H_KILLED] < hop[H_TESTED] else 0
-            hop[H_TESTED] = 0
-            hop[H_KILLED] = 0
+        counts, h = routes.counts, u64(k)
+        if counts[V_REST, h] > 0:
+            counts[V_REST, h] -= 1
+        elif counts[V_TESTED, h] > TRIAL:
+            counts[V_REST, h] = PAUSE if FEW * counts[V_KILLED, h] < counts[V_TESTED, h] else 0
+            counts[V_TESTED, h] = 0
+            counts[V_KILLED, h] = 0
 
 
 @inlined

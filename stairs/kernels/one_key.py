@@ -48,9 +48,20 @@ from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.by_address import opened
 from stairs.kernels.combinations import shortage
 from stairs.kernels.memory import NEAR, prefetch
-from stairs.kernels.one_key_results import ALL, NEWEST, NONE, RECORD, combine, combine_in_time, in_time
+from stairs.kernels.one_key_results import (
+    ALL,
+    NEWEST,
+    NONE,
+    RECORD,
+    combine,
+    combine_alone,
+    combine_in_time,
+    count_alone,
+    in_time,
+)
 from stairs.kernels.one_key_times import move_marks, open_marks, time_of, times_of
 from stairs.kernels.opening import open_push
+from stairs.kernels.presence import arrive, half_of, is_alone, is_kept, open_presence, set_bits, several_now, stale
 from stairs.kernels.windows import RANGE, ROWS, expire_ranges
 from stairs.memory.arena import Arena, Batch, Routes, Walk
 
@@ -76,12 +87,16 @@ def fetch_heads(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -
     """Prefetch the heads of arrivals first .. last - 1. `walk.current` counts the tuples of each stream that were."""
     streams, recs, following = arena.streams, arena.recs, walk.current
     base, m, origin = arena.classes[0, C_HEADS], streams.shape[0], np.int64(arena.heads.ctypes.data)
+    half = half_of(arena) * is_kept(arena)
     for a in range(first, last):
         i = u64(batch.order[u64(a)])
         kid = np.int64(recs[u64(streams[i, S_RECS] + (following[i] & streams[i, S_MASK]) * RECORD + 1)])
         following[i] += 1
-        if kid >= 0:
+        if kid >= 0 and half == 0:
             prefetch(origin + 4 * (base + kid * m))
+        elif kid >= 0:
+            prefetch(np.int64(arena.presence.ctypes.data) + 16 * half * kid)
+            prefetch(origin + 4 * (base + kid * m + np.int64(i)))
 
 
 @step
@@ -133,6 +148,44 @@ def insert(arena: Arena, batch: Batch, walk: Walk, first: int, last: int, probin
     return listed
 
 
+@inlined
+def insert_many(arena: Arena, batch: Batch, walk: Walk, first: int, last: int, probing: bool) -> int:
+    """Do the work of `insert` in a join of many streams: their heads are read only if the bits of the key are set."""
+    streams, recs, heads, lows, met = arena.streams, arena.recs, arena.heads, walk.lows, walk.met
+    base, m, half, listed = arena.classes[0, C_HEADS], streams.shape[0], half_of(arena), np.int64(0)
+    for a in range(first, last):
+        i = np.int64(batch.order[u64(a)])
+        s = streams[u64(i), S_NEXT]
+        record = streams[u64(i), S_RECS] + (s & streams[u64(i), S_MASK]) * RECORD
+        kid = np.int64(recs[u64(record + 1)])
+        if kid >= 0:
+            row = base + kid * m
+            older = np.int64(heads[u64(row + i)])
+            recs[u64(record)] = older
+            heads[u64(row + i)] = s
+            low = streams[u64(i), S_LO]
+            if streams[u64(i), S_KIND] == ROWS:
+                low = max(low, s + 1 - streams[u64(i), S_SIZE])
+            if arrive(arena, kid, half, i, older >= low) and probing:
+                at, live = listed * (NEWEST + 2 * m), np.int64(0)
+                for j in range(m):
+                    head, least = heads[u64(row + j)], lows[u64(j)]
+                    met[u64(at + NEWEST + j)] = head
+                    met[u64(at + NEWEST + m + j)] = least
+                    live += head >= least
+                met[u64(at)] = a - first
+                if live == m:
+                    several_now(arena, walk, kid, half, i, listed)
+                    listed += 1
+                else:
+                    stale(arena, kid, half)
+        streams[u64(i), S_NEXT] = s + 1
+        if streams[u64(i), S_KIND] == ROWS:
+            low = max(np.int64(lows[u64(i)]), s + 1 - streams[u64(i), S_SIZE])
+            lows[u64(i)], streams[u64(i), S_LO] = low, low
+    return listed
+
+
 @step
 def take_back(arena: Arena, batch: Batch, walk: Walk, at: int, first: int, last: int, newest: int) -> int:
     """Take back the arrivals of a block first .. last - 1 from the one of entry `at` on, and return its position.
@@ -152,7 +205,10 @@ def take_back(arena: Arena, batch: Batch, walk: Walk, at: int, first: int, last:
     for j in range(m):
         walk.turn[u64(j)] = streams[u64(j), S_NEXT]
         if streams[u64(j), S_KIND] == ROWS:
-            streams[u64(j), S_LO] = walk.met[u64(at + NEWEST + m + j)]
+            low = np.int64(walk.met[u64(at + NEWEST + m + j)])
+            if is_kept(arena):
+                set_bits(arena, j, low, streams[u64(j), S_LO])
+            streams[u64(j), S_LO] = low
     if meta[M_TIMED] != 0:
         for a in range(arrival - 1, first - 1, -1):
             i = u64(batch.order[u64(a)])
@@ -194,6 +250,10 @@ def push_one_key(
         bounded |= streams[u64(j), S_KIND] == RANGE
     if bounded:
         open_marks(arena, walk)
+    half = np.int64(0)
+    if is_kept(arena):
+        half = half_of(arena)
+        open_presence(arena)
     far = is_large(arena)
     if far:
         fetch_heads(arena, batch, walk, first, min(first + BLOCK, stop))
@@ -208,8 +268,11 @@ def push_one_key(
             if bounded:
                 hold = move_marks(arena, walk, least, greatest, last - first)
             meta[M_NEWEST], meta[M_WATERMARK] = greatest, batch.clock[u64(last - 1)]
-        listed = insert(arena, batch, walk, first, last, probing)
-        if far:
+        if half > 0:
+            listed = insert_many(arena, batch, walk, first, last, probing)
+        else:
+            listed = insert(arena, batch, walk, first, last, probing)
+        if far and half == 0:
             fetch_partners(arena, walk, listed)
         for x in range(listed):
             at = x * (NEWEST + 2 * m)
@@ -218,7 +281,10 @@ def push_one_key(
             if not hold:
                 sure, timely = m, in_time(arena, routes, walk, i, at)
             while found < 0 and timely != NONE:
-                if timely == ALL:
+                if timely == ALL and half > 0 and is_alone(walk, half, x):
+                    found = combine_alone(arena, walk, at, sure, count_only, out)
+                    walk.alone[u64(i)] += tally * (found >= 0)
+                elif timely == ALL:
                     found = combine(arena, routes, walk, i, at, sure, count_only, tally, out)
                 else:
                     found = combine_in_time(arena, routes, walk, i, at, count_only, tally, out)
@@ -227,12 +293,14 @@ def push_one_key(
             if found >= 0:
                 streams[u64(i), S_WALKED] += tally
                 if meta[M_SHORT] != 0:
+                    count_alone(routes, walk)
                     meta[M_ARRIVAL] = take_back(arena, batch, walk, at, first, last, newest)
                     meta[M_OUT] = out
                     return shortage(arena, found)
                 out, tally = found, np.int64(1)
                 meta[M_TALLIED] = 0
         first = last
+    count_alone(routes, walk)
     meta[M_ARRIVAL] = stop
     meta[M_OUT] = out
     if timed:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.descriptors import (
-    H_MATCHES,
-    H_PROBES,
     H_TARGET,
     M_SHORT,
     R_END,
@@ -20,10 +18,13 @@ from stairs.descriptors import (
     S_MASK,
     S_RECS,
     SHORT_OUTPUT,
+    V_MATCHES,
+    V_PROBES,
 )
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.combinations import MOST_RESULTS
 from stairs.kernels.one_key_times import deadline_of, time_of
+from stairs.kernels.presence import half_of, is_kept, is_several, settle
 from stairs.memory.arena import Arena, Routes, Walk
 
 RECORD = 2
@@ -31,6 +32,42 @@ RECORD = 2
 NEWEST = 1
 """Where the newest tuples are in an entry; the low marks follow them."""
 NONE, SOME, ALL = 0, 1, 2
+
+
+@inlined
+def key_of(arena: Arena, walk: Walk, i: int, at: int) -> int:
+    """Return the key id of an entry of stream i."""
+    slot = np.int64(walk.met[u64(at + NEWEST + i)]) & arena.streams[u64(i), S_MASK]
+    return np.int64(arena.recs[u64(arena.streams[u64(i), S_RECS] + slot * RECORD + 1)])
+
+
+@inlined
+def combine_alone(arena: Arena, walk: Walk, at: int, sure: int, count_only: bool, out: int) -> int:
+    """Do the work of `combine` for an entry with one partner of each stream, but for the counters (`count_alone`)."""
+    ids, met, m, old = walk.ids, walk.met, arena.streams.shape[0], np.int64(0)
+    for j in range(m):
+        old |= np.int64(met[u64(at + NEWEST + j)] < walk.sure[u64(sure + j)])
+    if old != 0:
+        return np.int64(-1)
+    if not count_only:
+        if (out + 1) * m <= ids.shape[0]:
+            for j in range(m):
+                ids[u64(out * m + j)] = met[u64(at + NEWEST + j)]
+        else:
+            arena.meta[M_SHORT] |= SHORT_OUTPUT
+    return out + 1
+
+
+@step
+def count_alone(routes: Routes, walk: Walk) -> None:
+    """Count the results of `combine_alone`: each is a probe and a match in every hop of its route. O(hops)."""
+    for i in range(walk.alone.shape[0]):
+        count = walk.alone[u64(i)]
+        if count != 0:
+            walk.alone[u64(i)] = 0
+            for h in range(routes.span[u64(i), R_LEAF], routes.span[u64(i), R_END]):
+                routes.counts[V_PROBES, u64(h)] += count
+                routes.counts[V_MATCHES, u64(h)] += count
 
 
 @inlined
@@ -46,7 +83,8 @@ def combine(
     per further partner, which replaces the partner in the copy. So partners are visited one by one and never listed.
     """
     streams, hops, recs, ids, met = arena.streams, routes.hops, arena.recs, walk.ids, walk.met
-    m = streams.shape[0]
+    m, half = streams.shape[0], half_of(arena) * is_kept(arena)
+    entry, kid = at // (NEWEST + 2 * m), key_of(arena, walk, i, at) if half > 0 else np.int64(0)
     made, size, origin, room = 1, 1.0, out * m, ids.shape[0]
     writing = not count_only and origin + m <= room
     if writing:
@@ -57,8 +95,11 @@ def combine(
         j = hops[u64(h), H_TARGET]
         ring, mask, low = streams[u64(j), S_RECS], streams[u64(j), S_MASK], np.int64(met[u64(at + NEWEST + m + j)])
         block, end = made * m, origin + made * m
-        oldest, partners = np.int64(met[u64(at + NEWEST + j)]), 1
-        partner = np.int64(recs[u64(ring + (oldest & mask) * RECORD)])
+        oldest, partners, partner = np.int64(met[u64(at + NEWEST + j)]), 1, np.int64(-1)
+        if half == 0 or is_several(walk, half, entry, j):
+            partner = np.int64(recs[u64(ring + (oldest & mask) * RECORD)])
+            if half > 0:
+                settle(arena, kid, half, j, oldest, partner)
         while partner >= low:
             partners += 1
             writing = writing and end + block <= room
@@ -75,13 +116,13 @@ def combine(
         walk.turn[u64(h - leaf)] = partners
         if oldest < walk.sure[u64(sure + j)]:
             for g in range(h + 1, routes.span[u64(i), R_END]):
-                hops[u64(g), H_PROBES] -= tally
-                hops[u64(g), H_MATCHES] -= tally * walk.turn[u64(g - leaf)]
+                routes.counts[V_PROBES, u64(g)] -= tally
+                routes.counts[V_MATCHES, u64(g)] -= tally * walk.turn[u64(g - leaf)]
             return -1
         size *= partners
         made = made * partners if size <= MOST_RESULTS else MOST_RESULTS
-        hops[u64(h), H_PROBES] += tally
-        hops[u64(h), H_MATCHES] += tally * partners
+        routes.counts[V_PROBES, u64(h)] += tally
+        routes.counts[V_MATCHES, u64(h)] += tally * partners
     if (not count_only and not writing) or size > MOST_RESULTS:
         arena.meta[M_SHORT] |= SHORT_OUTPUT
     return out + made
@@ -127,8 +168,8 @@ def combine_in_time(
     greatest, deadline = walk.levels[0], walk.levels[1]
     first, depth = routes.span[u64(i), R_LEAF], routes.span[u64(i), R_END] - routes.span[u64(i), R_LEAF]
     for h in range(first, first + depth):
-        hops[u64(h), H_PROBES] += tally
-        hops[u64(h), H_MATCHES] += tally * following[u64(h - first)]
+        routes.counts[V_PROBES, u64(h)] += tally
+        routes.counts[V_MATCHES, u64(h)] += tally * following[u64(h - first)]
     chosen[u64(i)] = met[u64(at + NEWEST + i)]
     greatest[0] = time_of(arena, i, np.int64(chosen[u64(i)]))
     deadline[0] = deadline_of(arena, i, greatest[0])

@@ -8,6 +8,7 @@
     words    int64  per class, the words of each interned key
     table    int64  per class, open addressing with linear probing, slots of (tag, key id), key id -1 = empty
     freed    int32  per class, a stack of key ids to recycle
+    presence int64  in joins of many streams on one key, bits of each key (`stairs.kernels.presence`); otherwise empty
     streams, classes, attrs, links, bands, meta   descriptors, columns named in `stairs.descriptors`; those of `bands`
                                                   contain addresses (`stairs.bands`)
 
@@ -49,6 +50,7 @@ class Arena(NamedTuple):
     words: Int64s
     table: Int64s
     freed: Int32s
+    presence: Int64s
     streams: Rows
     classes: Rows
     attrs: Rows
@@ -62,7 +64,8 @@ class Routes(NamedTuple):
 
     span   int64[routes, R_FIELDS]  where the trunk and leaf hops of a route lie in `hops`: row track * streams + i is
                                     the route of stream i in a plan; later rows are promotions (E_ROUTE)
-    hops   int64[n, H_FIELDS]       probes in order, with their counters
+    hops   int64[n, H_FIELDS]       probes in order
+    counts int64[V_FIELDS, n]       what each hop has done
     ops    int64[n, O_FIELDS]       checks and bindings on a match
     compares  int64[n, X_FIELDS]    comparisons on a match
     ready  int64[n, 5]              only under an eddy. Row i * classes + c: two words with a bit for each module in the
@@ -73,6 +76,7 @@ class Routes(NamedTuple):
 
     span: Rows
     hops: Rows
+    counts: Rows
     ops: Rows
     compares: Rows
     ready: Rows
@@ -150,6 +154,8 @@ class Walk(NamedTuple):
     gone: Int32s
     sure: Int32s
     met: Int32s
+    several: Int64s
+    alone: Int64s
 
 
 class Chunk(NamedTuple):

@@ -12,6 +12,7 @@ from stairs.kernels.by_address import Descriptions
 from stairs.kernels.combinations import MOST_RESULTS
 from stairs.kernels.one_key import BLOCK
 from stairs.kernels.one_key_results import NEWEST
+from stairs.kernels.presence import words_of
 from stairs.memory.arena import Chunk, Input, Walk
 
 FIRST_RESULTS = 1024
@@ -90,6 +91,8 @@ class Scratch:
             gone=np.zeros(m, np.int32),
             sure=np.full(2 * m, np.iinfo(np.int32).min, np.int32),
             met=np.zeros(BLOCK * (NEWEST + 2 * m), np.int32),
+            several=np.zeros(BLOCK * words_of(m) // 2, np.int64),
+            alone=np.zeros(m, np.int64),
         )
         self.chunk = Chunk(
             streams=np.zeros((m, K_FIELDS), np.int64),

@@ -17,7 +17,7 @@ import pytest
 
 import eddy
 from stairs.bands import Sizes
-from stairs.descriptors import B_COUNT, B_UPTO, H_MATCHES
+from stairs.descriptors import B_COUNT, B_UPTO, V_MATCHES
 from stairs.kernels.bands import RUNS
 from tests.cases import raising
 
@@ -104,7 +104,7 @@ def test_matches_of_a_band_are_counted(also: list[str], count_only: bool) -> Non
     wanted = int((pairs & (later <= window) & (later > -window)).sum())
     assert runtime.metrics()["results"] == wanted > 500
     assert found.num_rows == (1 if count_only else wanted)
-    assert runtime._pipeline.join.strategy.routes.hops[:, H_MATCHES].sum() == wanted
+    assert runtime._pipeline.join.strategy.routes.counts[V_MATCHES].sum() == wanted
 
 
 def test_a_band_is_made_when_a_scan_asks_and_freed_when_memory_is_short() -> None:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.plan.routes import Hop, compile_routes, probe_order, route
-from jisc.plan.tree import check_connected, parse
+from jisc.plan.one_key import one_key_orders
+from jisc.plan.rankings import Module, _rank, compile_rankings
+from jisc.plan.routes import Hop, compile_routes, hop_row, hops_of, probe_order, probe_orders, route
+from jisc.plan.tree import Tree, check_connected, default_plan, parse
 from stairs.descriptors import (
     H_CLASS,
     H_LEAF0,
@@ -24,7 +26,8 @@ from stairs.descriptors import (
     R_TRUNK,
 )
 from stairs.errors import PlanError
-from stairs.graph import JoinGraph
+from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.routes import OpRow
 from tests.jisc.graphs import chain, classes_of, clique, cycle, graph_of, same_key, star
 from tests.jisc.test_plan import trees
 
@@ -42,6 +45,38 @@ def hop_texts(graph: JoinGraph, plan: str, stream: str) -> list[str]:
         text += "".join(f" ?{c}" for c in hop.checks) + "".join(f" !{c}" for c in hop.binds)
         texts.append(f"[{text} @{hop.after}]" if hop.leaf else text)
     return texts
+
+
+@given(st.integers(2, 8).flatmap(trees))
+def test_joins_on_one_key_have_the_tables_that_rows_make(tree: Tree) -> None:
+    graph = same_key(len(list(tree.leaves())))
+    orders = probe_orders(tree, graph)
+    assert one_key_orders(tree).tolist() == orders
+    hops = [hop_row(hop, graph, [], []) for i, order in enumerate(orders) for hop in hops_of(order, i, graph)]
+    tables = compile_routes(tree, graph)
+    assert tables.hops.tolist() == [list(hop) for hop in hops]
+    others = graph.n_streams - 1
+    ends = [(i * others, i * others + others) for i in range(graph.n_streams)]
+    assert tables.span.tolist() == [[first, first, end, end] for first, end in ends]
+    ops: list[OpRow] = []
+    ranked = _rank(graph, [[Module(1 << j) for j in order] for order in orders], ops, [])
+    rankings = compile_rankings(tree, graph)
+    assert rankings.span.tolist() == [list(span) for span in ranked.span]
+    assert [row[H_TARGET] for row in rankings.hops.tolist()] == [row.target for row in ranked.hops]
+    assert (rankings.ready == ranked.ready).all()
+    # Both number the keys by stream, but in the order in which streams occur.
+    for row, hop in zip(rankings.hops.tolist(), ranked.hops, strict=True):
+        assert [rankings.ops[k].tolist() for k in range(row[H_OPS0], row[H_OPS1])] == [
+            list(ops[k]) for k in range(hop.ops0, hop.ops1)
+        ]
+        assert [*row[:H_OPS0], *row[H_OPS1 + 1 :]] == [*hop[:H_OPS0], *hop[H_OPS1 + 1 :]]
+
+
+def test_a_ranking_of_many_streams_takes_two_words() -> None:
+    graph = JoinGraph(tuple(f"s{i}" for i in range(100)), (Window(WindowKind.ROWS, 5),) * 100, ((0,),) * 100, (1,))
+    tree = default_plan(graph)
+    ranked = _rank(graph, [[Module(1 << j) for j in order] for order in probe_orders(tree, graph)], [], [])
+    assert (compile_rankings(tree, graph).ready == ranked.ready).all()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import stairs.memory.scratch
+import stairs.stems
 from jisc.plan.tree import default_plan, parse
 from stairs.descriptors import (
-    H_MATCHES,
-    H_PROBES,
     H_TARGET,
     LOADING,
     M_CHANGELOG,
@@ -26,6 +26,8 @@ from stairs.descriptors import (
     R_LEAF,
     ROUTED,
     S_WALKED,
+    V_MATCHES,
+    V_PROBES,
 )
 from stairs.errors import CapacityError
 from stairs.graph import JoinGraph, Window, WindowKind
@@ -86,8 +88,8 @@ class PlainJoin:
 
     def compare_counters(self, driver: PlanDriver) -> None:
         assert driver.modules.streams[:, S_WALKED].tolist() == self.walked
-        assert driver.routes.hops[:, H_PROBES].tolist() == self.probes
-        assert driver.routes.hops[:, H_MATCHES].tolist() == self.matches
+        assert driver.routes.counts[V_PROBES].tolist() == self.probes
+        assert driver.routes.counts[V_MATCHES].tolist() == self.matches
 
 
 CASES = {
@@ -99,6 +101,14 @@ CASES = {
 }
 LONG = [range_window(220), range_window(500), range_window(150)]
 """Windows that are longer than a block of arrivals, so that the marks of event times decide (`one_key_times`)."""
+
+
+@pytest.fixture(autouse=True, scope="module", params=[1 << 20, 2], ids=["heads", "words"])
+def many(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let joins of few streams keep presence words too, or none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stairs.stems, "MANY", request.param)
+        yield
 
 
 def arrivals(m: int, count: int, kinds: int, seed: int, late: int = 0) -> list[DriverRow]:

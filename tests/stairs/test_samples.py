@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jisc.plan.routes import compile_routes
 from jisc.plan.states import Masks
 from jisc.plan.tree import left_deep
-from stairs.descriptors import H_MATCHES, H_PROBES, R_END, R_LEAF, R_TRUNK, S_BASE, S_LO, S_NEXT, S_WALKED
+from stairs.descriptors import R_END, R_LEAF, R_TRUNK, S_BASE, S_LO, S_NEXT, S_WALKED, V_MATCHES, V_PROBES
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.sample import LONGEST, W_PROBES, W_RESULTS, W_TUPLES, W_VISITS
 from stairs.memory.arena import Int64s
@@ -258,20 +258,20 @@ def test_a_trace_does_what_the_kernel_does(name: str, seed: int, late: int, orde
     samples = Samples(driver.modules)
     following = int(driver.modules.streams[late, S_NEXT])
     picks = np.array([(late, s) for s in range(following - len(rows), following)], np.int64).reshape(-1, 2)
-    counters = driver.routes.hops.copy()
+    counters = driver.routes.counts.copy()
     found = samples.trace(driver.routes, picks, 10**9)
     assert found.whole
-    assert (driver.routes.hops == counters).all()
+    assert (driver.routes.counts == counters).all()
     trunk, leaf, end = (int(driver.routes.span[late, column]) for column in (R_TRUNK, R_LEAF, R_END))
-    assert found.visits[trunk:leaf, 0].tolist() == counters[trunk:leaf, H_PROBES].tolist()
-    assert found.visits[trunk:leaf, 2].tolist() == counters[trunk:leaf, H_MATCHES].tolist()
+    assert found.visits[trunk:leaf, 0].tolist() == counters[V_PROBES, trunk:leaf].tolist()
+    assert found.visits[trunk:leaf, 2].tolist() == counters[V_MATCHES, trunk:leaf].tolist()
     assert (found.visits[trunk:leaf, 1] >= found.visits[trunk:leaf, 2]).all()
     # Hops of other streams were not taken, and leaf hops are counted only in total.
     assert found.visits.sum() == found.visits[trunk:leaf].sum()
     assert end > trunk
     assert found.work[W_TUPLES] == len(rows)
     assert found.work[W_RESULTS] == len(results)
-    assert found.work[W_PROBES] == counters[trunk:leaf, H_PROBES].sum()
+    assert found.work[W_PROBES] == counters[V_PROBES, trunk:leaf].sum()
     assert found.work[W_VISITS] == found.visits[trunk:leaf, 1].sum()
     assert walked <= len(rows)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from eddy.runtime import Runtime
-from stairs.descriptors import H_MATCHES, H_PROBES
+from stairs.descriptors import V_MATCHES, V_PROBES
 
 
 class WorkCounts(NamedTuple):
@@ -68,8 +68,8 @@ class Costs:
 def counters(runtime: Runtime) -> WorkCounts:
     """Return the probes, matches and entries of an engine since its start. O(hops)."""
     strategy = runtime._pipeline.join.strategy
-    hops = strategy.routes.hops
-    probes = int(hops[:, H_PROBES].sum() + strategy.past[:, 0].sum())
-    matches = int(hops[:, H_MATCHES].sum() + strategy.past[:, 1].sum())
+    counts = strategy.routes.counts
+    probes = int(counts[V_PROBES].sum() + strategy.past[:, 0].sum())
+    matches = int(counts[V_MATCHES].sum() + strategy.past[:, 1].sum())
     own = strategy.counters()
     return WorkCounts(probes=probes, matches=matches, entries=own.get("computed", 0) + own.get("intermediate", 0))
