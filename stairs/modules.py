@@ -330,7 +330,7 @@ class Modules(Stems):
         mode = self.figures[M_MODE]
         if mode != VIRTUAL and mode != LOADING:
             return push_singly
-        return push_one_key if self.graph.on_one_key and not self.figures[M_CHANGELOG] else push_batched
+        return push_one_key if self.on_one_key and not self.figures[M_CHANGELOG] else push_batched
 
     def _push(self, entries: Entries, routes: Routes, order: Bytes, count_only: bool) -> int:
         scratch = self.scratch

@@ -88,6 +88,8 @@ class Share(Modules):
     Only `open`, `probe` and `close` work on a push; `SharedStems` does the rest.
     """
 
+    is_shared = True
+
     def __init__(
         self, shared: Modules, columns: Sequence[int], scratch: Scratch, graph: JoinGraph, place: SharedPlace
     ) -> None:
@@ -104,7 +106,6 @@ class Share(Modules):
         )
         fields = ("names", "windows", "attributes", "widths", "timed")
         super().__init__(SharedGraph(**{name: getattr(graph, name) for name in fields}, places=places))
-        self._one_key = False
         self.links = np.zeros((0, N_FIELDS), np.int64)
         self.attrs[:, [A_LINK0, A_LINK1]] = 0
         for name, empty in (("recs", np.int32), ("values", np.int64), ("heads", np.int32), ("words", np.int64)):

@@ -63,10 +63,10 @@ class SharedStems(Modules):
     """
 
     apart = True
+    is_shared = True
 
     def __init__(self, graph: JoinGraph, renumber_at: int = RENUMBER_AT) -> None:
         super().__init__(graph, renumber_at)
-        self._one_key = False
         self.meta[M_MODE] = LOADING
         self._routes = no_routes()
         self.shares: list[Share] = []

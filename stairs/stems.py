@@ -148,6 +148,9 @@ class Stems:
     apart: ClassVar[bool] = False
     """Whether a null in one key of a tuple leaves its other keys alive (`stairs.shared`)."""
 
+    is_shared: ClassVar[bool] = False
+    """Whether several joins read the tuples, so that a head row has columns of other joins too (`stairs.shared`)."""
+
     def __init__(self, graph: JoinGraph, renumber_at: int = RENUMBER_AT) -> None:
         self.graph = graph
         self.renumber_at = renumber_at
@@ -167,8 +170,10 @@ class Stems:
         self.words = Segments(np.int64, [key_room.FIRST_KEYS * width for width in graph.widths], 0)
         self.freed = Segments(np.int32, [key_room.FIRST_KEYS] * n, 0)
         self.table = Segments(np.int64, [2 * key_room.FIRST_SLOTS] * n, -1)
+        self.on_one_key = graph.on_one_key and not self.is_shared
+        """Whether the head row of one key decides whether an arrival has results."""
         # Versions end anywhere in a chain.
-        kept = graph.on_one_key and m >= MANY and not (self.apart or graph.tables)
+        kept = self.on_one_key and m >= MANY and not graph.tables
         self._presence = words_of(m) if kept else 0
         """Words of a key in `presence`."""
         self.presence = Segments(np.int64, [key_room.FIRST_KEYS * self._presence] * n, -1)

@@ -12,6 +12,9 @@ promotes its key first if it is not attempted. A match binds the components and 
 inserts the tuple that a hop made into the STAIR of its streams (H_STORE), from which later tuples of other streams get
 it; both steps are those of a pipelined plan (`stairs.kernels.climb`).
 
+Where all modules are SteMs of one key, every module is ready at once, so the ranks alone decide (`visit`). The hops are
+the same, without bits.
+
 Hops share no work, unlike in `stairs.kernels.levels`: no list of matches is multiplied out, and no route is fixed in
 advance.
 Source: Madden, Shah, Hellerstein, Raman, "Continuously adaptive continuous queries over streams", SIGMOD 2002.
@@ -226,4 +229,44 @@ def route(
         onward[T_READY] = ready
         onward[T_READY + 1] = ready_more
         choose(arena, entries, routes, walk, i, d, tally)
+    return out
+
+
+@inlined
+def is_on_one_key(arena: Arena, entries: Entries, routes: Routes) -> bool:
+    """Return whether all modules are SteMs, of one key, without comparisons."""
+    alike = arena.classes.shape[0] == 1 and routes.compares.shape[0] == 0
+    return alike and entries.states.shape[0] == 0 and arena.streams.shape[0] > 1
+
+
+@step
+def visit(
+    arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool, tally: int, out: int
+) -> int:
+    """Do the work of `route` where all modules are SteMs of one key (see the module)."""
+    hops, heads, m, following = routes.hops, arena.heads, walk.current.shape[0], walk.turn
+    base, row, d = routes.span[u64(i), R_TRUNK], walk.bound[0], np.int64(0)
+    last = routes.span[u64(i), R_END] - base - 1
+    following[0] = heads[u64(row + hops[u64(base), H_TARGET])]
+    routes.counts[V_PROBES, u64(base)] += tally
+    while d >= 0:
+        h, s = base + d, following[u64(d)]
+        j = hops[u64(h), H_TARGET]
+        if s < arena.streams[u64(j), S_LO]:
+            d -= 1
+            continue
+        following[u64(d)] = arena.recs[u64(record_of(arena, j, s))]
+        walk.current[u64(j)] = s
+        routes.counts[V_MATCHES, u64(h)] += tally
+        if d < last:
+            d += 1
+            following[u64(d)] = heads[u64(row + hops[u64(h + 1), H_TARGET])]
+            routes.counts[V_PROBES, u64(h + 1)] += tally
+        elif wanted(arena, walk, strict):
+            if not count_only:
+                if (out + 1) * m <= walk.ids.shape[0]:
+                    write(walk, out)
+                else:
+                    arena.meta[M_SHORT] |= SHORT_OUTPUT
+            out += 1
     return out

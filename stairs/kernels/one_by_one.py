@@ -53,7 +53,7 @@ from stairs.descriptors import (
 )
 from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.by_address import opened
-from stairs.kernels.cacq import route
+from stairs.kernels.cacq import is_on_one_key, route, visit
 from stairs.kernels.climb import climb, take_back
 from stairs.kernels.combinations import shortage
 from stairs.kernels.opening import is_strict, open_push
@@ -140,6 +140,8 @@ def emit(
             if arena.streams[u64(j), S_KIND] == RANGE:
                 expire_range(arena, j)
                 set_low(arena, entries, j, arena.streams[u64(j), S_LO])
+    if arena.meta[M_MODE] == ROUTED and is_on_one_key(arena, entries, routes):
+        return visit(arena, routes, walk, i, strict, count_only, tally, out)
     if arena.meta[M_MODE] == ROUTED:
         out = route(arena, entries, routes, walk, i, storing, strict, count_only, tally, out)
         if storing and arena.meta[M_SHORT] != 0:
