@@ -168,7 +168,7 @@ class Router:
             tree=strategy.tree,
             stored=strategy.stored,
             # Over tables, climbs take several times what they are predicted at (`eddy bench changes-drift`).
-            storing=strategy.can_store and not modules.graph.tables,
+            storing=strategy.can_store and not (modules.graph.tables or modules.has_presence),
             # This includes the arrivals of the running push.
             position=int(modules.meta[M_ARRIVALS] + modules.meta[M_ARRIVAL]),
             shares=self.shares,

@@ -12,7 +12,6 @@ from __future__ import annotations
 from jisc.plan.states import StateId, states_of
 from jisc.plan.tree import Tree
 from jisc.strategies.jisc import Jisc
-from stairs.descriptors import M_MODE, STORED
 from stairs.storage.parts import Parts, Plain
 
 
@@ -62,7 +61,6 @@ class Eddy(Jisc):
     def _compile(self, tree: Tree) -> None:
         self._chosen = self.stored
         if self.states:
-            self.mode = self.modules.meta[M_MODE] = STORED
             super()._compile(tree)
         else:
             self._use_virtual(tree)

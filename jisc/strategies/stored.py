@@ -117,6 +117,7 @@ class StoredStrategy(Strategy):
 
     def _use(self, plans: list[StoredPlan]) -> None:
         """Use the tables of these plans. They are cached, because plans that were replaced tend to return."""
+        self.mode = self.modules.meta[M_MODE] = type(self).mode
         key = tuple(plan.key for plan in plans)
         known = self._tables.get(key)
         if known is None:

@@ -70,3 +70,14 @@ def test_a_state_that_the_caller_chose_is_stored() -> None:
     assert [stair.streams for stair in runtime.stairs] == [(0, 1)]
     moving = Runtime(QUERY, " ".join(NAMES), strategy="moving-state", store=[f"{NAMES[0]} {NAMES[1]}"])
     assert [stair.streams for stair in moving.stairs] == [(0, 1)]
+
+
+def test_choosing_and_not_choosing_may_take_turns() -> None:
+    """A transition to chosen states leaves presence words behind, and one to none of them stays with STAIRs."""
+    runtime = Runtime(QUERY, " ".join(NAMES), strategy="moving-state")
+    for k, store in enumerate(([f"{NAMES[0]} {NAMES[1]}"], [])):
+        row = pa.record_batch({"k": pa.array([k], pa.int64())})
+        assert [runtime.push({name: row}).num_rows for name in NAMES[1:]] == [0] * MANY
+        runtime.transition(" ".join(NAMES), store=store)
+        assert runtime.push({NAMES[0]: row}).num_rows == 1
+        assert len(runtime.stairs) == len(store)
