@@ -6,6 +6,9 @@ checks no key and walks no levels. It reads the descriptors of hops, as a genera
 only for arrivals with results. It follows the order of the route then, so the order of results and the counters are
 those of the general walk.
 
+From `presence.MANY` streams on, bits of the key decide whether the heads are compared at all, and an arrival with one
+partner in each stream copies the heads: it visits no record (`stairs.kernels.presence`).
+
 Arrivals come in blocks. One pass inserts a block and lists the arrivals that met partners, without a branch on whether
 they did; the next pass visits the list (`stairs.kernels.one_key_results`). A RANGE window may contain tuples that are
 too old for the arrival, because windows expire once a block. Where arrivals may be late, it may also contain partners
@@ -52,7 +55,6 @@ from stairs.kernels.one_key_results import (
     ALL,
     NEWEST,
     NONE,
-    RECORD,
     combine,
     combine_alone,
     combine_in_time,
@@ -61,7 +63,17 @@ from stairs.kernels.one_key_results import (
 )
 from stairs.kernels.one_key_times import move_marks, open_marks, time_of, times_of
 from stairs.kernels.opening import open_push
-from stairs.kernels.presence import arrive, half_of, is_alone, is_kept, open_presence, set_bits, several_now, stale
+from stairs.kernels.presence import (
+    RECORD,
+    arrive,
+    half_of,
+    is_alone,
+    is_kept,
+    open_presence,
+    set_bits,
+    several_now,
+    stale,
+)
 from stairs.kernels.windows import RANGE, ROWS, expire_ranges
 from stairs.memory.arena import Arena, Batch, Routes, Walk
 

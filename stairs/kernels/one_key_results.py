@@ -24,11 +24,9 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.combinations import MOST_RESULTS
 from stairs.kernels.one_key_times import deadline_of, time_of
-from stairs.kernels.presence import half_of, is_kept, is_several, settle
+from stairs.kernels.presence import RECORD, half_of, is_kept, is_several, settle
 from stairs.memory.arena import Arena, Routes, Walk
 
-RECORD = 2
-"""int32s in a record of a stream with one attribute: link, key id."""
 NEWEST = 1
 """Where the newest tuples are in an entry; the low marks follow them."""
 NONE, SOME, ALL = 0, 1, 2
