@@ -15,13 +15,12 @@ import numpy as np
 from bench.fixed_plans import from_the_end
 from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree, without_gc
-from bench.ways.published import NAMES, WORDS, published
+from bench.ways.published import KINDS, published
 from bench.workloads.families import SHAPES
 from bench.workloads.shapes import Push
 from bench.workloads.sources import permutations
 from eddy import Query, Runtime
 from jisc.plan.tree import default_plan, left_deep
-from jisc.strategies import STRATEGIES
 
 PERMUTED = "permuted keys, 10 joins"
 WORKLOADS = {
@@ -78,7 +77,8 @@ def run_of(work: StrategyWork, strategy: str) -> WorkloadRun:
     if strategy == "eddy":
         runtime = Runtime(work.query, count_only=True)
     else:
-        runtime = Runtime(work.query, work.plans[0], strategy=published(strategy), statistics=False, count_only=True)
+        with published(strategy) as name:
+            runtime = Runtime(work.query, work.plans[0], strategy=name, statistics=False, count_only=True)
     for rows, order in work.warm:
         runtime.push(rows, order)
     before = runtime.metrics()
@@ -87,7 +87,7 @@ def run_of(work: StrategyWork, strategy: str) -> WorkloadRun:
     with without_gc():
         for k, (rows, order) in enumerate(work.pushes):
             wall, cpu = perf_counter(), thread_time()
-            if k == half and STRATEGIES[published(strategy)].changes and strategy not in ("eddy", "cacq"):
+            if k == half and KINDS[strategy].changes and strategy not in ("eddy", "cacq"):
                 runtime.transition(work.plans[1])
             table = runtime.push(rows, order)
             found.cpu.append(thread_time() - cpu)
@@ -103,9 +103,9 @@ def run_of(work: StrategyWork, strategy: str) -> WorkloadRun:
 
 def _measure(point: Point, say: Say) -> list[Row]:
     work = work_of(point)
-    runs: dict[str, list[WorkloadRun]] = {name: [] for name in (*NAMES, WORDS)}
+    runs: dict[str, list[WorkloadRun]] = {name: [] for name in KINDS}
     for turn in range(point["rounds"] + 1):
-        for name in (*NAMES, WORDS):
+        for name in KINDS:
             say(f"{point['workload']}: {name}")
             run = run_of(work, name)
             if turn:  # the first round compiles, and maps memory

@@ -14,12 +14,11 @@ import numpy as np
 import eddy
 from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say, number, spread
 from bench.harness.turns import Taken, agree, speed, take_turns, time, without_gc
-from bench.ways.published import NAMES, WORDS, published
+from bench.ways.published import KINDS, published
 from bench.ways.strategies import PUSH, Pause, StrategyEngine, pauses, timed_pushes
 from bench.workloads.sources import Turnover, permutations, uniform
-from jisc.strategies import STRATEGIES
 
-CHANGING = (*(name for name in NAMES if STRATEGIES[name].changes), WORDS)
+CHANGING = tuple(name for name, kind in KINDS.items() if kind.changes)
 """Strategies whose plan can change."""
 MOVED = "jisc after transitions"
 HEADLINE = 10_000
@@ -53,7 +52,7 @@ def _normal(point: Point, say: Say) -> list[Row]:
         against.append({"figure": f"{head}.jisc_vs_symmetric_hash", **time(taken, "jisc", "symmetric-hash")})
         moved = time(taken, MOVED, "symmetric-hash")
         rows.append({"figure": f"{head}.jisc_after_transitions_vs_symmetric_hash", **moved})
-        for name in (*NAMES, WORDS):
+        for name in KINDS:
             rows.append({"workload": turnover.name, "strategy": name, **speed(taken, name, "mjoin", "vs_mjoin")})
     return [worst_of(against), *against, *rows]
 
@@ -66,7 +65,7 @@ def worst_of(rows: list[Row]) -> Row:
 
 def _steady(turnover: Turnover, count: int, say: Say) -> Taken:
     pushes = turnover.cut(PUSH).columns
-    engines = {name: StrategyEngine(turnover, name) for name in (*NAMES, WORDS)}
+    engines = {name: StrategyEngine(turnover, name) for name in KINDS}
     engines[MOVED] = StrategyEngine(turnover, "jisc")
     for engine in engines.values():
         engine.turn(pushes)
@@ -123,7 +122,8 @@ def _against_usual(found: list[Pause], parts: dict[str, str]) -> list[Row]:
 def _call(point: Point, say: Say) -> list[Row]:
     """Return the time of `Runtime.transition` under jisc, between two plans and to plans that were not used before."""
     turnover, count = permutations(21, point["window"]), point["calls"]
-    runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=published("jisc"), count_only=True)
+    with published("jisc") as strategy:
+        runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=strategy, count_only=True)
     pushes = turnover.cut(PUSH).arrow
     say("calls of transition")
     timed_pushes(runtime, pushes)

@@ -7,27 +7,40 @@ the names of the papers. WORDS is what the library runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
-from eddy.routing.strategies import strategy_name
-from jisc.strategies import STRATEGIES, StrategyName
+from jisc.strategies import STRATEGIES, Strategy, StrategyName
 from jisc.strategies.eddy_stairs import EddyJisc
 from jisc.strategies.jisc import Jisc
 from jisc.strategies.moving_state import MovingState
+from jisc.strategies.stored import StoredStrategy
 from jisc.strategies.symmetric_hash import SymmetricHash
 
-NAMES = tuple(STRATEGIES)
-"""The names of the strategies of the library, which are those of the papers."""
 WORDS = "jisc, words"
 """The strategy "jisc" of the library, for which presence words stand for the states of a join on one key."""
-_KINDS = (Jisc, EddyJisc, MovingState, SymmetricHash)
-_PUBLISHED = {kind.name: f"{kind.name}, entries" for kind in _KINDS}
-STRATEGIES.update(
-    (name, type(kind.__name__, (kind,), {"name": name, "has_entries": True, "__doc__": kind.__doc__}))
-    for kind, name in zip(_KINDS, _PUBLISHED.values(), strict=True)
-)
 
 
-def published(name: str) -> StrategyName:
-    """Return the name by which a runtime finds a strategy in its published form, and for WORDS that of the library."""
-    return cast(StrategyName, _PUBLISHED.get(name, "jisc" if name == WORDS else strategy_name(name)))
+def _with_entries(kind: type[StoredStrategy]) -> type[StoredStrategy]:
+    return cast(type[StoredStrategy], type(kind.__name__, (kind,), {"has_entries": True, "__doc__": kind.__doc__}))
+
+
+KINDS: dict[str, type[Strategy]] = {
+    **STRATEGIES,
+    **{kind.name: _with_entries(kind) for kind in (Jisc, EddyJisc, MovingState, SymmetricHash)},
+    WORDS: Jisc,
+}
+"""The strategies by the names in the reports of benchmarks."""
+
+
+@contextmanager
+def published(name: str) -> Iterator[StrategyName]:
+    """Give the name by which a Runtime that is made within the context finds a strategy of `KINDS`."""
+    known, kind = cast(StrategyName, "jisc" if name == WORDS else name), KINDS[name]
+    usual = STRATEGIES[known]
+    STRATEGIES[known] = kind
+    try:
+        yield known
+    finally:
+        STRATEGIES[known] = usual

@@ -18,12 +18,11 @@ import numpy.typing as npt
 import eddy
 from bench.harness.figure import Say
 from bench.harness.turns import Mismatch, Taken, agree, without_gc
-from bench.ways.published import published
+from bench.ways.published import KINDS, published
 from bench.ways.runners import open_push
 from bench.workloads.sources import Columns, Order, Pushes, Turnover, permutations
-from eddy.routing.strategies import make_strategy
 from jisc.plan.tree import parse
-from jisc.strategies import STRATEGIES, Transition
+from jisc.strategies import Transition
 from stairs.modules import Modules
 
 PUSH = 1_000
@@ -40,7 +39,7 @@ class StrategyEngine:
     def __init__(self, turnover: Turnover, strategy: str) -> None:
         self.graph = turnover.query.graph
         self.modules = Modules(self.graph)
-        self.strategy = make_strategy(published(strategy), self.modules, parse(turnover.plan, self.graph.names))
+        self.strategy = KINDS[strategy](self.modules, parse(turnover.plan, self.graph.names))
 
     def transition(self, plan: str) -> None:
         """Change to another plan."""
@@ -72,7 +71,8 @@ class TurnoverRun:
     """
 
     def __init__(self, turnover: Turnover, pushes: Pushes, strategy: str) -> None:
-        self.runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=published(strategy), count_only=True)
+        with published(strategy) as name:
+            self.runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=name, count_only=True)
         self.changed: Transition | None = None
         self._pushes = pushes
         self._next = 0
@@ -132,7 +132,7 @@ def started(turnover: Turnover, pushes: Pushes, strategies: Iterable[str]) -> di
     for name in names:
         run = TurnoverRun(small, small.cut(PUSH).arrow, name)
         run.take(2)
-        if STRATEGIES[published(name)].changes:
+        if KINDS[name].changes:
             run.take(2, small.reversed_plan)
     return {name: TurnoverRun(turnover, pushes, name) for name in names}
 
@@ -185,7 +185,8 @@ def pauses(
 
     complete   raise Mismatch if a state is incomplete before a transition
     """
-    runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=published(strategy), count_only=True)
+    with published(strategy) as name:
+        runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=name, count_only=True)
     plans = [turnover.reversed_plan, turnover.plan]
     counts = [timed_pushes(runtime, pushes)[1]]
     found = []

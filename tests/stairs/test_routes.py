@@ -23,4 +23,5 @@ def test_rows_name_the_places_of_a_class() -> None:
     tables = route_tables([(0, 1, 1, 1)], [hop], [op_row(graph, 0, 1, False)])
     assert tables.hops.tolist() == [list(hop)]
     assert tables.ops.tolist() == [[1, 0, 0, 0, 0]]
-    assert [table.shape[0] for table in no_routes()] == [0] * 5
+    assert tables.counts.tolist() == [[0]] * descriptors.V_FIELDS
+    assert [table.size for table in no_routes()] == [0] * 6

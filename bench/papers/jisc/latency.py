@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree, without_gc
-from bench.ways.published import published
 from bench.ways.strategies import PUSH, pauses, started
 from bench.workloads.sources import permutations, uniform
 from eddy import Query, Rows, Runtime, Stream
+from eddy.routing.strategies import strategy_name
 
 STRATEGIES = ("jisc", "moving-state", "stairs")
 PUSHES = 20
@@ -91,7 +91,7 @@ def first_output(streams: int, window: int, strategy: str, seed: int) -> tuple[f
         [Stream(name, schema, Rows(window)) for name in names],
         [f"{a}.k between {b}.k and {b}.k" for a, b in pairwise(names)],
     )
-    runtime = Runtime(query, " ".join(names), strategy=published(strategy), count_only=True)
+    runtime = Runtime(query, " ".join(names), strategy=strategy_name(strategy), count_only=True)
     runtime.load({name: pa.record_batch({"k": rng.permutation(window)}) for name in names})
     row = {names[0]: pa.record_batch({"k": [int(rng.integers(window))]})}
     start = perf_counter()

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench.harness.figure import Row, number
-from bench.ways.published import published
 from eddy import Query, Range, Runtime, Stream
+from eddy.routing.strategies import strategy_name
 
 NAMES = "ABCD"
 PAIRS = ("ab", "bc", "cd")
@@ -180,7 +180,7 @@ def run(
     purge: Literal["exact", "paper"] = "exact",
 ) -> StrategyRun:
     """Take the pushes, and change from `plan` to the new one before push number `change`."""
-    runtime = Runtime(setting.query(), plan, strategy=published(strategy), count_only=True, purge=purge)
+    runtime = Runtime(setting.query(), plan, strategy=strategy_name(strategy), count_only=True, purge=purge)
     seconds, stall, results, entries, made = [], [], [], [], 0
     for k, push in enumerate(pushes):
         start = thread_time()

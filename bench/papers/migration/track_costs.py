@@ -31,8 +31,8 @@ from bench.harness.figure import Figure, Plot, Point, ReportTable, Row, Say
 from bench.harness.turns import agree
 from bench.papers.migration.arrivals import NEW, OLD, MigrationSetting, counted, draw, steps
 from bench.papers.migration.length import CHANGE_MS, SET_1, SET_3
-from bench.ways.published import published
 from eddy import Runtime
+from eddy.routing.strategies import strategy_name
 
 SLICES = 20
 """Slices of a window in which matches are counted."""
@@ -107,7 +107,7 @@ def count(setting: MigrationSetting, seed: int, strategy: str, change: bool) -> 
     edges = [*steps(start, start + 0.95 * w, w / SLICES), *steps(start + 0.95 * w, start + 1.15 * w, fine)]
     edges += steps(start + 1.15 * w, start + 2 * w, w / SLICES)
     first, *pushes = draw(setting, int(start + 2 * w) + 1, seed).pushes([start, *edges])
-    runtime = Runtime(setting.query(), OLD, strategy=published(strategy), count_only=True)
+    runtime = Runtime(setting.query(), OLD, strategy=strategy_name(strategy), count_only=True)
     runtime.push(*first)
     per_plan = len(runtime.metrics()["hops"])
     if change:
