@@ -146,7 +146,8 @@ class Modules(Stems):
 
     def _scratch_of(self, room: ScratchSizes | None) -> Scratch:
         graph = self.graph
-        return Scratch(graph.n_streams, graph.n_classes, len(graph.comparisons), room, timed=graph.timed)
+        words, comparisons = self._presence // 2, len(graph.comparisons)
+        return Scratch(graph.n_streams, graph.n_classes, comparisons, room, timed=graph.timed, words=words)
 
     # The open push
 

@@ -12,7 +12,6 @@ from stairs.kernels.by_address import Descriptions
 from stairs.kernels.combinations import MOST_RESULTS
 from stairs.kernels.one_key import BLOCK
 from stairs.kernels.one_key_results import NEWEST
-from stairs.kernels.presence import words_of
 from stairs.memory.arena import Chunk, Input, Walk
 
 FIRST_RESULTS = 1024
@@ -57,6 +56,7 @@ class Scratch:
     chunk    arrays in which the events of a chunk probe
     most     the most events of a chunk
     timed    whether arrivals have event times
+    words    words of a key that say which streams have several live tuples of it (`stairs.kernels.presence`)
     described   what kernels read to find these arrays
     """
 
@@ -68,6 +68,7 @@ class Scratch:
         room: ScratchSizes | None = None,
         most: int = CHUNK,
         timed: bool = False,
+        words: int = 0,
     ) -> None:
         self.most, self._timed = most, timed
         self.described = Descriptions()
@@ -91,7 +92,7 @@ class Scratch:
             gone=np.zeros(m, np.int32),
             sure=np.full(2 * m, np.iinfo(np.int32).min, np.int32),
             met=np.zeros(BLOCK * (NEWEST + 2 * m), np.int32),
-            several=np.zeros(BLOCK * words_of(m) // 2, np.int64),
+            several=np.zeros(BLOCK * words, np.int64),
             alone=np.zeros(m, np.int64),
         )
         self.chunk = Chunk(
