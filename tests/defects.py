@@ -215,7 +215,13 @@ DEFECTS = (
     ),
     Defect(
         "a state is stored, and tuples go on being routed as if nothing were",
-        (Edit("jisc/strategies/eddy.py", "self.mode = self.modules.meta[M_MODE] = STORED", "self.mode = STORED"),),
+        (
+            Edit(
+                "jisc/strategies/stored.py",
+                "self.mode = self.modules.meta[M_MODE] = type(self).mode",
+                "self.mode = type(self).mode",
+            ),
+        ),
         "eddy",
         5,
         "chaos",
