@@ -37,7 +37,7 @@ from stairs.kernels.accelerate import jit, u64
 from stairs.kernels.hashes import home
 from stairs.kernels.keys import drop_key
 from stairs.kernels.marks import clear_all
-from stairs.kernels.presence import is_kept, set_bits
+from stairs.kernels.presence import set_bits
 from stairs.kernels.versions import undo_versions
 from stairs.memory.arena import Arena
 
@@ -68,8 +68,7 @@ def undo(arena: Arena, before: np.ndarray, meta: np.ndarray, rows: np.ndarray) -
                     continue
                 p = arena.classes[c, C_HEADS] + recs[at + 1] * arena.classes[c, C_STRIDE] + attrs[x, A_COLUMN]
                 arena.heads[p] = recs[at]
-        if is_kept(arena):
-            set_bits(arena, i, before[i, S_LO], streams[i, S_LO])
+        set_bits(arena, i, before[i, S_LO], streams[i, S_LO])
         for column in (S_NEXT, S_LO, S_WALKED):
             streams[i, column] = before[i, column]
     if arena.meta[M_STARTED] != 0:

@@ -39,7 +39,6 @@ from stairs.descriptors import (
     H_STATE,
     H_STORE,
     H_TARGET,
-    M_SHORT,
     O_CHECK,
     O_CLASS,
     O_COLUMN,
@@ -51,7 +50,6 @@ from stairs.descriptors import (
     S_LO,
     S_NEXT,
     SCANS,
-    SHORT_OUTPUT,
     T_CANDIDATE,
     T_DONE,
     T_HOP,
@@ -65,8 +63,7 @@ from stairs.descriptors import (
 )
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.bits import lowest_bit
-from stairs.kernels.climb import stair_newest, store, wanted
-from stairs.kernels.combinations import write
+from stairs.kernels.climb import stair_newest, store, take_result
 from stairs.kernels.compare import end_of, holds
 from stairs.kernels.hop import entry_at, has_died, record_of
 from stairs.kernels.memory import peek_int32
@@ -209,13 +206,7 @@ def route(
         if y >= 0 and storing:
             store(arena, entries, walk, y)
         if d == every:
-            if wanted(arena, walk, strict):
-                if not count_only:
-                    if (out + 1) * m <= walk.ids.shape[0]:
-                        write(walk, out)
-                    else:
-                        arena.meta[M_SHORT] |= SHORT_OUTPUT
-                out += 1
+            out = take_result(arena, walk, strict, count_only, out)
             continue
         rank = h - base
         if rank < 64:
@@ -244,7 +235,7 @@ def visit(
     arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool, tally: int, out: int
 ) -> int:
     """Do the work of `route` where all modules are SteMs of one key (see the module)."""
-    hops, heads, m, following = routes.hops, arena.heads, walk.current.shape[0], walk.turn
+    hops, heads, following = routes.hops, arena.heads, walk.turn
     base, row, d = routes.span[u64(i), R_TRUNK], walk.bound[0], np.int64(0)
     last = routes.span[u64(i), R_END] - base - 1
     following[0] = heads[u64(row + hops[u64(base), H_TARGET])]
@@ -262,11 +253,6 @@ def visit(
             d += 1
             following[u64(d)] = heads[u64(row + hops[u64(h + 1), H_TARGET])]
             routes.counts[V_PROBES, u64(h + 1)] += tally
-        elif wanted(arena, walk, strict):
-            if not count_only:
-                if (out + 1) * m <= walk.ids.shape[0]:
-                    write(walk, out)
-                else:
-                    arena.meta[M_SHORT] |= SHORT_OUTPUT
-            out += 1
+        else:
+            out = take_result(arena, walk, strict, count_only, out)
     return out

@@ -182,6 +182,19 @@ def wanted(arena: Arena, walk: Walk, strict: bool) -> bool:
 
 
 @inlined
+def take_result(arena: Arena, walk: Walk, strict: bool, count_only: bool, out: int) -> int:
+    """Write the bound components if they are a result, and return the results now, written or not."""
+    if wanted(arena, walk, strict):
+        if not count_only:
+            if (out + 1) * walk.current.shape[0] <= walk.ids.shape[0]:
+                write(walk, out)
+            else:
+                arena.meta[M_SHORT] |= SHORT_OUTPUT
+        out += 1
+    return out
+
+
+@inlined
 def climb(
     arena: Arena,
     entries: Entries,
@@ -203,7 +216,7 @@ def climb(
     storing   store composites in the STAIRs of the route
     out       the number of results in `walk.ids` before
     """
-    hops, m = routes.hops, walk.current.shape[0]
+    hops, _m = routes.hops, walk.current.shape[0]
     candidate, back = walk.levels[0], walk.levels[1]
     first, end = routes.span[u64(route), R_TRUNK], routes.span[u64(route), R_END]
     resume, level = np.int64(-1), np.int64(0)
@@ -234,13 +247,7 @@ def climb(
         if x >= 0 and storing:
             store(arena, entries, walk, x)
         if h + 1 == end:
-            if wanted(arena, walk, strict):
-                if not count_only:
-                    if (out + 1) * m <= walk.ids.shape[0]:
-                        write(walk, out)
-                    else:
-                        arena.meta[M_SHORT] |= SHORT_OUTPUT
-                out += 1
+            out = take_result(arena, walk, strict, count_only, out)
             s = following
             continue
         if following >= low:

@@ -68,7 +68,6 @@ from stairs.kernels.presence import (
     arrive,
     half_of,
     is_alone,
-    is_kept,
     open_presence,
     set_bits,
     several_now,
@@ -99,7 +98,7 @@ def fetch_heads(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -
     """Prefetch the heads of arrivals first .. last - 1. `walk.current` counts the tuples of each stream that were."""
     streams, recs, following = arena.streams, arena.recs, walk.current
     base, m, origin = arena.classes[0, C_HEADS], streams.shape[0], np.int64(arena.heads.ctypes.data)
-    half = half_of(arena) * is_kept(arena)
+    half = half_of(arena)
     for a in range(first, last):
         i = u64(batch.order[u64(a)])
         kid = np.int64(recs[u64(streams[i, S_RECS] + (following[i] & streams[i, S_MASK]) * RECORD + 1)])
@@ -123,6 +122,18 @@ def fetch_partners(arena: Arena, walk: Walk, entries: int) -> None:
 
 
 @inlined
+def enter(arena: Arena, walk: Walk, row: int, at: int) -> int:
+    """Copy a row of heads, and the low marks, to the entry at `at`; return the number of streams with a live tuple."""
+    heads, lows, met, m, live = arena.heads, walk.lows, walk.met, arena.streams.shape[0], np.int64(0)
+    for j in range(m):
+        head, low = heads[u64(row + j)], lows[u64(j)]
+        met[u64(at + NEWEST + j)] = head
+        met[u64(at + NEWEST + m + j)] = low
+        live += head >= low
+    return live
+
+
+@inlined
 def insert(arena: Arena, batch: Batch, walk: Walk, first: int, last: int, probing: bool) -> int:
     """Insert arrivals first .. last - 1, and list those that have a live partner in each stream; return their number.
 
@@ -142,12 +153,7 @@ def insert(arena: Arena, batch: Batch, walk: Walk, first: int, last: int, probin
             older = heads[u64(row) + i]
             if probing:
                 at = listed * (NEWEST + 2 * m)
-                live = np.int64(older < lows[i])
-                for j in range(m):
-                    head, low = heads[u64(row + j)], lows[u64(j)]
-                    met[u64(at + NEWEST + j)] = head
-                    met[u64(at + NEWEST + m + j)] = low
-                    live += head >= low
+                live = np.int64(older < lows[i]) + enter(arena, walk, row, at)
                 met[u64(at)] = a - first
                 met[u64(at + NEWEST) + i] = s
                 listed += live == m
@@ -169,31 +175,24 @@ def insert_many(arena: Arena, batch: Batch, walk: Walk, first: int, last: int, p
         i = np.int64(batch.order[u64(a)])
         s = streams[u64(i), S_NEXT]
         record = streams[u64(i), S_RECS] + (s & streams[u64(i), S_MASK]) * RECORD
-        kid = np.int64(recs[u64(record + 1)])
+        kid, low = np.int64(recs[u64(record + 1)]), streams[u64(i), S_LO]
+        if streams[u64(i), S_KIND] == ROWS:
+            low = max(low, s + 1 - streams[u64(i), S_SIZE])
         if kid >= 0:
             row = base + kid * m
             older = np.int64(heads[u64(row + i)])
             recs[u64(record)] = older
             heads[u64(row + i)] = s
-            low = streams[u64(i), S_LO]
-            if streams[u64(i), S_KIND] == ROWS:
-                low = max(low, s + 1 - streams[u64(i), S_SIZE])
             if arrive(arena, kid, half, i, older >= low) and probing:
-                at, live = listed * (NEWEST + 2 * m), np.int64(0)
-                for j in range(m):
-                    head, least = heads[u64(row + j)], lows[u64(j)]
-                    met[u64(at + NEWEST + j)] = head
-                    met[u64(at + NEWEST + m + j)] = least
-                    live += head >= least
+                at = listed * (NEWEST + 2 * m)
                 met[u64(at)] = a - first
-                if live == m:
+                if enter(arena, walk, row, at) == m:
                     several_now(arena, walk, kid, half, i, listed)
                     listed += 1
                 else:
                     stale(arena, kid, half)
         streams[u64(i), S_NEXT] = s + 1
         if streams[u64(i), S_KIND] == ROWS:
-            low = max(np.int64(lows[u64(i)]), s + 1 - streams[u64(i), S_SIZE])
             lows[u64(i)], streams[u64(i), S_LO] = low, low
     return listed
 
@@ -218,8 +217,7 @@ def take_back(arena: Arena, batch: Batch, walk: Walk, at: int, first: int, last:
         walk.turn[u64(j)] = streams[u64(j), S_NEXT]
         if streams[u64(j), S_KIND] == ROWS:
             low = np.int64(walk.met[u64(at + NEWEST + m + j)])
-            if is_kept(arena):
-                set_bits(arena, j, low, streams[u64(j), S_LO])
+            set_bits(arena, j, low, streams[u64(j), S_LO])
             streams[u64(j), S_LO] = low
     if meta[M_TIMED] != 0:
         for a in range(arrival - 1, first - 1, -1):
@@ -262,9 +260,8 @@ def push_one_key(
         bounded |= streams[u64(j), S_KIND] == RANGE
     if bounded:
         open_marks(arena, walk)
-    half = np.int64(0)
-    if is_kept(arena):
-        half = half_of(arena)
+    half = half_of(arena)
+    if half > 0:
         open_presence(arena)
     far = is_large(arena)
     if far:

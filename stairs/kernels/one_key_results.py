@@ -24,7 +24,7 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.combinations import MOST_RESULTS
 from stairs.kernels.one_key_times import deadline_of, time_of
-from stairs.kernels.presence import RECORD, half_of, is_kept, is_several, settle
+from stairs.kernels.presence import RECORD, half_of, is_several, settle
 from stairs.memory.arena import Arena, Routes, Walk
 
 NEWEST = 1
@@ -81,8 +81,9 @@ def combine(
     per further partner, which replaces the partner in the copy. So partners are visited one by one and never listed.
     """
     streams, hops, recs, ids, met = arena.streams, routes.hops, arena.recs, walk.ids, walk.met
-    m, half = streams.shape[0], half_of(arena) * is_kept(arena)
-    entry, kid = at // (NEWEST + 2 * m), key_of(arena, walk, i, at) if half > 0 else np.int64(0)
+    m, half, entry, kid = streams.shape[0], half_of(arena), np.int64(0), np.int64(0)
+    if half > 0:
+        entry, kid = at // (NEWEST + 2 * m), key_of(arena, walk, i, at)
     made, size, origin, room = 1, 1.0, out * m, ids.shape[0]
     writing = not count_only and origin + m <= room
     if writing:

@@ -36,15 +36,9 @@ def words_of(streams: int) -> int:
 
 
 @inlined
-def is_kept(arena: Arena) -> bool:
-    """Return whether the join keeps these words."""
-    return arena.presence.shape[0] > 0
-
-
-@inlined
 def half_of(arena: Arena) -> int:
-    """Return the words of one half."""
-    return np.int64((arena.streams.shape[0] + 63) >> 6)
+    """Return the words of one half; 0 in a join that keeps none."""
+    return np.int64((arena.streams.shape[0] + 63) >> 6) if arena.presence.shape[0] > 0 else np.int64(0)
 
 
 @inlined
@@ -58,10 +52,10 @@ def open_presence(arena: Arena) -> None:
 
 @inlined
 def set_bits(arena: Arena, j: int, first: int, end: int) -> None:
-    """Set the bits of the keys of tuples first .. end - 1 of stream j, which return to their window."""
+    """Set the bits of the keys of tuples first .. end - 1 of stream j, which return to their window, if it has any."""
     half, bit = half_of(arena), np.int64(1) << (j & 63)
     ring, mask = arena.streams[u64(j), S_RECS], arena.streams[u64(j), S_MASK]
-    for s in range(first, end):
+    for s in range(first, end if half > 0 else first):
         kid = np.int64(arena.recs[u64(ring + (s & mask) * RECORD + 1)])
         if kid >= 0:
             at = kid * 2 * half + (j >> 6)
