@@ -14,8 +14,8 @@ jisc             every inner state   key by key, on the first probe of each
 eddy-jisc        every inner state   as jisc; an eddy routes tuples hop by hop over STAIRs
 eddy             the chosen states   key by key, on the first probe of each
 
-In joins of many streams on one key, symmetric-hash, moving-state, jisc and eddy-jisc store nothing: presence words stand
-for their states (`jisc.strategies.stored`).
+In joins of many streams on one key, symmetric-hash, moving-state, jisc and eddy-jisc store nothing: presence
+words stand for their states (`jisc.strategies.stored`).
 """
 
 from __future__ import annotations
