@@ -193,7 +193,7 @@ FLOATS_TURNED = 4
 # frames[d]: a tuple in flight in an eddy, and its present probe
 T_HOP = 0
 T_CANDIDATE = 1
-T_OFFSET = 2  # of the link in a record, if it probes a SteM
+T_OFFSET = 2  # of the link in a record, if it probes a SteM; SCANS - 1 - x = it scans by comparison x, -1 = by none
 T_DONE = 3  # two words each
 T_READY = 5
 T_FIELDS = 7
@@ -257,7 +257,8 @@ M_MARKS = 21  # lists with a no-good mark, of all attributes
 M_APART = 22  # 1 = a null in one key of a row leaves the other keys of the row alive (`stairs.shared`)
 M_LAGS = 23  # 1 = the watermark may be below the greatest event time that came
 M_PRESENCE = 24  # 1 = the bits of `presence` are true (`stairs.kernels.presence`)
-M_FIELDS = 25
+M_BAND = 25  # 1 + the band that a walk lacked: it is made before the next arrival
+M_FIELDS = 26
 
 VIRTUAL = 0
 STORED = 1

@@ -29,6 +29,8 @@ class Defect:
     queries: str = "inner"
 
 
+_CANDIDATES = "stairs/kernels/candidates.py"
+
 DEFECTS = (
     Defect(
         "a column with nulls is copied as if it had none",
@@ -386,6 +388,35 @@ DEFECTS = (
         "mjoin",
         2,
         seed=1,
+    ),
+    Defect(
+        "a walk skips entries of a band",
+        (Edit(_CANDIDATES, "s - 1 if s < PLACED else s + 1", "s - 1 if s < PLACED else s + 2"),),
+    ),
+    Defect(
+        "a walk does not read the last run of a band",
+        (Edit(_CANDIDATES, "while run < RUNS:", "while run < RUNS - 1:"),),
+    ),
+    Defect(
+        "a walk misses the tuples that wait for their band",
+        (Edit(_CANDIDATES, "s = next_within(arena.values, ring, row[S_MASK], s, stop, least, most)", "s = stop - 1"),),
+    ),
+    Defect(
+        "a walk takes entries of tuples that have left",
+        (Edit(_CANDIDATES, "if peek_int32(tuples + 4 * e) >= low:", "if True:"),),
+    ),
+    Defect(
+        "an eddy scans by a comparison with a stream that a tuple has not visited",
+        (
+            Edit(
+                "stairs/kernels/cacq.py",
+                "if is_bounded(routes, x) and is_done(routes.compares[u64(x), X_LEVEL], done, more):",
+                "if is_bounded(routes, x):",
+            ),
+        ),
+        strategy="cacq",
+        streams=4,
+        seed=3,
     ),
     Defect(
         "a band keeps the tuples of a push that failed",

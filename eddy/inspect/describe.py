@@ -25,7 +25,7 @@ from eddy.show.text import bytes_text
 from eddy.tops.tops import Tops
 from jisc.strategies import Strategy
 from jisc.strategies.history import SECONDS, History
-from stairs.descriptors import VIRTUAL
+from stairs.descriptors import M_PRESENCE, VIRTUAL
 
 if TYPE_CHECKING:
     from eddy.aggregates.groups import Groups
@@ -98,6 +98,7 @@ def join_plan(
         },
         _probed(hops, spent),
         shares,
+        bool(modules.meta[M_PRESENCE]) and strategy.entries is None,
     )
     newest = strategy.history.newest
     return JoinPlan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eddy.routing.costs import CLIMB_PROBE, CLIMB_VISIT, LEAF, LEAF_VISIT, PROBE, STORE, VISIT
+from eddy.routing.costs import CLIMB_PROBE, CLIMB_VISIT, LEAF, LEAF_VISIT, PROBE, VISIT, entry_cost
 from jisc.strategies import Strategy
 from jisc.strategies.base import COUNTERS
 from stairs.descriptors import (
@@ -53,14 +53,16 @@ def hop_figures(modules: Modules, strategy: Strategy) -> list[HopFigures]:
             state, (probes, matches) = int(hop[H_STATE]), routes.counts[COUNTERS, h].tolist()
             to = (names[int(hop[H_TARGET])],) if state < 0 else tuple(names[j] for j in stairs[state].streams)
             by = None if strategy.mode == ROUTED and state < 0 else int(hop[H_CLASS])
-            ns = _spent(virtual, virtual and h >= span[R_LEAF], probes, matches, int(hop[H_STORE]) >= 0)
+            own = stairs.get(int(hop[H_STORE]))
+            stored = 0.0 if own is None else entry_cost(len(own.streams))
+            ns = _spent(virtual, virtual and h >= span[R_LEAF], probes, matches, stored)
             found.append(HopFigures(route // len(names), names[route % len(names)], to, by, probes, matches, ns))
     return found
 
 
-def _spent(virtual: bool, leaf: bool, probes: int, matches: int, stores: bool) -> float:
+def _spent(virtual: bool, leaf: bool, probes: int, matches: int, stored: float) -> float:
     if leaf:
         return LEAF * probes + LEAF_VISIT * matches
     if virtual:
         return PROBE * probes + VISIT * matches
-    return CLIMB_PROBE * probes + CLIMB_VISIT * matches + STORE * matches * stores
+    return CLIMB_PROBE * probes + (CLIMB_VISIT + stored) * matches

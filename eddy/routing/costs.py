@@ -48,8 +48,10 @@ SCANNED, CLIMB_SCANNED = 0.25, 1.0
 """Nanoseconds of a tuple that a scan passes over, and the same where an arrival climbs."""
 SEARCH = 100.0
 """Nanoseconds of a binary search in a band, which takes the place of such a scan."""
-CLIMB, CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT, STORE = 40.0, 14.0, 24.0, 10.0, 60.0
-"""Additional nanoseconds of an arrival that climbs; those of a chain, a tuple in it, a result, an entry stored."""
+CLIMB, CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT = 40.0, 14.0, 24.0, 10.0
+"""Additional nanoseconds of an arrival that climbs; those of a chain, a tuple in it, a result."""
+STORE, STORE_ID = 56.0, 1.2
+"""Nanoseconds of an entry, stored and later removed, and of each of its components."""
 ENTRY_BYTES = 4
 SLACK = 3
 """Mean number of slots of a ring per live entry (`stairs.entry_ring`)."""
@@ -74,6 +76,21 @@ class Benefit:
     def net(self) -> float:
         """Nanoseconds saved per arrival of any stream, minus upkeep."""
         return self.saved - self.upkeep
+
+
+def entry_cost(components: int) -> float:
+    """Return the nanoseconds of an entry with this many components, from its storage to its removal."""
+    return STORE + STORE_ID * components
+
+
+def state_weights(formed: Floats, components: Floats) -> Floats:
+    """Return the predicted nanoseconds per arrival of inner states of a pipelined plan, without those of leaves.
+
+    formed       float64[states], composites that an arrival forms: each visited, stored, and probing the sibling
+    components   float64[states], streams of each
+    """
+    weights: Floats = formed * (CLIMB_PROBE + CLIMB_VISIT + STORE + STORE_ID * components)
+    return weights
 
 
 def virtual_cost(trace: Trace) -> float:
@@ -139,7 +156,9 @@ def climb_costs(climb: Climb, trace: Trace, rows: Floats, walked: Floats) -> tup
     steps = [0.0, *accumulate(CLIMB_PROBE * chains + CLIMB_VISIT * tuples for chains, tuples, _ in visits)]
     saved, made = [0.0] * len(states), [0.0] * len(states)
     live: list[list[float]] = [[] for _ in states]
-    cost = CLIMB * total + CLIMB_RESULT * float(trace.work[W_RESULTS]) + CLIMB_SCANNED * float(trace.work[W_SCANNED])
+    work = [float(one) for one in trace.work]
+    scans = CLIMB_SCANNED * (work[W_SCANNED] - work[W_SPARED]) + SEARCH * work[W_SEARCHED]
+    cost = CLIMB * total + CLIMB_RESULT * work[W_RESULTS] + scans
     spans = routes.span[:, [R_TRUNK, R_END]].tolist()
     for (h, end), path, n, own in zip(spans, joins, walked.tolist(), rows.tolist(), strict=False):
         cost += steps[end] - steps[h]
@@ -155,7 +174,8 @@ def climb_costs(climb: Climb, trace: Trace, rows: Floats, walked: Floats) -> tup
             h = last
     benefits = []
     for state, worth, stored, sizes in zip(states, saved, made, live, strict=True):
-        entries = median(sizes) if sizes else 0.0
-        size = max(entries, FIRST_ROOM) * ENTRY_BYTES * (1 + state.mask.bit_count()) * SLACK
-        benefits.append(Benefit(state, worth / total, STORE * stored / total, entries, size))
+        entries, components = median(sizes) if sizes else 0.0, state.mask.bit_count()
+        size = max(entries, FIRST_ROOM) * ENTRY_BYTES * (1 + components) * SLACK
+        upkeep = entry_cost(components) * stored
+        benefits.append(Benefit(state, worth / total, upkeep / total, entries, size))
     return cost / total, benefits

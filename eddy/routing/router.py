@@ -181,6 +181,7 @@ class Router:
             prefer=prefer,
             preferred=strategy.prefer,
             rng=self.rng,
+            kept=strategy.kept,
             masks=strategy.masks,
             samples=self.samples,
             tables=self.tables,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from eddy.routing.costs import ARRIVAL, ATTRIBUTE, Benefit, Climb, climb_costs, climb_of, virtual_cost
+from jisc.plan.bushy import Bushy
 from jisc.plan.routes import Preference, compile_routes
 from jisc.plan.states import Masks, StateId
 from jisc.plan.stored_routes import StoredPlan, compile_stored
@@ -30,12 +31,17 @@ NOTHING: frozenset[StateId] = frozenset()
 
 
 class RouteCache:
-    """Cached routes of plans, because the same plans are tried repeatedly."""
+    """Cached routes of plans, because the same plans are tried repeatedly, and the sets that bushy plans may join."""
 
     def __init__(self, masks: Masks) -> None:
         self.masks = masks
         self._virtual: dict[tuple[Tree, Preference | None], tuple[Routes, bytes]] = {}
         self._climbs: dict[Tree, Climb] = {}
+
+    @cached_property
+    def bushy(self) -> Bushy:
+        """The sets that bushy plans of the query may join."""
+        return Bushy(self.masks)
 
     def virtual(self, tree: Tree, prefer: Preference | None) -> tuple[Routes, bytes]:
         """Return the routes over SteMs only, and a digest that is equal for plans that route alike."""
@@ -86,6 +92,7 @@ class View:
     prefer     classes by which the next plan will probe;  preferred   classes by which the current plan probes
                (`jisc.plan.routes`)
     rng        random numbers, the same in each run
+    kept       returns the states that a plan has by the strategy's own rule: all, none, or those that the caller named
     """
 
     graph: JoinGraph
@@ -103,6 +110,7 @@ class View:
     prefer: Preference | None
     preferred: Preference | None
     rng: np.random.Generator
+    kept: Callable[[Tree], frozenset[StateId]]
     masks: Masks
     samples: Samples
     tables: RouteCache
@@ -174,11 +182,15 @@ class View:
         return self._picks
 
     def cost(self, plan: str | Tree) -> float:
-        """Return the predicted nanoseconds per arrival of a plan with nothing stored; nan without a sample.
+        """Return the predicted nanoseconds per arrival of a plan whose states no policy chose; nan without a sample.
 
+        Nothing is stored, or the states that the strategy stores by its own rule; inf = these take more than `room`.
         The plan is tried on recent tuples over the live state, for at most BUDGET steps. Cached.
         """
         tree = self.tree_of(plan)
+        if kept := self.kept(tree):
+            taken = sum(one.n_bytes for one in self.benefits(tree)[1] if one.state in kept)
+            return self.stored_cost(tree, kept) if taken <= self.room or tree == self.tree else float("inf")
         known = self.considered.get((tree, NOTHING))
         if known is None:
             known = self.considered[tree, NOTHING] = self._try(tree, self.prefer)
@@ -193,13 +205,24 @@ class View:
     @property
     def present(self) -> float:
         """Predicted nanoseconds per arrival of the present plan with its stored states."""
-        if self.stored:
+        if self.pipelined or self.stored:
             return self.stored_cost(self.tree, self.stored)
         return self._try(self.tree, self.preferred)
 
+    @property
+    def pipelined(self) -> bool:
+        """Whether the strategy stores inner states by its own rule."""
+        return bool(self.kept(self.tree))
+
     def kind(self, plan: str | Tree) -> bytes:
-        """Return a digest that is equal for plans under which tuples take the same routes while nothing is stored."""
-        return self.tables.virtual(self.tree_of(plan), self.prefer)[1]
+        """Return a digest that is equal for plans under which tuples take the same routes.
+
+        While nothing is stored, several plans may route alike; plans that store their states differ by these.
+        """
+        tree = self.tree_of(plan)
+        if kept := self.kept(tree):
+            return hashlib.blake2b(repr(sorted(kept)).encode(), digest_size=KIND_BYTES).digest()
+        return self.tables.virtual(tree, self.prefer)[1]
 
     def benefits(self, plan: str | Tree) -> tuple[float, list[Benefit]]:
         """Return the predicted nanoseconds per arrival of climbing a plan with nothing stored, and benefits of states.

@@ -73,6 +73,7 @@ class JoinDescription:
     on      numbers of the keys that both sides share
     root    whether it has the results
     stair   its stored state, None if it is virtual: computed on each probe
+    words   whether the presence words of keys stand for its state
     """
 
     streams: tuple[str, ...]
@@ -81,6 +82,7 @@ class JoinDescription:
     right: StemDescription | JoinDescription
     root: bool
     stair: StairDescription | None = None
+    words: bool = False
     kind: Literal["join"] = "join"
 
 

@@ -47,7 +47,7 @@ def node_lines(node: StemDescription | JoinDescription) -> list[str]:
         return lines
     lines = [f"⋈ {', '.join(f'[{c}]' for c in node.on)}"]
     if node.stair is None:
-        return [*lines, "results" if node.root else "not stored"]
+        return [*lines, "results" if node.root else "presence words" if node.words else "not stored"]
     pending = f", {short(node.stair.pending)} keys to complete" if node.stair.pending else ""
     lines.append(f"stored by [{node.stair.by}]{pending}")
     lines.append(f"{short(node.stair.entries)} entries, {bytes_text(node.stair.bytes)}")

@@ -51,12 +51,16 @@ class Probed(NamedTuple):
 
 
 class Live(NamedTuple):
-    """The figures of a plan that runs: those of SteMs and stored states, and of the hops to each of them."""
+    """The figures of a plan that runs: those of SteMs and stored states, and of the hops to each of them.
+
+    words   whether presence words stand for the states
+    """
 
     states: Mapping[str, Mapping[str, Any]]
     stairs: Mapping[frozenset[str], Mapping[str, Any]]
     probed: Mapping[frozenset[str], Probed]
     shares: Mapping[str, float]
+    words: bool
 
 
 def planned(query: DescribedQuery, tree: Tree | None = None, strategy: str = "", title: str = "") -> JoinPlan:
@@ -99,6 +103,7 @@ def node_of(query: DescribedQuery, tree: Tree, live: Live | None, root: bool) ->
         node_of(query, right, live, False),
         root,
         None if found is None else StairDescription(**found, **probed._asdict()),
+        live is not None and live.words and not root,
     )
 
 

@@ -93,7 +93,7 @@ def _tree_lines(node: Node, prefix: str, branch: str) -> Iterator[str]:
         pending = f"{node.stair.pending:,} keys to complete" if node.stair.pending else "complete"
         about = f"STAIR by [{node.stair.by}], entries {node.stair.entries:,}, {pending}  {bytes_text(node.stair.bytes)}"
     else:
-        about = "(results)" if node.root else "(virtual: computed on probe)"
+        about = "(results)" if node.root else "(presence words)" if node.words else "(virtual: computed on probe)"
     yield prefix + branch + f"join on {on}  {about}"
     inside = prefix + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     yield from _tree_lines(node.left, inside, "├─ ")

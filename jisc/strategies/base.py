@@ -132,6 +132,10 @@ class Strategy(ABC):
         """The states of the plan that are stored because the caller chose them (`can_store`)."""
         return frozenset()
 
+    def kept(self, tree: Tree) -> frozenset[StateId]:
+        """Return the states that a plan has by the strategy's own rule, whatever a policy chooses."""
+        return frozenset()
+
     @property
     def choice(self) -> frozenset[StateId] | None:
         """The states that the caller has chosen, with which the strategy can be made again; None = its own choice."""

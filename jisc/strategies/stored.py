@@ -81,6 +81,10 @@ class StoredStrategy(Strategy):
         """Return the states that have a STAIR under a plan, children before parents."""
         return [] if self._derives else states_of(tree, self.masks)
 
+    def kept(self, tree: Tree) -> frozenset[StateId]:
+        """Return the states that a plan has, unless the caller chooses them."""
+        return frozenset() if self.can_store else frozenset(self._states(tree))
+
     @property
     def _derives(self) -> bool:
         """Whether presence words stand for all states."""

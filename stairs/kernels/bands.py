@@ -28,8 +28,10 @@ from stairs.descriptors import (
     B_TUPLES,
     B_UPTO,
     B_VALUES,
+    B_WAITING,
     H_COMPARE,
     H_TARGET,
+    M_NEED,
     Q_FIELDS,
     S_BANDS,
     S_LO,
@@ -55,6 +57,8 @@ AHEAD = 4
 """Cache lines of values that are prefetched from the beginning of what a search has found."""
 SORTED = 16
 """Entries that are sorted by insertion."""
+NO_BAND = -2
+"""Stands for a band that lacks memory (M_NEED)."""
 
 
 @inlined
@@ -125,6 +129,33 @@ def search(bands: np.ndarray, b: int, lanes: int) -> None:
                 prefetch(values + 8 * first + 64 * line)
             for line in range(AHEAD // 2):
                 prefetch(tuples + 4 * first + 64 * line)
+
+
+@inlined
+def halve(values: int, first: int, n: int, bound: int) -> tuple[int, int]:
+    """Take a step of a binary search among n entries from `first` on; return the first and the number of those left."""
+    half = n >> 1
+    return first + below(values, first + half - 1, bound, half), n - half
+
+
+@step
+def search_one(bands: np.ndarray, b: int, bound: int) -> None:
+    """Do the work of `search` for one lower bound, as lane 0: the runs take each step together."""
+    band = bands[u64(b)]
+    values = band[B_VALUES]
+    a, c, d = values + 8 * band[B_AT], values + 8 * band[B_AT + 1], values + 8 * band[B_AT + 2]
+    n, o, p = band[B_COUNT], band[B_COUNT + 1], band[B_COUNT + 2]
+    first, second, third = np.int64(0), np.int64(0), np.int64(0)
+    while n > 1 or o > 1 or p > 1:
+        if n > 1:
+            first, n = halve(a, first, n, bound)
+        if o > 1:
+            second, o = halve(c, second, o, bound)
+        if p > 1:
+            third, p = halve(d, third, p, bound)
+    poke_int64(lane(band, 1, 0), first + (below(a, first, bound, 1) if n > 0 else 0))
+    poke_int64(lane(band, 2, 0), second + (below(c, second, bound, 1) if o > 0 else 0))
+    poke_int64(lane(band, 3, 0), third + (below(d, third, bound, 1) if p > 0 else 0))
 
 
 @step
@@ -269,3 +300,21 @@ def sort_in(arena: Arena, b: int, j: int, ring: int, low: int, following: int) -
             band[u64(B_COUNT + k)] = 0
     band[B_UPTO] = max(band[B_UPTO], following)
     band[B_LOW] = max(band[B_LOW], low)
+
+
+@inlined
+def ready_band(arena: Arena, j: int, ring: int, oldest: int, following: int) -> int:
+    """Return the band of a ring of values, with the tuples oldest .. following - 1 in it except for a few; -1 for none.
+
+    Return NO_BAND if it lacks memory.
+    """
+    b = arena.streams[u64(j), S_BANDS] + ring
+    band = arena.bands[u64(b)]
+    if following - oldest < band[B_LEAST]:
+        return np.int64(-1)
+    if band[B_SLOTS] <= arena.streams[u64(j), S_MASK]:
+        arena.meta[M_NEED] = b
+        return np.int64(-1) if band[B_REFUSED] != 0 else np.int64(NO_BAND)
+    if following - band[B_UPTO] > band[B_WAITING]:
+        sort_in(arena, b, j, ring, oldest, following)
+    return b

@@ -48,6 +48,7 @@ from stairs.descriptors import (
     V_PROBES,
 )
 from stairs.kernels.accelerate import inlined, jit, step, u64
+from stairs.kernels.bands import NO_BAND
 from stairs.kernels.by_address import opened
 from stairs.kernels.chunk import close_events, find_stay, insert_chunk, open_chunk
 from stairs.kernels.combinations import (
@@ -62,7 +63,6 @@ from stairs.kernels.learning import learn
 from stairs.kernels.levels import is_weighed, judge_ahead, last_level, probe_stream
 from stairs.kernels.marks import keep_marks, rest
 from stairs.kernels.opening import is_strict, open_push
-from stairs.kernels.scan import NO_BAND
 from stairs.kernels.windows import expire_ranges
 from stairs.memory.arena import Arena, Batch, Chunk, Routes, Walk
 

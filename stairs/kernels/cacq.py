@@ -48,7 +48,6 @@ from stairs.descriptors import (
     R_END,
     R_TRUNK,
     S_LO,
-    S_NEXT,
     SCANS,
     T_CANDIDATE,
     T_DONE,
@@ -63,6 +62,7 @@ from stairs.descriptors import (
 )
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.bits import lowest_bit
+from stairs.kernels.candidates import after_scanned, first_scanned, is_bounded, scanned_tuple
 from stairs.kernels.climb import stair_newest, store, take_result
 from stairs.kernels.compare import end_of, holds
 from stairs.kernels.hop import entry_at, has_died, record_of
@@ -87,6 +87,16 @@ def is_done(rank: int, done: int, more: int) -> bool:
 
 
 @inlined
+def comparison_done(routes: Routes, h: int, done: int, more: int) -> int:
+    """Return the first comparison of a hop that bounds an integer by the modules visited; -1 = there is none."""
+    first = routes.hops[u64(h), H_COMPARE]
+    for x in range(first, end_of(routes, first)):
+        if is_bounded(routes, x) and is_done(routes.compares[u64(x), X_LEVEL], done, more):
+            return np.int64(x)
+    return np.int64(-1)
+
+
+@inlined
 def choose(arena: Arena, entries: Entries, routes: Routes, walk: Walk, i: int, d: int, tally: int) -> None:
     """Send the tuple at depth d to the module of lowest rank that is ready and not done."""
     frame, ops = walk.frames[u64(d)], routes.ops
@@ -106,8 +116,10 @@ def choose(arena: Arena, entries: Entries, routes: Routes, walk: Walk, i: int, d
                 frame[T_CANDIDATE] = arena.heads[u64(walk.bound[u64(c)] + ops[u64(o), O_COLUMN])]
                 frame[T_OFFSET] = ops[u64(o), O_OFFSET]
             else:
-                frame[T_CANDIDATE] = arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_NEXT] - 1
-                frame[T_OFFSET] = SCANS
+                j, by = routes.hops[u64(h), H_TARGET], comparison_done(routes, h, frame[T_DONE], frame[T_DONE + 1])
+                frame[T_CANDIDATE] = first_scanned(arena, routes, by, j, walk.current, arena.streams[u64(j), S_LO])
+                # Below SCANS, it names the comparison as well.
+                frame[T_OFFSET] = SCANS - 1 - by
             break
 
 
@@ -161,10 +173,15 @@ def route(
             if s < arena.streams[u64(j), S_LO]:
                 d -= 1
                 continue
-            record = record_of(arena, j, s)
-            frame[T_CANDIDATE] = (
-                s - 1 if frame[T_OFFSET] == SCANS else np.int64(arena.recs[u64(record + frame[T_OFFSET])])
-            )
+            if frame[T_OFFSET] <= SCANS:
+                by, number = SCANS - 1 - frame[T_OFFSET], s
+                s = scanned_tuple(arena, routes, by, number)
+                record = record_of(arena, j, s)
+                low = arena.streams[u64(j), S_LO]
+                frame[T_CANDIDATE] = after_scanned(arena, routes, by, walk.current, number, low)
+            else:
+                record = record_of(arena, j, s)
+                frame[T_CANDIDATE] = np.int64(arena.recs[u64(record + frame[T_OFFSET])])
             walk.current[u64(j)] = s
             agrees = arena.recs[u64(record + 1)] >= 0
         else:

@@ -22,11 +22,13 @@ from stairs.descriptors import (
     X_RING,
     X_STREAM,
 )
-from stairs.kernels.accelerate import inlined, u64
+from stairs.kernels.accelerate import inlined, step, u64
 from stairs.memory.arena import Arena, Routes
 
 BLOCK = 64
 """Values that are compared before one of them is looked at."""
+NEAREST = 8
+"""Values that are compared one by one before blocks are."""
 
 
 @inlined
@@ -80,32 +82,34 @@ def any_within(values: np.ndarray, first: int, last: int, low: int, high: int) -
     return found != 0
 
 
+@step
+def next_within(values: np.ndarray, ring: int, mask: int, s: int, low: int, least: int, most: int) -> int:
+    """Return the newest tuple from s down to `low` with a value within least .. most, or a number below `low`.
+
+    ring   where the ring of values starts
+    """
+    far = s - NEAREST
+    while s >= low:
+        slot = ring + (s & mask)
+        v = values[u64(slot)]
+        if v >= least and v <= most:
+            break
+        if s < far:
+            # A block ends where the ring does.
+            n = min(BLOCK, s - low + 1, (s & mask) + 1)
+            if not any_within(values, slot - n + 1, slot + 1, least, most):
+                s -= n
+                continue
+            far = s - n
+        s -= 1
+    return s
+
+
 @inlined
 def bounds(arena: Arena, test: np.ndarray, current: np.ndarray) -> tuple[int, int]:
     """Return the least and the greatest value that fulfil a comparison with bounds (WITHIN)."""
     other = value_of(arena, test[X_OTHER], test[X_OTHER_RING], current[u64(test[X_OTHER])])
     return other + test[X_LOW], other + test[X_HIGH]
-
-
-@inlined
-def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: int, low: int) -> int:
-    """Return the newest tuple from s down to `low` that may be a match of a hop that scans, or a number below `low`.
-
-    Only the first comparison is evaluated, if it bounds an integer.
-    """
-    x = routes.hops[u64(h), H_COMPARE]
-    if x < 0 or routes.compares[u64(x), X_KIND] != WITHIN:
-        return s
-    test = routes.compares[u64(x)]
-    row = arena.streams[u64(test[X_STREAM])]
-    ring, mask = row[S_VALUES] + test[X_RING] * (row[S_MASK] + 1), row[S_MASK]
-    least, most = bounds(arena, test, current)
-    while s >= low:
-        v = arena.values[u64(ring + (s & mask))]
-        if v >= least and v <= most:
-            break
-        s -= 1
-    return s
 
 
 @inlined

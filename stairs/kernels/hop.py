@@ -41,13 +41,13 @@ from stairs.descriptors import (
     P_LIFE,
     P_STREAM,
     S_MASK,
-    S_NEXT,
     S_RECS,
     S_WIDTH,
     SCANS,
 )
 from stairs.kernels.accelerate import inlined, u64
-from stairs.kernels.compare import all_hold, next_scanned
+from stairs.kernels.candidates import after_scanned, first_scanned, scanned_tuple
+from stairs.kernels.compare import all_hold
 from stairs.kernels.memory import peek_int32
 from stairs.kernels.versions import ALIVE
 from stairs.memory.arena import Arena, Entries, Routes
@@ -111,8 +111,7 @@ def newest_tuple(
     """Return the first candidate of a hop that probes a SteM."""
     hop = routes.hops[u64(h)]
     if hop[H_OFFSET] == SCANS:
-        low = floor(entries, routes, lows, h)
-        return next_scanned(arena, routes, h, current, arena.streams[u64(hop[H_TARGET]), S_NEXT] - 1, low)
+        return first_scanned(arena, routes, hop[H_COMPARE], hop[H_TARGET], current, floor(entries, routes, lows, h))
     return np.int64(arena.heads[u64(bound[u64(hop[H_CLASS])] + hop[H_COLUMN])])
 
 
@@ -123,7 +122,7 @@ def after(arena: Arena, entries: Entries, routes: Routes, current: np.ndarray, h
     if hop[H_STATE] >= 0:
         return np.int64(peek_int32(entry_at(entries, hop[H_STATE], s)))
     if hop[H_OFFSET] == SCANS:
-        return next_scanned(arena, routes, h, current, s - 1, low)
+        return after_scanned(arena, routes, hop[H_COMPARE], current, s, low)
     return np.int64(arena.recs[u64(record_of(arena, hop[H_TARGET], s) + hop[H_OFFSET])])
 
 
@@ -146,9 +145,11 @@ def take(
     hop, ops, classes = routes.hops[u64(h)], routes.ops, arena.classes
     x = hop[H_STATE]
     if x < 0:
+        if hop[H_OFFSET] == SCANS:
+            s = scanned_tuple(arena, routes, hop[H_COMPARE], s)
+            if arena.recs[u64(record_of(arena, hop[H_TARGET], s) + 1)] < 0:
+                return False
         current[u64(hop[H_TARGET])] = s
-        if hop[H_OFFSET] == SCANS and arena.recs[u64(record_of(arena, hop[H_TARGET], s) + 1)] < 0:
-            return False
     else:
         states, parts = entries.states, entries.parts
         first = states[u64(x), E_PARTS0]

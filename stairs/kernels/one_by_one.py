@@ -26,9 +26,11 @@ from stairs.descriptors import (
     INSERTED,
     M_AFTER,
     M_ARRIVAL,
+    M_BAND,
     M_CHANGELOG,
     M_DELETED,
     M_MODE,
+    M_NEED,
     M_NEWEST,
     M_OUT,
     M_SHORT,
@@ -36,6 +38,7 @@ from stairs.descriptors import (
     M_TALLIED,
     M_TIMED,
     M_WATERMARK,
+    NEED_BAND,
     R_END,
     R_TRUNK,
     ROUTED,
@@ -301,6 +304,10 @@ def push_singly(
         streams[i, S_NEXT] = s + 1
         if streams[i, S_KIND] == ROWS and s + 1 - streams[i, S_SIZE] > streams[i, S_LO]:
             set_low(arena, entries, np.int64(i), s + 1 - streams[i, S_SIZE])
+        if meta[M_BAND] != 0:
+            meta[M_NEED], meta[M_BAND] = meta[M_BAND] - 1, 0
+            meta[M_ARRIVAL], meta[M_OUT] = a + 1, out
+            return NEED_BAND
     meta[M_ARRIVAL] = meta[M_STOP]
     meta[M_OUT] = out
     if timed and meta[M_STOP] == batch.order.shape[0]:

@@ -47,17 +47,15 @@ from stairs.descriptors import (
     X_KIND,
     X_RING,
 )
-from stairs.kernels.accelerate import inlined, jit, step, u64
+from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.bands import has_band
-from stairs.kernels.compare import BLOCK, all_hold, any_within, bounds
+from stairs.kernels.compare import all_hold, bounds, next_within
 from stairs.kernels.marks import newest_of
 from stairs.kernels.versions import BURIED
 from stairs.memory.arena import Arena, Routes, Walk
 
 GOLDEN = 2654435769
 """2 ** 32 divided by the golden ratio: its multiples fill an interval evenly."""
-NEAREST = 8
-"""Values that are compared one by one before blocks are."""
 PASSED = 256
 """Tuples that a scan passes over in the time of a step."""
 LONGEST = 64
@@ -184,29 +182,6 @@ def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, las
         elif walk.bound[c] != row:
             return False
     return True
-
-
-@step
-def next_within(values: np.ndarray, ring: int, mask: int, s: int, low: int, least: int, most: int) -> int:
-    """Return the newest tuple from s down to `low` with a value within least .. most, or a number below `low`.
-
-    ring   where the ring of values starts
-    """
-    far = s - NEAREST
-    while s >= low:
-        slot = ring + (s & mask)
-        v = values[u64(slot)]
-        if v >= least and v <= most:
-            break
-        if s < far:
-            # A block ends where the ring does.
-            n = min(BLOCK, s - low + 1, (s & mask) + 1)
-            if not any_within(values, slot - n + 1, slot + 1, least, most):
-                s -= n
-                continue
-            far = s - n
-        s -= 1
-    return s
 
 
 @inlined

@@ -11,11 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.descriptors import (
-    B_LEAST,
-    B_REFUSED,
-    B_SLOTS,
     B_UPTO,
-    B_WAITING,
     H_COMPARE,
     H_OPS0,
     H_OPS1,
@@ -26,13 +22,11 @@ from stairs.descriptors import (
     K_STAY,
     L_AT,
     L_SIZE,
-    M_NEED,
     O_CHECK,
     Q_FIELDS,
     Q_HEAD,
     Q_PLACE,
     Q_TUPLE,
-    S_BANDS,
     S_LIFE,
     S_MASK,
     S_RECS,
@@ -50,7 +44,7 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
-from stairs.kernels.bands import GROUP, count_seen, count_within, lane, search, sort_in, take
+from stairs.kernels.bands import GROUP, NO_BAND, count_seen, count_within, lane, ready_band, search, take
 from stairs.kernels.chunk import has_arrived, has_left
 from stairs.kernels.compare import BLOCK, any_within, value_of
 from stairs.kernels.memory import poke_int64
@@ -60,8 +54,6 @@ from stairs.memory.arena import Arena, Chunk, Routes, Walk
 FEW = 16
 """Candidates are taken from a band if they are at most one in FEW tuples, where more than their value is checked: they
 lie in memory in no order."""
-NO_BAND = -2
-"""The end of a level that was not written because a band lacks memory (M_NEED)."""
 
 
 @inlined
@@ -71,24 +63,6 @@ def checks_more(routes: Routes, h: int) -> bool:
     for o in range(routes.hops[u64(h), H_OPS0], routes.hops[u64(h), H_OPS1]):
         more |= routes.ops[u64(o), O_CHECK] != 0
     return more
-
-
-@inlined
-def ready_band(arena: Arena, j: int, ring: int, oldest: int, following: int) -> int:
-    """Return the band of a ring of values, with the tuples oldest .. following - 1 in it except for a few; -1 for none.
-
-    Return NO_BAND if it lacks memory.
-    """
-    b = arena.streams[u64(j), S_BANDS] + ring
-    band = arena.bands[u64(b)]
-    if following - oldest < band[B_LEAST]:
-        return np.int64(-1)
-    if band[B_SLOTS] <= arena.streams[u64(j), S_MASK]:
-        arena.meta[M_NEED] = b
-        return np.int64(-1) if band[B_REFUSED] != 0 else np.int64(NO_BAND)
-    if following - band[B_UPTO] > band[B_WAITING]:
-        sort_in(arena, b, j, ring, oldest, following)
-    return b
 
 
 @step

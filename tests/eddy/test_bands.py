@@ -16,6 +16,10 @@ import pyarrow as pa
 import pytest
 
 import eddy
+from jisc.plan.orders import random_order
+from jisc.plan.states import Masks
+from jisc.plan.tree import left_deep
+from jisc.strategies import StrategyName
 from stairs.bands import Sizes
 from stairs.descriptors import B_COUNT, B_UPTO, V_MATCHES
 from stairs.kernels.bands import RUNS
@@ -34,7 +38,19 @@ QUERIES = {
 }
 
 
-def runtime_of(case: str, sizes: Sizes, lateness: int, **options: Any) -> eddy.Runtime:
+ONE_BY_ONE: tuple[StrategyName, ...] = ("jisc", "cacq", "stairs", "eddy-jisc")
+"""Strategies whose walks take one candidate at a time."""
+RUNS_OF_CASES: list[tuple[str, str, StrategyName]] = [
+    *((case, output, "mjoin") for case in QUERIES for output in ("append", "changelog")),
+    # Each strategy meets most queries in one of the outputs.
+    *((case, ("append", "changelog")[n % 2], ONE_BY_ONE[n % 4]) for n, case in enumerate([*QUERIES, *QUERIES])),
+    ("hash joins and scans", "append", "parallel-track"),
+]
+
+
+def runtime_of(
+    case: str, sizes: Sizes, lateness: int, strategy: StrategyName = "mjoin", **options: Any
+) -> eddy.Runtime:
     """Return a runtime that fails a push with a v of 0 in R."""
     on, window = QUERIES[case]
     names = [name for name in "RSTU" if any(f"{name}." in one for one in on)]
@@ -43,7 +59,7 @@ def runtime_of(case: str, sizes: Sizes, lateness: int, **options: Any) -> eddy.R
     query = eddy.Query(
         streams, on, select=[f"{name}.n" for name in names], where=raising("R.v"), lateness=lateness if timed else 0
     )
-    return fitted(eddy.Runtime(query, strategy="mjoin", **options), sizes)
+    return fitted(eddy.Runtime(query, strategy=strategy, **options), sizes)
 
 
 def fitted(runtime: eddy.Runtime, sizes: Sizes) -> eddy.Runtime:
@@ -51,14 +67,17 @@ def fitted(runtime: eddy.Runtime, sizes: Sizes) -> eddy.Runtime:
     return runtime
 
 
-@pytest.mark.parametrize("output", ["append", "changelog"])
-@pytest.mark.parametrize("case", QUERIES)
-def test_scans_with_bands_give_what_blocks_give(case: str, output: Any) -> None:
+@pytest.mark.parametrize(("case", "output", "strategy"), RUNS_OF_CASES)
+def test_scans_with_bands_give_what_blocks_give(case: str, output: Any, strategy: StrategyName) -> None:
     chance, numbers = random.Random(case + output), itertools.count()
     lateness = chance.choice((0, 4))
-    twins = [runtime_of(case, sizes, lateness, output=output, renumber_at=700) for sizes in (ALWAYS, NEVER)]
-    names, entries = [stream.name for stream in twins[0].query.streams], 0
+    twins = [runtime_of(case, sizes, lateness, strategy, output=output, renumber_at=700) for sizes in (ALWAYS, NEVER)]
+    names, entries, rng = [stream.name for stream in twins[0].query.streams], 0, np.random.default_rng(7)
     for turn in range(30):
+        if turn % 7 == 5:
+            plan = left_deep(random_order(Masks(twins[0].query.graph), rng)).text(names)
+            for runtime in twins:
+                runtime.transition(plan)
         # The rings grow, and single rows wait to be sorted in.
         size = 500 if turn == 11 else chance.choice((0, 1, 5, 40, 90))
         order = [chance.randrange(len(names)) for _ in range(size)]

@@ -81,3 +81,9 @@ def test_choosing_and_not_choosing_may_take_turns() -> None:
         runtime.transition(" ".join(NAMES), store=store)
         assert runtime.push({NAMES[0]: row}).num_rows == 1
         assert len(runtime.stairs) == len(store)
+
+
+@pytest.mark.parametrize("strategy", ["jisc", "eddy", "cacq"])
+def test_explain_says_what_stands_for_the_states(strategy: StrategyName) -> None:
+    runtime = pushed(strategy, [])[0]
+    assert runtime.explain().count("(presence words)") == (0 if strategy == "cacq" else MANY - 1)

@@ -28,7 +28,9 @@ from eddy.routing.policies.greedy import Greedy, centre
 from eddy.routing.policies.lottery import Lottery
 from eddy.routing.policies.rank import Rank
 from jisc.plan.routes import route
+from jisc.plan.states import states_of
 from jisc.plan.tree import Tree, check_connected, left_deep
+from jisc.strategies import StrategyName
 from tests.eddy.queries import make_query
 from tests.jisc.graphs import connected_orders
 
@@ -41,10 +43,14 @@ KILLER_LAST = "F A A2 B B2 C C2"
 class World:
     """A runtime that never asks its policy, and views of it."""
 
-    def __init__(self, columns: dict[str, str], plan: str | None = None, rows: int = 1000) -> None:
+    def __init__(
+        self, columns: dict[str, str], plan: str | None = None, rows: int = 1000, strategy: StrategyName = "eddy"
+    ) -> None:
         self.query = make_query(columns, eddy.Rows(rows))
         # Never due: samples are taken when the tests ask for them.
-        self.runtime = eddy.Runtime(self.query, plan, policy="fixed", decide_every=1 << 40, count_only=True)
+        self.runtime = eddy.Runtime(
+            self.query, plan, strategy=strategy, policy="fixed", decide_every=1 << 40, count_only=True
+        )
         self.rng = np.random.default_rng(5)
 
     def push(self, **batches: Columns) -> World:
@@ -332,6 +338,71 @@ def test_what_is_worth_storing_fits_and_pays() -> None:
     room = paying[0].n_bytes
     tight = replace(view, room=room, considered={}).worth_storing(view.tree)
     assert sum(one.n_bytes for one in benefits if one.state in tight) <= room
+
+
+# --- plans that store all their states -------------------------------------------------------------------------------
+
+PIPELINED: tuple[StrategyName, ...] = ("jisc", "moving-state", "stairs", "eddy-jisc", "eddy-stairs", "parallel-track")
+FANS: dict[str, dict[str, int]] = {
+    "R": {"a": 12},
+    "S": {"a": 12, "b": 12},
+    "T": {"b": 12, "c": 2000},
+    "U": {"c": 2000},
+}
+"""Key ranges: R S and R S T are large, and T U and S T U are small."""
+
+
+def fans(world: World, times: int = 8) -> World:
+    for _ in range(times):
+        world.push(**{name: {c: world.draw(keys, 60) for c, keys in own.items()} for name, own in FANS.items()})
+    return world
+
+
+def all_plans(view: View) -> list[Tree]:
+    """Return the plans of a query of four streams in a chain, without mirror images."""
+    texts = ["((R S) T) U", "((S T) R) U", "((S T) U) R", "((T U) S) R", "(R S) (T U)"]
+    return [view.tree_of(text) for text in texts]
+
+
+@pytest.mark.parametrize("strategy", PIPELINED)
+def test_cost_finds_the_plan_whose_states_cost_least(strategy: StrategyName) -> None:
+    """The strategy stores all states, equal rates or not: the policy weighs each plan with the states that it has."""
+    world = fans(World({name: "".join(own) for name, own in FANS.items()}, "((R S) T) U", rows=120, strategy=strategy))
+    view = world.view
+    assert view.pipelined
+    assert view.kept(view.tree) == frozenset(states_of(view.tree, view.masks))
+    decision = Cost().decide(view)
+    assert decision is not None
+    assert not decision.store
+    least = min(view.cost(tree) for tree in all_plans(view))
+    assert view.cost(decision.plan) <= 1.05 * least < 0.5 * view.present
+    world.runtime.transition(view.tree_of(decision.plan).text(world.query.graph.names))
+    assert Cost().decide(world.view) is None
+
+
+def test_a_bushy_plan_is_found_at_equal_rates() -> None:
+    """A chain of five that breaks in the middle has two small halves, which no left-deep plan has."""
+    columns = {"P": "a", "Q": "ab", "M": "bc", "S": "cd", "T": "de", "U": "e"}
+    keys = {"a": 500, "b": 500, "c": 4, "d": 500, "e": 500}
+    world = World(columns, "((((P Q) M) S) T) U", rows=120, strategy="jisc")
+    for _ in range(8):
+        world.push(**{name: {c: world.draw(keys[c], 60) for c in own} for name, own in columns.items()})
+    decision = Cost().decide(world.view)
+    assert decision is not None
+    halves = {frozenset(side.streams) for side in world.view.tree_of(decision.plan).children}
+    assert halves == {frozenset({0, 1, 2}), frozenset({3, 4, 5})}
+
+
+def test_a_plan_whose_states_do_not_fit_is_not_chosen() -> None:
+    world = fans(World({name: "".join(own) for name, own in FANS.items()}, "((R S) T) U", rows=120, strategy="jisc"))
+    view = world.view
+    sizes = {
+        tree: sum(one.n_bytes for one in view.benefits(tree)[1] if one.state in view.kept(tree))
+        for tree in all_plans(view)
+    }
+    tight = replace(view, room=min(sizes.values()) - 1, considered={})
+    assert all(np.isinf(tight.cost(tree)) for tree in all_plans(view) if tree != view.tree)
+    assert Cost().decide(tight) is None
 
 
 # --- the view --------------------------------------------------------------------------------------------------------

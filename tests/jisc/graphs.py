@@ -16,7 +16,8 @@ def classes_of(attributes: Sequence[Sequence[int]]) -> JoinGraph:
     n = len(attributes)
     classes = 1 + max(c for own in attributes for c in own)
     windows = (Window(WindowKind.ROWS, 4),) * n
-    return JoinGraph(tuple(NAMES[:n]), windows, tuple(tuple(sorted(own)) for own in attributes), (1,) * classes)
+    names = tuple(NAMES[:n]) if n <= len(NAMES) else tuple(f"S{i}" for i in range(n))
+    return JoinGraph(names, windows, tuple(tuple(sorted(own)) for own in attributes), (1,) * classes)
 
 
 def graph_of(n: int, pairs: Sequence[tuple[int, int]]) -> JoinGraph:

@@ -2,10 +2,11 @@
 
 Left-deep plans come from greedy orders that begin at the centre of the join graph and at the stream with most arrivals,
 and from a pool of random plans, some of which are tried each time; these find plans that statistics of pairs miss.
-Bushy plans are built *around* a stream with many arrivals: without it the join graph falls into parts; each part
-becomes a subtree, which the tuples of the stream probe and which may be stored. A plan is chosen if the model,
-corrected by measurements of similar plans, predicts a saving above the margin. So the policy may store no state, some
-states, or all states.
+Bushy plans come from a dynamic program over estimated sizes of states (`jisc.plan.bushy`), and are built *around* the
+streams with most arrivals: without such a stream the join graph falls into parts; each part becomes a subtree, which
+the tuples of the stream probe and which may be stored. A plan is chosen if the model, corrected by measurements of
+similar plans, predicts a saving above the margin. So the policy may store no state, some states, or all states. Where
+the strategy stores all states by its own rule, the policy chooses the plan whose states cost least.
 Source of storing subjoins around a stream's pipeline: Babu, Munagala, Widom, Motwani, "Adaptive caching for continuous
 queries", ICDE 2005; of trying plans on samples of the state: see `stairs.samples`.
 """
@@ -18,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from eddy.routing.costs import PROBE, VISIT
+from eddy.routing.costs import PROBE, VISIT, state_weights
 from eddy.routing.policies.base import Decision, plan_texts, plans_of
 from eddy.routing.policies.greedy import Greedy, centre
+from eddy.routing.sizes import formed
 from eddy.routing.view import NOTHING, View
 from jisc.plan.orders import has_choice, random_order
 from jisc.plan.states import StateId
@@ -97,7 +99,7 @@ class Cost:
     def decide(self, view: View) -> Decision | None:
         """Return the best of the proposed plans if it saves enough."""
         if self._choice is None:
-            self._choice = has_choice(view.masks)
+            self._choice = view.pipelined or has_choice(view.masks)
         if not len(view.picks):
             return None
         now = self._learn(view)
@@ -105,13 +107,15 @@ class Cost:
             return None
         best, store, least = view.tree, view.stored, now
         greedy = Greedy(view, True)
-        for tree in self._orders(view, greedy):
+        storing = view.storing and not view.drifting
+        bushy = [*self._bushy(view, greedy)] if view.pipelined or storing else []
+        for tree in [*self._orders(view, greedy), *(bushy if view.pipelined else ())]:
             cost = view.cost(tree) * self._scale(False)
             if cost < min(least, (1 - self.margin) * now):
                 best, store, least = tree, NOTHING, cost
         # While the windows turn over, the current size of a state is no prediction of its future size.
-        if view.storing and not view.drifting and (view.stored or view.cost(best) - view.base > CHEAP):
-            trees = list(dict.fromkeys([view.tree, best, *self._around(view, greedy)]))
+        if storing and (view.stored or view.cost(best) - view.base > CHEAP):
+            trees = list(dict.fromkeys([view.tree, best, *bushy]))
             best, store, least = self._wish_to_store(view, trees, least) or (best, store, least)
         if (best, store) == (view.tree, view.stored) and least == now:
             return None
@@ -175,11 +179,12 @@ class Cost:
         self._stale = 0 if len(self._pool) > before else self._stale + drawing
         return list(kinds.values())
 
-    def _around(self, view: View, greedy: Greedy) -> list[Tree]:
-        """Return bushy plans around the streams with most arrivals, if those exceed their share."""
-        m = view.graph.n_streams
-        busy = sorted(range(m), key=lambda i: -float(view.shares[i]))[:AROUND]
-        return [around(view, greedy, i) for i in busy if view.shares[i] * m > 1.5]
+    def _bushy(self, view: View, greedy: Greedy) -> list[Tree]:
+        """Return the plan of the lightest states, and those around the streams with most arrivals."""
+        bushy = view.tables.bushy
+        lightest = bushy.lightest(state_weights(formed(view, bushy), bushy.members.sum(axis=1)))
+        busy = sorted(range(view.graph.n_streams), key=lambda i: -float(view.shares[i]))[:AROUND]
+        return [lightest, *(around(view, greedy, i) for i in busy)]
 
 
 def around(view: View, greedy: Greedy, i: int) -> Tree:
