@@ -40,17 +40,17 @@ from stairs.kernels.sample import (
 from stairs.memory.arena import Routes
 from stairs.samples import Floats, Trace
 
-ARRIVAL, ATTRIBUTE = 25.0, 35.0
+ARRIVAL, ATTRIBUTE = 25.0, 50.0
 """Nanoseconds of an arrival without a match, and of each of its attributes (interning a key, setting a link)."""
-PROBE, VISIT, CHECK, LEAF, LEAF_VISIT = 12.0, 18.0, 2.0, 8.0, 4.0
+PROBE, VISIT, CHECK, LEAF, LEAF_VISIT = 15.0, 20.0, 2.0, 8.0, 10.0
 """Nanoseconds of a chain looked up, of a tuple in it, of a check, of a leaf hop, of a tuple listed for it."""
 SCANNED, CLIMB_SCANNED = 0.25, 1.0
 """Nanoseconds of a tuple that a scan passes over, and the same where an arrival climbs."""
 SEARCH = 100.0
 """Nanoseconds of a binary search in a band, which takes the place of such a scan."""
-CLIMB, CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT = 40.0, 14.0, 24.0, 10.0
-"""Additional nanoseconds of an arrival that climbs; those of a chain, a tuple in it, a result."""
-STORE, STORE_ID = 56.0, 1.2
+CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT = 16.0, 18.0, 2.0
+"""Nanoseconds of a chain, a tuple in it and a result where an arrival climbs."""
+STORE, STORE_ID = 10.0, 2.0
 """Nanoseconds of an entry, stored and later removed, and of each of its components."""
 ENTRY_BYTES = 4
 SLACK = 3
@@ -158,7 +158,7 @@ def climb_costs(climb: Climb, trace: Trace, rows: Floats, walked: Floats) -> tup
     live: list[list[float]] = [[] for _ in states]
     work = [float(one) for one in trace.work]
     scans = CLIMB_SCANNED * (work[W_SCANNED] - work[W_SPARED]) + SEARCH * work[W_SEARCHED]
-    cost = CLIMB * total + CLIMB_RESULT * work[W_RESULTS] + scans
+    cost = CLIMB_RESULT * work[W_RESULTS] + scans
     spans = routes.span[:, [R_TRUNK, R_END]].tolist()
     for (h, end), path, n, own in zip(spans, joins, walked.tolist(), rows.tolist(), strict=False):
         cost += steps[end] - steps[h]

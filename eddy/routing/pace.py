@@ -26,9 +26,9 @@ FIRST = 3
 WORTH = 30.0
 """Seconds of pushing between two decisions, per second that a decision takes."""
 SOON = 8.0
-"""The same for ALERT decisions after a drift, while the windows still turn over, and for the first EAGER decisions."""
-EAGER = 2
-"""Decisions that come soon at the start, since only a small sample supports the first plan."""
+"""The same for ALERT decisions after a drift, while the windows still turn over."""
+AT_FIRST, EAGER = 4.0, 2
+"""The same for the first EAGER decisions, since only a small sample supports the first plan."""
 ALERT = 6
 """Decisions that come soon after a drift."""
 DRIFT = 0.25
@@ -152,8 +152,9 @@ class Pace:
     @property
     def _wait(self) -> float:
         """Seconds of pushing between the last decision and the next."""
-        soon = self.drifting or self.alert or self.decisions < EAGER
-        return (SOON if soon else WORTH * self.patience) * self.last
+        if self.decisions < EAGER:
+            return AT_FIRST * self.last
+        return (SOON if self.drifting or self.alert else WORTH * self.patience) * self.last
 
     @property
     def decision_due(self) -> bool:

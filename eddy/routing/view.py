@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -258,6 +258,10 @@ class View:
                 chosen.add(one.state)
                 left -= one.n_bytes
         return frozenset(chosen)
+
+    def again(self) -> View:
+        """Return this view with plans tried on other tuples, drawn from the newest ones now."""
+        return replace(self, considered={}, _tried={}, _climbs={}, _picks=self.samples.newest(self.shares))
 
     def left_deep(self, order: Iterable[int]) -> Tree:
         """Return the left-deep plan that joins the streams in this order."""

@@ -131,8 +131,8 @@ def test_a_long_chain_is_cut_where_it_breaks(policy: Policy) -> None:
     for _ in range(4):
         n = 60
         world.push(
-            P={"a": world.draw(20, n)},
-            Q={"a": world.draw(20, n), "b": world.draw(6, n)},
+            P={"a": world.draw(60, n)},
+            Q={"a": world.draw(60, n), "b": world.draw(6, n)},
             M={"b": world.draw(6, 9 * n), "c": world.draw(n, 9 * n)},
             S={"c": np.arange(n), "d": world.draw(20, n)},
             T={"d": world.draw(20, n)},
@@ -282,15 +282,17 @@ def test_bandit_has_no_arms_where_plans_are_alike() -> None:
 RATES = {"R": "a", "S": "ab", "T": "bc", "U": "c"}
 
 
-def rates(world: World, busy: Sequence[str], times: int = 8) -> World:
-    """Push rows mostly of the busy streams; S and T match often, and few of their combinations match U."""
+def rates(world: World, busy: Sequence[str], times: int = 8, keys: int = 1500) -> World:
+    """Push rows mostly of the busy streams; S and T match often, and of their combinations the more match U, the fewer
+    keys T and U have.
+    """
     for _ in range(times):
         count = {name: 400 if name in busy else 15 for name in RATES}
         world.push(
             R={"a": world.draw(15, count["R"])},
             S={"a": world.draw(15, count["S"]), "b": world.draw(15, count["S"])},
-            T={"b": world.draw(15, count["T"]), "c": world.draw(1500, count["T"])},
-            U={"c": world.draw(1500, count["U"])},
+            T={"b": world.draw(15, count["T"]), "c": world.draw(keys, count["T"])},
+            U={"c": world.draw(keys, count["U"])},
         )
     return world
 
@@ -311,7 +313,7 @@ def test_cost_stores_what_a_busy_stream_probes_and_gives_it_up_when_rates_turn()
     assert world.view.stored == frozenset(decision.store)
     again = Cost().decide(world.view)
     assert again is None or again.store
-    rates(world, ["S", "T"])
+    rates(world, ["S", "T"], keys=60)
     turned = Cost().decide(world.view)
     assert turned is not None
     kept = [{names[j] for j in state.streams} for state in turned.store or ()]  # type: ignore[union-attr]

@@ -113,7 +113,7 @@ def test_the_second_decision_comes_soon_and_later_ones_ever_later() -> None:
         if len(asked) == 6:
             break
     between = np.diff(asked)
-    wanted = [pace.FIRST, pace.SOON, pace.WORTH, 2 * pace.WORTH, 4 * pace.WORTH]
+    wanted = [pace.FIRST, pace.AT_FIRST, pace.WORTH, 2 * pace.WORTH, 4 * pace.WORTH]
     # A decision follows a sample, and those are some milliseconds apart.
     assert (between >= wanted).all()
     assert (between <= np.add(wanted, 2_000 * pace.SAMPLE)).all()

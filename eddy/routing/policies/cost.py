@@ -44,12 +44,14 @@ POOL = 24
 """Upper bound of the left-deep plans in the pool; plans that route alike count once."""
 FIRST_DRAWN, DRAWN = 6, 2
 """Random plans drawn for the first decision, and for each later one until the pool is full."""
-PLAIN = 0.4
-"""Share of the cost below which states are stored at the first decision that proposes it."""
 STALE = 6
 """Number of successive decisions without a new kind of plan after which no more plans are drawn."""
 TRIED = 3
 """Plans of the pool tried at each decision, in turn."""
+
+
+Priced = tuple[Tree, frozenset[StateId], float]
+"""A plan, its stored states, and its predicted cost."""
 
 
 @dataclass
@@ -67,7 +69,6 @@ class Cost:
     _pool: dict[bytes, Tree] = field(default_factory=dict)
     _turn: int = 0
     _stale: int = 0
-    _wished: bool = False
     _scales: dict[bool, float] = field(default_factory=dict)
     """Measured cost relative to the prediction, for plans with stored states (True) and without (False)."""
 
@@ -83,7 +84,6 @@ class Cost:
             "plans": plan_texts(pool),
             "turn": self._turn,
             "stale": self._stale,
-            "wished": self._wished,
             "scales": [[stored, float(scale)] for stored, scale in self._scales.items()],
         }
 
@@ -93,7 +93,7 @@ class Cost:
         self._choice = None if learnt["choice"] is None else bool(learnt["choice"])
         plans = plans_of(learnt["plans"], learnt["streams"])
         self._pool = dict(zip(map(bytes.fromhex, learnt["kinds"]), plans, strict=True))
-        self._turn, self._stale, self._wished = int(learnt["turn"]), int(learnt["stale"]), bool(learnt["wished"])
+        self._turn, self._stale = int(learnt["turn"]), int(learnt["stale"])
         self._scales = {bool(stored): float(scale) for stored, scale in learnt["scales"]}
 
     def decide(self, view: View) -> Decision | None:
@@ -116,32 +116,31 @@ class Cost:
         # While the windows turn over, the current size of a state is no prediction of its future size.
         if storing and (view.stored or view.cost(best) - view.base > CHEAP):
             trees = list(dict.fromkeys([view.tree, best, *bushy]))
-            best, store, least = self._wish_to_store(view, trees, least) or (best, store, least)
+            best, store, least = self._to_store(view, trees, (best, store, least))
         if (best, store) == (view.tree, view.stored) and least == now:
             return None
         return Decision(
             best, store, f"predicted {least:.0f} ns per arrival, {now:.0f} now: {1 - least / now:.0%} saved"
         )
 
-    def _wish_to_store(
-        self, view: View, trees: list[Tree], least: float
-    ) -> tuple[Tree, frozenset[StateId], float] | None:
-        """Return the best of these plans with stored states and its cost, if the plan saves enough in two decisions.
+    def _to_store(self, view: View, trees: list[Tree], best: Priced) -> Priced:
+        """Return the best of these plans with stored states, if it saves enough against `best`; else return `best`.
 
-        The two decisions are successive. The saving is relative to `least`, the cost of the best other plan. For a
-        large saving one decision is enough.
+        The saving is the one on all tuples of two samples: the plan was chosen by the first, so it may be only lucky
+        there.
         """
-        found: list[tuple[Tree, frozenset[StateId], float]] = []
+        found: list[Priced] = []
         for tree in trees:
             store = view.worth_storing(tree)
             if store and (tree, store) != (view.tree, view.stored):
                 found.append((tree, store, view.stored_cost(tree, store) * self._scale(True)))
         wish = min(found, key=itemgetter(2), default=None)
-        if wish is None or wish[2] > (1 - self.storing) * least:
-            self._wished = False
-            return None
-        wished, self._wished = self._wished, True
-        return wish if wished or wish[2] < PLAIN * least else None
+        if wish is None or wish[2] > (1 - self.storing) * best[2]:
+            return best
+        again = view.again()
+        wished = wish[2] + again.stored_cost(*wish[:2]) * self._scale(True)
+        others = best[2] + again.stored_cost(*best[:2]) * self._scale(bool(best[1]))
+        return wish if wished <= (1 - self.storing) * others else best
 
     def _scale(self, stored: bool) -> float:
         """Return the correction of predictions; if such plans were never measured, the correction of other plans."""
