@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.caches import Cache, VersionMove
-from stairs.descriptors import S_BASE, S_LIFE, S_LO, S_MASK, S_NEXT, S_RECS, S_WIDTH
+from stairs.descriptors import C_FREE, C_NEXT, S_BASE, S_LIFE, S_LO, S_MASK, S_NEXT, S_RECS, S_WIDTH
 from stairs.kernels.sample import W_FIELDS, count_partners, sample, trace
 from stairs.kernels.versions import ALIVE
 from stairs.memory.arena import Int64s, Routes
@@ -108,6 +108,12 @@ class Samples(Cache):
         counts: Floats = np.zeros((len(drawn), len(self.neighbours[i])))
         count_partners(self.modules.arena, i, drawn, counts)
         return counts
+
+    def keys(self) -> Floats:
+        """Return the number of keys that each class has, those to be recycled not counted: float64[classes]."""
+        classes = self.modules.arena.classes
+        found: Floats = (classes[:, C_NEXT] - classes[:, C_FREE]).astype(np.float64)
+        return found
 
     def newest(self, shares: Floats, most: int = PICKS) -> Int64s:
         """Return about `most` new picks among the newest live tuples: int64[n, 2], stream and sequence number.

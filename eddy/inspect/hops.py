@@ -54,7 +54,7 @@ def hop_figures(modules: Modules, strategy: Strategy) -> list[HopFigures]:
             to = (names[int(hop[H_TARGET])],) if state < 0 else tuple(names[j] for j in stairs[state].streams)
             by = None if strategy.mode == ROUTED and state < 0 else int(hop[H_CLASS])
             own = stairs.get(int(hop[H_STORE]))
-            stored = 0.0 if own is None else entry_cost(len(own.streams))
+            stored = 0.0 if own is None else entry_cost(len(own.streams), own.nbytes)
             ns = _spent(virtual, virtual and h >= span[R_LEAF], probes, matches, stored)
             found.append(HopFigures(route // len(names), names[route % len(names)], to, by, probes, matches, ns))
     return found

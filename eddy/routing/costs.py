@@ -21,6 +21,8 @@ from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from jisc.plan.states import Masks, StateId
 from jisc.plan.tree import Tree
 from stairs.descriptors import R_END, R_TRUNK
@@ -48,10 +50,12 @@ SCANNED, CLIMB_SCANNED = 0.25, 1.0
 """Nanoseconds of a tuple that a scan passes over, and the same where an arrival climbs."""
 SEARCH = 100.0
 """Nanoseconds of a binary search in a band, which takes the place of such a scan."""
-CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT = 16.0, 18.0, 2.0
-"""Nanoseconds of a chain, a tuple in it and a result where an arrival climbs."""
-STORE, STORE_ID = 10.0, 2.0
-"""Nanoseconds of an entry, stored and later removed, and of each of its components."""
+CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT, CLIMB_MISSED = 16.0, 18.0, 2.0, 50.0
+"""Nanoseconds where an arrival climbs: of a chain, a tuple in it, a result, an entry that fails the check of a key."""
+STORE, STORE_ID, FAR = 10.0, 2.0, 72.0
+"""Nanoseconds of an entry, stored and later removed; of each of its components; of an entry beyond CACHE."""
+CACHE = 1e6
+"""Bytes of a state that a core's own cache holds."""
 ENTRY_BYTES = 4
 SLACK = 3
 """Mean number of slots of a ring per live entry (`stairs.entry_ring`)."""
@@ -78,18 +82,31 @@ class Benefit:
         return self.saved - self.upkeep
 
 
-def entry_cost(components: int) -> float:
-    """Return the nanoseconds of an entry with this many components, from its storage to its removal."""
-    return STORE + STORE_ID * components
+def entry_cost(components: int, n_bytes: float) -> float:
+    """Return the nanoseconds of an entry with this many components, from its storage to its removal.
+
+    n_bytes   those of its state: the entry is stored and found outside of the cache with the share of the state there
+    """
+    return STORE + STORE_ID * components + FAR * max(0.0, 1.0 - CACHE / max(n_bytes, 1.0))
 
 
-def state_weights(formed: Floats, components: Floats) -> Floats:
+def state_bytes(components: int, entries: float) -> float:
+    """Return the predicted bytes of a state of so many entries."""
+    return max(entries, FIRST_ROOM) * ENTRY_BYTES * (1 + components) * SLACK
+
+
+def state_weights(formed: Floats, live: Floats, components: Floats) -> Floats:
     """Return the predicted nanoseconds per arrival of inner states of a pipelined plan, without those of leaves.
 
     formed       float64[states], composites that an arrival forms: each visited, stored, and probing the sibling
+    live         float64[states], entries
     components   float64[states], streams of each
     """
-    weights: Floats = formed * (CLIMB_PROBE + CLIMB_VISIT + STORE + STORE_ID * components)
+    entry = [
+        entry_cost(count, state_bytes(count, size))
+        for count, size in zip(components.tolist(), live.tolist(), strict=True)
+    ]
+    weights: Floats = formed * (CLIMB_PROBE + CLIMB_VISIT + np.array(entry))
     return weights
 
 
@@ -116,12 +133,12 @@ class Climb(NamedTuple):
     routes   routes of the tree (`jisc.plan.stored_routes`)
     states   the inner states of the tree
     joins    per stream, the joins from its leaf to the root: hops that probe the sibling, the number of the sibling's
-             state and of the state that the two form, -1 = none
+             state and of the state that the two form, -1 = none; whether the two share more than one key
     """
 
     routes: Routes
     states: list[StateId]
-    joins: list[list[tuple[int, int, int]]]
+    joins: list[list[tuple[int, int, int, bool]]]
 
 
 def climb_of(tree: Tree, masks: Masks, routes: Routes) -> Climb:
@@ -134,6 +151,7 @@ def climb_of(tree: Tree, masks: Masks, routes: Routes) -> Climb:
                 len(sibling.streams),
                 number[sibling.mask] if sibling.children else -1,
                 number.get(own.mask | sibling.mask, -1),
+                (masks.classes_of(own) & masks.classes_of(sibling)).bit_count() > 1,
             )
             for own, sibling in tree.path(i)
         ]
@@ -142,19 +160,20 @@ def climb_of(tree: Tree, masks: Masks, routes: Routes) -> Climb:
     return Climb(routes, states, joins)
 
 
-def climb_costs(climb: Climb, trace: Trace, rows: Floats, walked: Floats) -> tuple[float, list[Benefit]]:
+def climb_costs(climb: Climb, trace: Trace, rows: Floats, walked: Floats, keys: Floats) -> tuple[float, list[Benefit]]:
     """Return the predicted nanoseconds of a climb with all states virtual, per arrival, and the benefits of states.
 
     trace    a trial of its routes
     rows     float64[streams], live tuples
     walked   float64[streams], tuples of each stream in the trace
+    keys     float64[classes], keys of each class
     """
     # Python's numbers: there are a few hundred, and an operation of numpy on one of them takes as long as on all.
     routes, states, joins = climb
     total = max(float(trace.work[W_TUPLES]), 1.0)
     visits = trace.visits.tolist()
     steps = [0.0, *accumulate(CLIMB_PROBE * chains + CLIMB_VISIT * tuples for chains, tuples, _ in visits)]
-    saved, made = [0.0] * len(states), [0.0] * len(states)
+    saved, made, probed, passed = ([0.0] * len(states) for _ in range(4))
     live: list[list[float]] = [[] for _ in states]
     work = [float(one) for one in trace.work]
     scans = CLIMB_SCANNED * (work[W_SCANNED] - work[W_SPARED]) + SEARCH * work[W_SEARCHED]
@@ -162,20 +181,24 @@ def climb_costs(climb: Climb, trace: Trace, rows: Floats, walked: Floats) -> tup
     spans = routes.span[:, [R_TRUNK, R_END]].tolist()
     for (h, end), path, n, own in zip(spans, joins, walked.tolist(), rows.tolist(), strict=False):
         cost += steps[end] - steps[h]
-        for hops, sibling, parent in path:
+        for hops, sibling, parent, checks in path:
             last = h + hops
             found = visits[last - 1][2]
             if sibling >= 0:
                 saved[sibling] += steps[last] - steps[h] - CLIMB_PROBE * visits[h][0] - CLIMB_VISIT * found
+                # A state is indexed by one key. The entries with this key are as many as those of any other key.
+                probed[sibling] += visits[h][0] if checks else 0.0
+                passed[sibling] += found if checks else 0.0
             if parent >= 0:
                 made[parent] += found
                 if n:
                     live[parent].append(found / n * own)
             h = last
     benefits = []
-    for state, worth, stored, sizes in zip(states, saved, made, live, strict=True):
+    for state, worth, stored, sizes, probes, matches in zip(states, saved, made, live, probed, passed, strict=True):
         entries, components = median(sizes) if sizes else 0.0, state.mask.bit_count()
-        size = max(entries, FIRST_ROOM) * ENTRY_BYTES * (1 + components) * SLACK
-        upkeep = entry_cost(components) * stored
+        worth -= CLIMB_MISSED * max(probes * entries / max(float(keys[state.by]), 1.0) - matches, 0.0)
+        size = state_bytes(components, entries)
+        upkeep = entry_cost(components, size) * stored
         benefits.append(Benefit(state, worth / total, upkeep / total, entries, size))
     return cost / total, benefits

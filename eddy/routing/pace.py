@@ -41,6 +41,8 @@ PATIENCE = 16.0
 """Upper bound of the factor by which decisions become rarer while nothing changes."""
 DECIDING = 0.0015
 """Upper bound of the seconds that a decision is assumed to take, for up to STREAMS streams; proportional beyond."""
+SLOW = 3.0
+"""Factor of this bound after the first EAGER decisions."""
 STREAMS = 8
 LEAST = 256
 """Arrivals that a measurement of their cost needs."""
@@ -64,7 +66,7 @@ class Pace:
     drifts     how often the cost of an arrival drifted while the plan stayed
     arrivals   arrivals since the last decision;  since      arrivals since the last look
     unseen     seconds of pushing since the last look;  undecided  since the last decision
-    last       assumed seconds of a decision: those of the last one, at most `longest`
+    last       assumed seconds of a decision: those of the last one, within bounds
     recent     present nanoseconds per arrival, smoothed;  usual      those of the plan at the last decision
     patience   the factor by which decisions are rarer than at first
     alert      decisions that still come sooner after a drift;  turnover   arrivals that renew all windows
@@ -171,7 +173,7 @@ class Pace:
         return self.recent > (1 + DRIFT) * self.usual
 
     def decided(self, changed: bool, drifting: bool) -> None:
-        """Start the time to the next decision. The caller sets `last` when the decision has ended."""
+        """Start the time to the next decision. The caller tells its duration when it has ended (`took`)."""
         # While the plan does not change, further looks are worth less.
         eager = self.decisions <= EAGER
         self.patience = 1.0 if changed or drifting or eager else min(2 * self.patience, PATIENCE)
@@ -181,6 +183,11 @@ class Pace:
         self.fresh = 0
         self._follow()
         self.start_over()
+
+    def took(self, seconds: float) -> None:
+        """Note the duration of the decision that `decided` follows."""
+        # The first decisions compile tables that later decisions find in a cache.
+        self.last = min(seconds, self.longest if self.decisions <= EAGER else SLOW * self.longest)
 
     def start_over(self) -> None:
         """Count arrivals and time since the last decision from 0."""

@@ -156,8 +156,7 @@ class Router:
         self._probed = probed
         pace.turnover = int((view.rows / np.maximum(view.shares, 1e-9)).max())
         pace.decided(choice is not None, drifting)
-        # The time is bounded, because the first decisions compile tables that later decisions find in a cache.
-        pace.last = min(thread_time() - began, pace.longest)
+        pace.took(thread_time() - began)
         return choice
 
     def _view(self, probed: Floats | None = None, measured: float = float("nan")) -> View:
@@ -177,6 +176,7 @@ class Router:
             measured=measured,
             settled=self._settled and not self.pace.drifting,
             drifting=self.pace.drifting,
+            turning=self.pace.drifting or self.pace.alert > 0,
             room=self.room,
             prefer=prefer,
             preferred=strategy.prefer,

@@ -13,10 +13,10 @@ from jisc.plan.bushy import Bushy
 from stairs.samples import Floats
 
 
-def formed(view: View, bushy: Bushy) -> Floats:
-    """Return the mean number of composites of each set that an arrival of any stream forms: float64[sets].
+def sizes(view: View, bushy: Bushy) -> tuple[Floats, Floats]:
+    """Return, of each set, the composites that an arrival of any stream forms on average, and the live ones.
 
-    O(sets * pairs of streams that share a class).
+    Both are float64[sets]. O(sets * pairs of streams that share a class).
     """
     rows = np.maximum(view.rows, 1.0)
     logs: Floats = bushy.members.astype(np.float64) @ np.log(rows)
@@ -28,8 +28,9 @@ def formed(view: View, bushy: Bushy) -> Floats:
             for i in members[: members.index(j)]:
                 logs[inside & (last == i)] += np.log(_share(view, i, j, by, rows))
             last[inside] = j
-    formed: Floats = np.exp(logs) * (bushy.members @ (view.shares / rows))
-    return formed
+    live: Floats = np.exp(logs)
+    formed: Floats = live * (bushy.members @ (view.shares / rows))
+    return formed, live
 
 
 def _share(view: View, i: int, j: int, by: int, rows: Floats) -> float:

@@ -88,6 +88,7 @@ class View:
     settled    whether the plan ran unchanged during the time that `measured` covers
     drifting   whether an arrival costs more than it usually does under this plan; then plans are tried on the most
                recent tuples only
+    turning    whether it drifts, or the windows still turn over after a drift: sizes of states are no predictions then
     room       bytes that stored states may take; inf = no bound
     prefer     classes by which the next plan will probe;  preferred   classes by which the current plan probes
                (`jisc.plan.routes`)
@@ -106,6 +107,7 @@ class View:
     measured: float
     settled: bool
     drifting: bool
+    turning: bool
     room: float
     prefer: Preference | None
     preferred: Preference | None
@@ -236,7 +238,7 @@ class View:
             trace = self.samples.trace(climb.routes, self.picks, 2 * BUDGET, pruned=False)
             taken = self.picks[: int(trace.work[0]), 0]
             walked = np.bincount(taken, minlength=self.graph.n_streams).astype(np.float64)
-            cost, benefits = climb_costs(climb, trace, self.rows, walked)
+            cost, benefits = climb_costs(climb, trace, self.rows, walked, self.samples.keys())
             known = self._climbs[tree] = self.base + cost, benefits
         return known
 

@@ -14,6 +14,7 @@ queries", ICDE 2005; of trying plans on samples of the state: see `stairs.sample
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import sqrt
 from operator import itemgetter
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 from eddy.routing.costs import PROBE, VISIT, state_weights
 from eddy.routing.policies.base import Decision, plan_texts, plans_of
 from eddy.routing.policies.greedy import Greedy, centre
-from eddy.routing.sizes import formed
+from eddy.routing.sizes import sizes
 from eddy.routing.view import NOTHING, View
 from jisc.plan.orders import has_choice, random_order
 from jisc.plan.states import StateId
@@ -44,6 +45,8 @@ POOL = 24
 """Upper bound of the left-deep plans in the pool; plans that route alike count once."""
 FIRST_DRAWN, DRAWN = 6, 2
 """Random plans drawn for the first decision, and for each later one until the pool is full."""
+UNMEASURED = 0.5
+"""Share of the cost below which states are stored before any plan has been measured: the model may be wrong."""
 STALE = 6
 """Number of successive decisions without a new kind of plan after which no more plans are drawn."""
 TRIED = 3
@@ -107,15 +110,13 @@ class Cost:
             return None
         best, store, least = view.tree, view.stored, now
         greedy = Greedy(view, True)
-        storing = view.storing and not view.drifting
-        bushy = [*self._bushy(view, greedy)] if view.pipelined or storing else []
-        for tree in [*self._orders(view, greedy), *(bushy if view.pipelined else ())]:
+        for tree in [*self._orders(view, greedy), *(self._bushy(view, greedy) if view.pipelined else ())]:
             cost = view.cost(tree) * self._scale(False)
             if cost < min(least, (1 - self.margin) * now):
                 best, store, least = tree, NOTHING, cost
         # While the windows turn over, the current size of a state is no prediction of its future size.
-        if storing and (view.stored or view.cost(best) - view.base > CHEAP):
-            trees = list(dict.fromkeys([view.tree, best, *bushy]))
+        if view.storing and not view.turning and (view.stored or view.cost(best) - view.base > CHEAP):
+            trees = list(dict.fromkeys([view.tree, best, *self._bushy(view, greedy)]))
             best, store, least = self._to_store(view, trees, (best, store, least))
         if (best, store) == (view.tree, view.stored) and least == now:
             return None
@@ -137,16 +138,21 @@ class Cost:
         wish = min(found, key=itemgetter(2), default=None)
         if wish is None or wish[2] > (1 - self.storing) * best[2]:
             return best
+        if not self._scales and wish[2] > UNMEASURED * best[2]:
+            return best
         again = view.again()
         wished = wish[2] + again.stored_cost(*wish[:2]) * self._scale(True)
         others = best[2] + again.stored_cost(*best[:2]) * self._scale(bool(best[1]))
         return wish if wished <= (1 - self.storing) * others else best
 
     def _scale(self, stored: bool) -> float:
-        """Return the correction of predictions; if such plans were never measured, the correction of other plans."""
+        """Return the correction of predictions; if such plans were never measured, one between that of others and none.
+
+        Part of what is wrong for the others is the speed of the machine, which is the same for both.
+        """
         if stored in self._scales:
             return self._scales[stored]
-        return self._scales.get(not stored, 1.0) * (DOUBT if stored else 1.0)
+        return sqrt(self._scales.get(not stored, 1.0)) * (DOUBT if stored else 1.0)
 
     def _learn(self, view: View) -> float:
         """Update the correction by the measured cost of the present plan; return its corrected cost."""
@@ -181,7 +187,7 @@ class Cost:
     def _bushy(self, view: View, greedy: Greedy) -> list[Tree]:
         """Return the plan of the lightest states, and those around the streams with most arrivals."""
         bushy = view.tables.bushy
-        lightest = bushy.lightest(state_weights(formed(view, bushy), bushy.members.sum(axis=1)))
+        lightest = bushy.lightest(state_weights(*sizes(view, bushy), bushy.members.sum(axis=1)))
         busy = sorted(range(view.graph.n_streams), key=lambda i: -float(view.shares[i]))[:AROUND]
         return [lightest, *(around(view, greedy, i) for i in busy)]
 
