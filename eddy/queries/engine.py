@@ -63,6 +63,12 @@ class _Done(NamedTuple):
     counts: dict[RunningQuery, int]
     failed: dict[RunningQuery, LateRows]
     versions: Mapping[int, NewVersions]
+    ended: bool
+
+
+_NOTHING = pa.table({})
+STOPPED = 1_000
+"""Stopped queries that an engine knows by name at least; beyond twice as many, it forgets older ones."""
 
 
 class Engine(Uncopied):
@@ -123,6 +129,14 @@ class Engine(Uncopied):
         self._turn = Turn("engine")
         self._queries: dict[str, RunningQuery] = {}
         self._running: dict[str, RunningQuery] = {}
+        self._visited: dict[str, RunningQuery] = {}
+        """The running queries that each push visits."""
+        self._resting: dict[Version, RunningQuery] = {}
+        """The other ones by their version: a push visits those of which it has results."""
+        self._nothing: dict[str, pa.Table] = {}
+        """The results of a push in which no query has any; those of visited queries have no meaning."""
+        self._gone = False
+        """Whether the joins may have versions that have ended."""
         self.joins = Joins(self.sources, options, share, self.clock)
         self.newest = [-FOREVER] * len(self.sources.streams)
         """Stream -> its greatest event time in ticks."""
@@ -191,7 +205,13 @@ class Engine(Uncopied):
         version = self.make(0, query, position, warm, output)
         started = RunningQuery(self, name, version, output)
         self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
-        self._queries, self._running = {**self._queries, name: started}, {**self._running, name: started}
+        known = {**self._queries, name: started}
+        if len(known) - len(self._running) > 2 * STOPPED:
+            stopped = [one for one in known if one not in self._running and one != name]
+            for one in stopped[: len(stopped) - STOPPED]:
+                del known[one]
+        self._queries = known
+        self._sort([started])
         self._undo = None
         log_endless(f"query {name!r}", query.endless)
         return started
@@ -201,12 +221,39 @@ class Engine(Uncopied):
         """Carry out a control element of a query, in whole or not at all."""
         self._begin(query)
         element()
+        self.joins.bounds_changed()
+        self._gone = True
+        self._sort([query])
         self._undo = None
+
+    def _sort(self, queries: Sequence[RunningQuery]) -> None:
+        """Note which of these queries run on, and which of those each push visits. O(all queries); O(1) for none."""
+        if not queries:
+            return
+        running, visited = dict(self._running), dict(self._visited)
+        resting, nothing = dict(self._resting), dict(self._nothing)
+        for one in queries:
+            visited.pop(one.name, None)
+            for version in one.versions:
+                resting.pop(version, None)
+            if not one.live:
+                running.pop(one.name, None)
+                nothing.pop(one.name, None)
+                continue
+            running[one.name] = one
+            if one.rests and self.joins.is_shared(one.live[0]):
+                resting[one.live[0]] = one
+                nothing[one.name] = self.joins.owners[one.live[0]].nothing
+            else:
+                visited[one.name] = one
+                nothing.setdefault(one.name, _NOTHING)
+        # In one statement: an exception comes before it or after it.
+        vars(self).update(_running=running, _visited=visited, _resting=resting, _nothing=nothing)
 
     @property
     @settled
     def queries(self) -> dict[str, RunningQuery]:
-        """The queries by name, the newest of each name, stopped ones included."""
+        """The queries by name, the newest of each name, the last stopped ones (`STOPPED` or more) included."""
         return dict(self._queries)
 
     def __getitem__(self, name: str) -> RunningQuery:
@@ -216,7 +263,7 @@ class Engine(Uncopied):
 
     @settled
     def history(self) -> pa.Table:
-        """Return the control elements of all queries in the order in which they were given.
+        """Return the control elements of all queries in the order in which they were given, the last 10,000 or more.
 
         `eddy.queries.history.HISTORY` describes the columns.
         """
@@ -311,15 +358,22 @@ class Engine(Uncopied):
         """
         admitted = self.sources.admit(batches, order, self.clock, atomic)
         push = placed(admitted, self._position, max(self.newest), self.sources)
-        live = [one for one in self._running.values() if one.live]
-        self._begin(*(one for one in live if one.may_change))
+        visited = [one for one in self._visited.values() if one.live]
+        changing = [one for one in visited if one.may_change]
+        self._begin(*changing)
         found, prepared, alone = self.joins.prepare(push)
         self._position = push.end
-        for one in live:
+        for one in visited:
             one.begin(push)
+        if changing:
+            self.joins.bounds_changed()
         finds = {family: (own, family.shares(push.first, own)) for family, own in found.items()}
-        made = {one: one.results(push, finds, alone) for one in live}
-        results = {one.name: table for one, (table, _) in made.items()}
+        made = {one: one.results(push, finds, alone) for one in visited}
+        for _, shares in finds.values():
+            for owner in shares.owners:
+                if (resting := self._resting.get(owner.version)) is not None:
+                    made[resting] = shares.table(owner), list(shares.failed(owner))
+        results = {**self._nothing, **{one.name: table for one, (table, _) in made.items()}}
         new_failed = {one: one.failures.added(batches) for one, (_, batches) in made.items()}
         failed = {one: one.failures.rows.with_added(new) for one, new in new_failed.items()}
         newest = [
@@ -329,7 +383,7 @@ class Engine(Uncopied):
         late = {**self._late}
         for i, rows in admitted.late.items():
             late[self.sources.graph.names[i]] += rows.n_rows
-        counts = {one: one.n_results + results[one.name].num_rows for one in live}
+        counts = {one: one.n_results + results[one.name].num_rows for one in made}
         self._done = _Done(
             push,
             prepared,
@@ -340,6 +394,7 @@ class Engine(Uncopied):
             counts,
             failed,
             admitted.newest,
+            bool(changing) or self._gone,
         )
         self._finish(self._done)
         with ExitStack() as after:
@@ -359,9 +414,13 @@ class Engine(Uncopied):
         self.newest, self._late, self._last = done.newest, done.late, done.last
         if self.clock is not None and done.clock is not None:
             self.clock.state = done.clock
-        self._running = {name: one for name, one in self._running.items() if one.live}
+        self._sort([one for one in done.counts if one.name in self._visited or one.failures.unread])
         watermark = None if self.clock is None else self.clock.watermark
-        self.joins.forget(-FOREVER if watermark is None else watermark)
+        if done.ended:
+            self.joins.forget_ended()
+            self.joins.bounds_changed()
+        self.joins.trim(-FOREVER if watermark is None else watermark)
+        self._gone = False
         # Last: until then an exception leads back here.
         self._undo = None
         self._done = None
@@ -424,8 +483,8 @@ class Engine(Uncopied):
     def resume(self, queries: Sequence[RunningQuery]) -> None:
         """Continue with these queries, whose live versions are served, on the rows that are kept."""
         self._queries = {one.name: one for one in queries}
-        self._running = dict(self._queries)
         self.joins.resume()
+        self._sort(queries)
 
     # For the queries
 

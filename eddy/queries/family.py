@@ -118,7 +118,8 @@ class Family:
         self._entries: dict[str, GroupedFilters] | None = None
         self.runtime: Runtime | None = None
         self.shared, self.fresh = False, True
-        self._shared: tuple[object, GroupedFilters | None] = (None, None)
+        self._divided: tuple[int, list[Owner[Family]], GroupedFilters | None] | None = None
+        """How results were divided last: `oldest`, the versions and their filters; None if their bounds changed."""
         self._columns: set[str] = set()
         self.complete_from = 0
         self.whole = True
@@ -173,8 +174,12 @@ class Family:
         grown = grown or not columns <= self._columns or not self.owners
         self._columns = self._columns | columns
         self.owners = [*self.owners, owner]
-        self._entries, self._shared = None, (None, None)
+        self._entries = self._divided = None
         return grown
+
+    def bounds_changed(self) -> None:
+        """Take notice that versions may have other bounds than before, or have ended."""
+        self._divided = None
 
     def forget_ended(self) -> None:
         """Remove the versions that have ended."""
@@ -183,7 +188,7 @@ class Family:
     def keep(self, owners: list[Owner[Family]]) -> None:
         """Remove all versions except `owners`."""
         if len(owners) < len(self.owners):
-            self.owners, self._entries = owners, None
+            self.owners, self._entries, self._divided = owners, None, None
 
     @property
     def keeps_out(self) -> bool:
@@ -308,19 +313,27 @@ class Family:
         position  the position of the first arrival that `found` covers
         owners    the versions that take a share; None stands for all versions
         """
-        running = [owner for owner in owners or self.owners if owner.version.gives_from(position)]
-        if not len(found) or not running:
+        if not len(found):
             return VersionShares(found, {})
-        state = self.oldest, [(one, *one.version.bounds) for one in running]
-        if state != self._shared[0]:
-            ranges = [[*one.bounds(), *one.windows(), *chain.from_iterable(one.ranges.values())] for one in running]
-            self._shared = state, GroupedFilters(ranges)
-        filters = self._shared[1]
-        assert filters is not None
-        rows = dict(zip(running, filters.share(len(found), found.values), strict=True))
+        running, filters = self._dividing(position, owners)
+        if filters is None:
+            return VersionShares(found, {})
+        rows = {running[v]: own for v, own in filters.share(len(found), found.values).items()}
         faults = {}
-        for one in running:
+        for one, own in list(rows.items()):
             if one.asks_more:
-                own = rows[one]
                 rows[one], faults[one] = one.accepted(found, np.arange(len(found)) if own is None else own)
         return VersionShares(found, rows, faults)
+
+    def _dividing(
+        self, position: int, owners: Sequence[Owner[Family]] | None
+    ) -> tuple[list[Owner[Family]], GroupedFilters | None]:
+        """Return the versions that may have results from a position on, among `owners` or all, and their filters."""
+        if owners is None and self._divided is not None and self._divided[0] == self.oldest:
+            return self._divided[1:]
+        running = [owner for owner in (self.owners if owners is None else owners) if owner.version.gives_from(position)]
+        ranges = [[*one.bounds(), *one.windows(), *chain.from_iterable(one.ranges.values())] for one in running]
+        filters = GroupedFilters(ranges) if ranges else None
+        if owners is None:
+            self._divided = self.oldest, running, filters
+        return running, filters

@@ -88,22 +88,24 @@ class GroupedFilters:
         set_bits(bits, np.fromiter(within, np.int64), first, end)
         return cuts, bits
 
-    def share(self, n: int, values: Callable[[str], pa.Array | Codes]) -> list[Int64s | None]:
-        """Return per version the numbers of the rows that it accepts, ascending; None for all rows.
+    def share(self, n: int, values: Callable[[str], pa.Array | Codes]) -> dict[int, Int64s | None]:
+        """Return, by the number of each version that accepts rows, their numbers, ascending; None for all rows.
 
         n       the number of rows
         values  returns a column, or codes
         """
         cells, always = self._located(n, values)
         if not cells.shape[1]:
-            return [None if always[v >> 6] >> (v & 63) & 1 else _NONE for v in range(self.versions)]
+            bits = np.unpackbits(always.view(np.uint8), count=self.versions, bitorder="little")
+            return dict.fromkeys(np.flatnonzero(bits).tolist())
         counts = np.zeros(self.versions, np.int64)
         share(cells, self._bits, always, counts, _NONE)
         ends = np.cumsum(counts)
         rows, cursor = np.empty(ends[-1], np.int64), ends - counts
         if len(rows):
             share(cells, self._bits, always, cursor, rows)
-        return list(np.split(rows, ends[:-1]))
+        some = np.flatnonzero(counts)
+        return {v: rows[end - counts[v] : end] for v, end in zip(some.tolist(), ends[some].tolist(), strict=True)}
 
     def wanted(self, n: int, values: Callable[[str], pa.Array | Codes]) -> Int64s | None:
         """Return the numbers of the rows that any version accepts, ascending; None for all rows."""

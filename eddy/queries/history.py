@@ -24,6 +24,10 @@ HISTORY = pa.schema(
 position from which that version has all results."""
 
 
+MOST = 10_000
+"""Elements that a history keeps at least; beyond twice as many, older ones are dropped."""
+
+
 class Event(NamedTuple):
     """A row of `HISTORY`."""
 
@@ -35,7 +39,7 @@ class Event(NamedTuple):
 
 
 class ElementHistory:
-    """The elements so far.
+    """The last elements, `MOST` or more.
 
     Their number is an attribute of its own, so an `AttributeSavepoint` copies no elements. It restores the number;
     elements of the list beyond it were taken back, and `add` drops them.
@@ -50,6 +54,9 @@ class ElementHistory:
         del self._events[self._count :]
         self._events.append(event)
         self._count += 1
+        if self._count > 2 * MOST:
+            # A list of its own, because a savepoint has the present one.
+            vars(self).update(_events=self._events[-MOST:], _count=MOST)
 
     def add_follower(self, event: Event) -> None:
         """Add what followed by itself from earlier elements, before elements given ahead. O(elements since)."""

@@ -62,6 +62,7 @@ class Joins:
         """The SteMs that families share."""
         self.owners: dict[Version, Owner[Family]] = {}
         """Version -> the owner, which takes the version's results from those of its family."""
+        self._grouped: tuple[object, list[Grouping]] = (None, [])
         self.alone: dict[Version, LoneJoin] = {}
         """Version without a family -> its own join."""
         self.kept = [
@@ -82,7 +83,19 @@ class Joins:
     @property
     def groupings(self) -> list[Grouping]:
         """The groups of all versions."""
-        return [one.grouping for one in self.owners.values() if one.grouping is not None]
+        # The owners are replaced, never modified.
+        if self._grouped[0] is not self.owners:
+            self._grouped = self.owners, [one.grouping for one in self.owners.values() if one.grouping is not None]
+        return self._grouped[1]
+
+    def is_shared(self, version: Version) -> bool:
+        """Return whether the results of a version are its rows among those of its family, and nothing else."""
+        return version in self.owners and self.owners[version].grouping is None
+
+    def bounds_changed(self) -> None:
+        """Take notice that versions may have other bounds than before, or have ended."""
+        for family in self._families.values():
+            family.bounds_changed()
 
     # Versions
 
@@ -175,16 +188,19 @@ class Joins:
         for own in self.alone.values():
             own.roll_back()
 
-    def forget(self, watermark: int) -> None:
-        """Drop what no version needs any more: joins without versions, and rows. It may be repeated.
-
-        watermark   no later row is older
-        """
+    def forget_ended(self) -> None:
+        """Drop versions that have ended, and joins without versions. It may be repeated. O(versions)."""
         self.owners = {version: owner for version, owner in self.owners.items() if version.ended is None}
         self.alone = {version: own for version, own in self.alone.items() if version.ended is None}
         for family in self._families.values():
             family.forget_ended()
         self._families = {key: family for key, family in self._families.items() if family.owners}
+
+    def trim(self, watermark: int) -> None:
+        """Drop the rows that no version needs any more. It may be repeated.
+
+        watermark   no later row is older
+        """
         for i, stream in enumerate(self._sources.streams):
             needs = [need for family in self._families.values() for need in family.needs(stream.name)]
             needs += [need for own in self.alone.values() for need in own.needs(stream.name)]

@@ -48,6 +48,8 @@ class Owner(Generic[Of]):
         columns = [*query.select.values(), *query.where_columns]
         self.needed = tuple(dict.fromkeys(f"{stream}.{column}" for stream, column in columns))
         """The columns of the version's results and the columns that `where` reads, as "stream.column"."""
+        self.nothing = query.row_schema.empty_table()
+        """The results of a push without any: Arrow takes tens of microseconds to make an empty table."""
         self.ranges: dict[str, list[ColumnRange]] = {stream.name: [] for stream in query.streams}
         """Stream -> those of its conditions that are ranges, on columns named "stream.column"."""
         self._filters: dict[str, AdaptiveFilter] = {}

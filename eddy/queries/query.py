@@ -285,6 +285,11 @@ class RunningQuery(Life, Uncopied):
         return self._merged(parts), failed
 
     @property
+    def rests(self) -> bool:
+        """Whether a push without results of the query leaves it as it is: it has one version, which goes on."""
+        return len(self.live) == 1 and not self.may_change and not self.failures.unread
+
+    @property
     def may_change(self) -> bool:
         """Whether a push may change the versions of the query, or the results that wait."""
         return bool(self.successions or self._held) or any(one.stop is not None or one.drain for one in self.live)

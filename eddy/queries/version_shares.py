@@ -60,7 +60,12 @@ class VersionShares:
     def table(self, owner: Owner[Any]) -> pa.Table:
         """Return the results of a version."""
         table = self._tables.get(owner)
-        return owner.query.row_schema.empty_table() if table is None else table
+        return owner.nothing if table is None else table
+
+    @property
+    def owners(self) -> list[Owner[Any]]:
+        """The versions that have results or failed rows."""
+        return list(self._tables)
 
     def rows(self, owner: Owner[Any]) -> npt.NDArray[np.int64]:
         """Return the numbers of the found rows that belong to a version, ascending."""

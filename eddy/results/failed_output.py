@@ -20,6 +20,11 @@ class FailedOutput(SideOutput):
     def __init__(self, query: Query) -> None:
         super().__init__({"failed": FAILED}, [query.failed], query.failed_rows)
 
+    @property
+    def unread(self) -> bool:
+        """Whether there are failed rows that were not collected, or that were collected since the last push."""
+        return self.rows.nbytes > 0 or self.rows.taken is not None
+
     def follow(self, query: Query) -> None:
         """Treat failed rows by the options of another query, from the next push on."""
         self.choices, self.most = (query.failed,), query.failed_rows

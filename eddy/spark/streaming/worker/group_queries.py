@@ -84,6 +84,8 @@ class GroupQueries:
             owner.version.drain = None if task.drain is None else Drain(task.drain)
             if owner.family.complete_from > (0 if task.warm else task.start):
                 grown.add(owner.family)
+        for family in self._families.values():
+            family.bounds_changed()
         if grown:
             found = rows()
             for family in grown:
