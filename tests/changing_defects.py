@@ -134,10 +134,16 @@ CHANGING_DEFECTS = (
         (
             Edit(
                 "eddy/queries/family.py",
-                "        self._entries, self._shared = None, (None, None)\n",
-                "        self._shared = None, None\n",
+                "        self._entries = self._divided = None\n",
+                "        self._divided = None\n",
             ),
         ),
+        queries="changing",
+        seed=6,
+    ),
+    Defect(
+        "a query that drains is not visited",
+        (Edit("eddy/queries/query.py", "any(one.stop is not None or one.drain for", "any(one.stop is not None for"),),
         queries="changing",
         seed=6,
     ),

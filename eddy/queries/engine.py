@@ -221,6 +221,7 @@ class Engine(Uncopied):
         """Carry out a control element of a query, in whole or not at all."""
         self._begin(query)
         element()
+        # A version that has ended is asked nothing more: its conditions may be what made a push fail.
         self.joins.bounds_changed()
         self._gone = True
         self._sort([query])
