@@ -65,7 +65,7 @@ class VersionShares:
     @property
     def owners(self) -> list[Owner[Any]]:
         """The versions that have results or failed rows."""
-        return list(self._tables)
+        return list(dict.fromkeys([*self._tables, *self._faults]))
 
     def rows(self, owner: Owner[Any]) -> npt.NDArray[np.int64]:
         """Return the numbers of the found rows that belong to a version, ascending."""

@@ -51,7 +51,8 @@ class Range:
             d = whole(self.d)
             if d is None:
                 raise QueryError(
-                    f"Range({self.d!r}): a span must be a timedelta or a whole number in units of the time column"
+                    f"Range({self.d!r}): a span is a timedelta, such as timedelta(seconds=10); for a time column of"
+                    " integers or dates, a whole number of its units"
                 )
             object.__setattr__(self, "d", d)
         if (self.d < timedelta(0)) if isinstance(self.d, timedelta) else (self.d < 0):

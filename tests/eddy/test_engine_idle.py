@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -15,14 +17,19 @@ from stairs.errors import InputError
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("at", pa.int64())])
 
 
+MOST = (1 << 63) - 1
+TOO_LARGE = f"R.v + {MOST}"
+"""An expression that has a value for a v of 0 only."""
+
+
 def new_engine() -> Engine:
     return Engine([Stream(name, SCHEMA, time="at") for name in "RS"])
 
 
-def query(v: int, select: str = "R.v") -> Query:
+def query(v: int, select: str = "R.v", where: pc.Expression | None = None) -> Query:
     """Return a join of the rows of R with one value of v and all rows of S; rows for which `select` fails are kept."""
     streams = [Stream("R", SCHEMA, Range(5), "at", filter=pc.field("v") == v), Stream("S", SCHEMA, Range(5), "at")]
-    return Query(streams, ["R.k = S.k"], select={"x": select, "at": "S.at"}, failed="keep")
+    return Query(streams, ["R.k = S.k"], select={"x": select, "at": "S.at"}, where=where, failed="keep")
 
 
 def push(engine: Engine, at: int, values: list[int], k: int = 1) -> dict[str, list[int]]:
@@ -63,9 +70,12 @@ def test_a_push_visits_queries_to_which_something_happens(visits: list[str]) -> 
     assert [engine.metrics()["queries"][f"q{v}"]["results"] for v in (3, 5, 7, 8)] == [5, 2, 1, 1]
 
 
-def test_a_query_with_failed_rows_is_visited_until_they_are_collected(visits: list[str]) -> None:
+@pytest.mark.parametrize("failing", [{"select": TOO_LARGE}, {"where": pc.field("R.v") + MOST > 0}])
+def test_a_query_with_failed_rows_is_visited_until_they_are_collected(
+    visits: list[str], failing: dict[str, Any]
+) -> None:
     engine = new_engine()
-    fails, other = engine.start("fails", query(2, "R.v + 9223372036854775807")), engine.start("other", query(4))
+    fails, other = engine.start("fails", query(2, **failing)), engine.start("other", query(4))
     assert push(engine, 1, [2, 4]) == {"other": [4]}
     assert visits == []
     assert fails.failed_count == 1
