@@ -101,6 +101,11 @@ class Bands:
         """Return the bytes of the runs of stream i."""
         return sum(array.nbytes for b, memory in self._memory.items() if self.streams[b] == i for array in memory)
 
+    def require(self, b: int, slots: int) -> None:
+        """Give a band memory for a ring of so many slots, unless it has it, or bands rest."""
+        if self.table[b, B_SLOTS] < slots and not self.table[b, B_REFUSED]:
+            self.make_room(b, slots)
+
     def make_room(self, b: int, slots: int) -> None:
         """Empty a band, and give it memory for a ring of so many slots if the allowance is not short."""
         self.release(b)

@@ -309,8 +309,7 @@ class Modules(Stems):
                 elif status == NEED_PARTIALS:
                     scratch.grow_partials()
                 elif status == NEED_BAND:
-                    b = meta[M_NEED]
-                    self.bands.make_room(b, self.capacity[self.bands.streams[b]])
+                    self.bands.require(meta[M_NEED], self.capacity[self.bands.streams[meta[M_NEED]]])
                 elif status == NEED_KEYS:
                     self._grow_keys(meta[M_NEED])
                     self.caches.follow()

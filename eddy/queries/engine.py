@@ -68,7 +68,7 @@ class _Done(NamedTuple):
 
 _NOTHING = pa.table({})
 STOPPED = 1_000
-"""Stopped queries that an engine knows by name at least; beyond twice as many, it forgets older ones."""
+"""Stopped queries that an engine knows by name at least; beyond twice as many, it forgets those that started first."""
 
 
 class Engine(Uncopied):
@@ -205,7 +205,9 @@ class Engine(Uncopied):
         version = self.make(0, query, position, warm, output)
         started = RunningQuery(self, name, version, output)
         self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
-        known = {**self._queries, name: started}
+        known = dict(self._queries)
+        known.pop(name, None)
+        known[name] = started
         if len(known) - len(self._running) > 2 * STOPPED:
             stopped = [one for one in known if one not in self._running and one != name]
             for one in stopped[: len(stopped) - STOPPED]:
@@ -234,12 +236,15 @@ class Engine(Uncopied):
         running, visited = dict(self._running), dict(self._visited)
         resting, nothing = dict(self._resting), dict(self._nothing)
         for one in queries:
-            visited.pop(one.name, None)
             for version in one.versions:
                 resting.pop(version, None)
-            if not one.live:
+            if self._queries.get(one.name) is not one:
+                continue  # another query has taken its name
+            visited.pop(one.name, None)
+            if not one.live or running.get(one.name) is not one:
                 running.pop(one.name, None)
                 nothing.pop(one.name, None)
+            if not one.live:
                 continue
             running[one.name] = one
             if one.rests and self.joins.is_shared(one.live[0]):
@@ -415,7 +420,7 @@ class Engine(Uncopied):
         self.newest, self._late, self._last = done.newest, done.late, done.last
         if self.clock is not None and done.clock is not None:
             self.clock.state = done.clock
-        self._sort([one for one in done.counts if one.name in self._visited or one.failures.unread])
+        self._sort([one for one in done.counts if self._visited.get(one.name) is one or one.failures.unread])
         watermark = None if self.clock is None else self.clock.watermark
         if done.ended:
             self.joins.forget_ended()

@@ -93,7 +93,7 @@ class View:
     prefer     classes by which the next plan will probe;  preferred   classes by which the current plan probes
                (`jisc.plan.routes`)
     rng        random numbers, the same in each run
-    kept       returns the states that a plan has by the strategy's own rule: all, none, or those that the caller named
+    kept       returns the states that a plan has by the strategy's own rule, all or none
     """
 
     graph: JoinGraph

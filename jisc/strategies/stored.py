@@ -83,7 +83,8 @@ class StoredStrategy(Strategy):
 
     def kept(self, tree: Tree) -> frozenset[StateId]:
         """Return the states that a plan has, unless the caller chooses them."""
-        return frozenset() if self.can_store else frozenset(self._states(tree))
+        chosen = self.can_store or self._chosen is not None
+        return frozenset() if chosen else frozenset(self._states(tree))
 
     @property
     def _derives(self) -> bool:

@@ -6,13 +6,16 @@ import numpy as np
 
 from stairs.bands import ENTRY_BYTES
 from stairs.checks.byte_strings import require
-from stairs.descriptors import B_AT, B_COUNT, B_LOW, B_SLOTS, B_UPTO, S_BANDS, S_LO, S_NEXT
+from stairs.descriptors import B_AT, B_COUNT, B_LOW, B_SLOTS, B_UPTO, S_BANDS, S_LIFE, S_LO, S_NEXT
 from stairs.kernels.bands import RUNS
 from stairs.stems import Stems
 
 
 def check_bands(stems: Stems) -> None:
-    """Raise StateError unless each band has the live tuples before B_UPTO that can join, in sorted runs. O(state)."""
+    """Raise StateError unless each band has the live tuples before B_UPTO that can join, in sorted runs. O(state).
+
+    It may also have versions of a table that were buried later: those are no matches wherever they are found.
+    """
     for b, i in enumerate(stems.bands.streams):
         first, low, following = stems.streams[i, [S_BANDS, S_LO, S_NEXT]].tolist()
         what, band = f"SteM {stems.graph.names[i]}, band of ring {b - first}", stems.bands.table[b]
@@ -27,8 +30,10 @@ def check_bands(stems: Stems) -> None:
         runs = [slice(at, at + n) for at, n in zip(band[B_AT:][:RUNS], band[B_COUNT:][:RUNS], strict=True)]
         require(all((np.diff(values[run]) >= 0).all() for run in runs), f"{what}: a run is not sorted")
         found = np.concatenate([np.stack([tuples[run], values[run]]) for run in runs], axis=1)
-        found = found[:, found[0] >= low]
         records = stems.recs.view(i).reshape(stems.capacity[i], -1)
+        found = found[:, found[0] >= low]
+        if stems.streams[i, S_LIFE] > 0:
+            found = found[:, records[found[0].astype(np.int64) & (stems.capacity[i] - 1), 1] >= 0]
         live = np.arange(low, max(low, upto))
         slots = live & (stems.capacity[i] - 1)
         joins = records[slots, 1] >= 0

@@ -150,3 +150,22 @@ def test_a_band_is_made_when_a_scan_asks_and_freed_when_memory_is_short() -> Non
         push(1)
     assert push(200) > 0
     runtime.check()
+
+
+@pytest.mark.parametrize("strategy", ["mjoin", "jisc", "cacq"])
+def test_versions_that_ended_stay_in_a_band_and_are_no_matches(strategy: StrategyName) -> None:
+    schema = pa.schema([("k", pa.int64()), ("x", pa.int64())])
+    inputs = [eddy.Table("T", schema, key="k"), eddy.Stream("R", schema, eddy.Rows(40))]
+    query = eddy.Query(inputs, ["R.x between T.x - 4 and T.x + 4"], select=["T.k", "R.k"])
+    twins = [fitted(eddy.Runtime(query, strategy=strategy, output="changelog"), one) for one in (ALWAYS, NEVER)]
+    rng, results = np.random.default_rng(3), 0
+    for _ in range(12):
+        changes = {name: pa.record_batch(list(rng.integers(0, [[20], [100]], (2, 30))), schema=schema) for name in "TR"}
+        found = []
+        for runtime in twins:
+            found.append(Counter(tuple(row.values()) for row in runtime.push(changes, [0, 1] * 30).to_pylist()))
+            runtime.check()
+        assert found[0] == found[1]
+        results += found[0].total()
+    assert results > 500
+    assert twins[0]._pipeline.join.modules.bands.nbytes

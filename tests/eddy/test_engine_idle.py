@@ -91,6 +91,25 @@ def test_a_query_with_failed_rows_is_visited_until_they_are_collected(
     assert other.failed().num_rows == 0
 
 
+def test_a_name_belongs_to_the_query_that_took_it_last(visits: list[str]) -> None:
+    engine = new_engine()
+    other, old = engine.start("other", query(1)), engine.start("name", query(2))
+    old.stop()
+    new = engine.start("name", query(3))
+    old.stop()  # once more
+    assert push(engine, 1, [2, 3]) == {"name": [3]}
+    new.change(query(4), "drain-stream")
+    old.stop()
+    assert push(engine, 100, [3, 4]) == {"name": [4]}
+    old.stop()
+    assert list(engine.push({})) == list(engine.queries) == ["other", "name"]
+    assert new.n_results == 2
+    new.stop()
+    push(engine, 200, [])
+    assert new.state == "stopped"
+    assert other.state == "running"
+
+
 def test_stopped_queries_and_old_elements_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "STOPPED", 3)
     monkeypatch.setattr(history, "MOST", 5)
