@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SUBSET = (
     "tests/eddy/test_bands.py::test_matches_of_a_band_are_counted",
+    "tests/eddy/test_bands.py::test_versions_that_ended_stay_in_a_band_and_are_no_matches",
     "tests/eddy/test_branches.py",
     "tests/eddy/test_branches_of_tables.py::test_upserts_by_the_keys_of_tables",
     "tests/eddy/test_runtime_oracle.py",

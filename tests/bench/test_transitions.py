@@ -9,6 +9,7 @@ import eddy
 from bench.harness.figure import Row, number
 from bench.harness.turns import Mismatch, agree
 from bench.transitions import CHANGING, FIGURES, HEADLINE, worst_of
+from bench.ways.published import KINDS
 from bench.ways.strategies import StrategyEngine, check_complete, pauses, timed_pushes
 from bench.workloads.sources import Turnover, permutations, uniform
 from jisc.plan.states import Masks, difference
@@ -44,7 +45,7 @@ def test_a_run_gives_all_figures() -> None:
     assert {bar.replace(".1000000", ".10") for bar in FIGURE.bars} <= set(named)
     assert set(named) - other <= set(FIGURE.titles)
     for workload in ("W1", "W21"):
-        assert {row["strategy"] for row in rows if row.get("workload") == workload} == set(STRATEGIES)
+        assert {row["strategy"] for row in rows if row.get("workload") == workload} == set(KINDS)
     paused = [row for row in rows if "pause_ms" in row and row["window"] == 10]
     assert [row["strategy"] for row in paused] == list(CHANGING)
     for row in paused:

@@ -73,7 +73,8 @@ share = GroupedFilters.share
 
 def lossy(self, n, values):
     """Lose the first result of each version in each push."""
-    return [np.arange(1, n) if rows is None else rows[1:] for rows in share(self, n, values)]
+    found = share(self, n, values)
+    return {version: np.arange(1, n) if rows is None else rows[1:] for version, rows in found.items()}
 
 
 GroupedFilters.share = lossy
