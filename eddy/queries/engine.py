@@ -67,6 +67,7 @@ class _Done(NamedTuple):
 
 
 _NOTHING = pa.table({})
+"""Holds the place of the results of a query that each push visits."""
 STOPPED = 1_000
 """Stopped queries that an engine knows by name at least; beyond twice as many, it forgets those that started first."""
 

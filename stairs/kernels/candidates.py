@@ -44,7 +44,7 @@ PLACED = 1 << 40
 
 @inlined
 def is_bounded(routes: Routes, x: int) -> bool:
-    """Return whether comparison x bounds an integer; -1 = there is none."""
+    """Return whether comparison x bounds an integer; False for -1, which stands for no comparison."""
     return x >= 0 and routes.compares[u64(x), X_KIND] == WITHIN
 
 
@@ -57,7 +57,7 @@ def band_of(arena: Arena, routes: Routes, x: int) -> int:
 
 @step
 def next_scanned(arena: Arena, routes: Routes, x: int, current: np.ndarray, s: int, low: int) -> int:
-    """Return the first candidate of a scan from number s on, or a number below `low` if there is none.
+    """Return s if it is a candidate of a scan, otherwise the next candidate; a number below `low` if none is left.
 
     x   the comparison that selects candidates, if it bounds an integer; otherwise each tuple is one
     """
