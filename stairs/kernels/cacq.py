@@ -88,7 +88,7 @@ def is_done(rank: int, done: int, more: int) -> bool:
 
 @inlined
 def comparison_done(routes: Routes, h: int, done: int, more: int) -> int:
-    """Return the first comparison of a hop that bounds an integer and whose other stream was visited; -1 for none."""
+    """Return the first comparison of a hop that bounds an integer by a stream that was visited; -1 for none."""
     first = routes.hops[u64(h), H_COMPARE]
     for x in range(first, end_of(routes, first)):
         if is_bounded(routes, x) and is_done(routes.compares[u64(x), X_LEVEL], done, more):
