@@ -186,7 +186,7 @@ def climb_costs(climb: Climb, trace: Trace, rows: Floats, walked: Floats, keys: 
             found = visits[last - 1][2]
             if sibling >= 0:
                 saved[sibling] += steps[last] - steps[h] - CLIMB_PROBE * visits[h][0] - CLIMB_VISIT * found
-                # A state is indexed by one key, so a probe visits all entries with this key. Keys count as equally frequent.
+                # A state is indexed by one key: a probe visits all entries with it. All keys count as equally frequent.
                 probed[sibling] += visits[h][0] if checks else 0.0
                 passed[sibling] += found if checks else 0.0
             if parent >= 0:
