@@ -8,7 +8,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # One more than two cores: tests with Spark wait much of the time. A fourth process gained nothing.
 WORKERS ?= 3
 
-.PHONY: help demo test campaigns soak coverage oldest newest docs bench figures guard lint kernels dist wheel setup clean
+.PHONY: help demo test campaigns soak coverage oldest newest compat docs bench figures guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make coverage  the share of the code that tests without Spark run; fails if it falls"
 	@echo "make oldest  a few tests on the first Python and with the lower bounds of all dependencies"
 	@echo "make newest  the same on the last Python and with the newest of everything"
+	@echo "make compat  the same tests with Spark, on each older minor version of it"
 	@echo "make docs    the documentation as a site in build/docs"
 	@echo "make bench   measure the benchmarks and write bench/report; about ten minutes"
 	@echo "make figures measure each figure once in its smallest size, to see that it works"
@@ -83,7 +84,7 @@ coverage: kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" -k "not interrupt" --cov tests/stairs tests/jisc tests/eddy
 
 # Each in an environment of its own that is installed afresh.
-oldest newest: $(STAMP)
+oldest newest compat: $(STAMP)
 	$(BIN)/python -m release.versions $@
 
 $(DOCS_STAMP): $(STAMP)

@@ -1,7 +1,9 @@
-"""Run the tests marked `versions` with the oldest or the newest of everything, by `make oldest` and `make newest`.
+"""Run the tests marked `versions` in other environments, by `make oldest`, `make newest` and `make compat`.
 
 Oldest: the first Python of pyproject.toml's classifiers and the lower bound of each dependency. Newest: the last Python
-and what the index has today. Both are installed afresh, in build/oldest and build/newest.
+and what the index has today. Compat: this Python, and each minor version of Spark between the first and the last that
+`eddy/spark/environment/spark_version.py` names; only the tests with Spark run. Each is installed afresh, in a directory
+of `build`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+from eddy.spark.environment.spark_version import FIRST, LAST
 from release.sources import ROOT
 
 RESOLUTION = {"oldest": "lowest-direct", "newest": "highest"}
@@ -50,16 +53,27 @@ def interpreter(version: str) -> Path:
 
 
 def main(which: str) -> int:
-    """Install the environment, run the tests in it, and return the code of pytest."""
-    python = interpreter(pythons()[0 if which == "oldest" else -1])
-    home = ROOT / "build" / which
+    """Install the environments, run the tests in each, and return the code of the first pytest that fails, or 0."""
+    if which == "compat":
+        versions = [f"{FIRST[0]}.{minor}" for minor in range(FIRST[1], LAST[1])]
+        return next(filter(None, (ran(f"spark-{one}", Path(sys.executable), "highest", one) for one in versions)), 0)
+    return ran(which, interpreter(pythons()[0 if which == "oldest" else -1]), RESOLUTION[which])
+
+
+def ran(name: str, python: Path, resolution: str, spark: str | None = None) -> int:
+    """Install an environment, run the tests in it, and return the code of pytest.
+
+    spark   minor version of Spark, with whose tests only the environment is tried; None = that of the resolution
+    """
+    home = ROOT / "build" / name
     own = home / "bin" / "python"
     uv = ("-m", "uv", "--quiet", "--no-config")
     subprocess.run([sys.executable, *uv, "venv", "--clear", "--python", python, home], check=True)
-    options = ("--python", own, "--resolution", RESOLUTION[which])
+    options = ("--python", own, "--resolution", resolution, *([f"pyspark=={spark}.*"] if spark else []))
     subprocess.run([sys.executable, *uv, "pip", "install", *options, "-e", f"{ROOT}[{EXTRAS}]"], check=True)
     subprocess.run([own, "-c", REPORT, *SHOWN], check=True)
-    marked = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.versions" in path.read_text()]
+    tests_of = ROOT / "tests" / ("spark" if spark else "")
+    marked = [path for path in sorted(tests_of.rglob("test_*.py")) if "mark.versions" in path.read_text()]
     # Two processes, and one more for Spark, which waits much of the time.
     tests = ("-m", "pytest", "-n", "3", "--dist", "loadgroup", "-m", "versions", *marked)
     return subprocess.run([own, *tests], cwd=ROOT).returncode

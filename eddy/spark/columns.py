@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.query.query import Query
+from eddy.spark.environment.spark_version import arrow_type
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.types import why_unfit
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
@@ -92,8 +93,6 @@ def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFr
 
     Raises SparkJoinError for a DataFrame that is missing or does not fit its stream.
     """
-    from pyspark.sql.pandas.types import to_arrow_type
-
     check_names(frames, [stream.name for stream in query.streams])
     for stream in query.streams:
         if stream.name not in frames:
@@ -109,7 +108,7 @@ def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFr
                     f"stream {stream.name!r}: the query needs column {field.name!r}, but the DataFrame does not have"
                     f" exactly one such column{how}; it has {', '.join(frame.columns)}; select or rename the column"
                 )
-            given = to_arrow_type(frame.schema[field.name].dataType, timezone="UTC")
+            given = arrow_type(frame.schema[field.name].dataType)
             why = why_unfit(given, field.type)
             if why is not None:
                 raise SparkJoinError(

@@ -10,6 +10,7 @@ import pyarrow as pa
 from eddy.filters.adaptive import AdaptiveFilter, named
 from eddy.filters.conditions import Filter, Predicate, conditions
 from eddy.spark.columns import check_frame, numbered
+from eddy.spark.environment.spark_version import arrow_schema
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.session_zone import session_zone
@@ -52,14 +53,13 @@ def filter(df: DataFrame, predicates: Filter, names: Sequence[str] | None = None
     workers that cannot import this package. If a predicate fails on its rows, the job fails with an InputError that
     names the predicate.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
     check_frame("eddy.spark.filter", df)
     doubled = sorted({name for name in df.columns if df.columns.count(name) > 1})
     if doubled:
         raise SparkJoinError(f"the DataFrame has two columns {doubled[0]!r}; rename one before the filter")
-    schema = to_arrow_schema(df.schema, timezone=session_zone(df.sparkSession))
+    schema = arrow_schema(df.schema, session_zone(df.sparkSession))
     checked = named(conditions(predicates, schema, "eddy.spark.filter"), names)
     if not checked:
         return df

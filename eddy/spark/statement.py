@@ -18,6 +18,7 @@ from eddy.ingest.envelopes import AFTER
 from eddy.query.expiry import Expiry
 from eddy.query.query import Query
 from eddy.spark.dataframe_join import explain, join
+from eddy.spark.environment.spark_version import arrow_type
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.session_zone import session_zone
 from eddy.spark.watermark_delay import delays
@@ -131,10 +132,9 @@ def _table(name: str, frame: DataFrame, options: Mapping[str, Any]) -> Table | V
 def _arrow_type(field: StructField, zone: str) -> pa.DataType | None:
     """Return the Arrow type of a column, None without an Arrow type."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_type
 
     try:
-        return to_arrow_type(field.dataType, timezone=zone)
+        return arrow_type(field.dataType, zone)
     except PySparkException:
         return None
 

@@ -31,6 +31,7 @@ def expected() -> list[int]:
     return [k for k in range(N) if k % 11 and k % 7 in (3, 5) and k % 3 == 0 and k > 100]
 
 
+@pytest.mark.versions
 def test_the_rows_of_a_filter_keep_their_schema(spark: SparkSession) -> None:
     frame = spark.createDataFrame(table())
     numbers = {3, 5}

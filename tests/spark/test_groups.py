@@ -121,6 +121,7 @@ def test_no_results_make_one_row_without_keys_and_none_with_them(frames: dict[st
     assert join(QUERIES["floats as keys"], none).count() == 0
 
 
+@pytest.mark.versions
 def test_sql_groups_views(spark: SparkSession, frames: dict[str, DataFrame]) -> None:
     for name, frame in frames.items():
         frame.createOrReplaceTempView(f"groups_{name}")

@@ -57,6 +57,7 @@ def drawn_rows(case: JoinCase, each: int, seed: int) -> dict[str, list[dict[str,
     }
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize(
     ("streams", "window", "placement"), [("RSTU", 5, "own"), ("RST", 4, "auto"), ("RSTU", None, "hops")]
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eddy.spark.environment.ending import GIVEN_UP, end_quietly, ending_quietly
-from eddy.spark.environment.session import FAST, missing_settings, session, with_retries
+from eddy.spark.environment.session import fast_settings, missing_settings, session, with_retries
 from eddy.spark.errors import SparkJoinError
 
 
@@ -33,7 +33,7 @@ def test_a_setting_that_is_none_of_sparks() -> None:
 
 
 def test_settings_that_a_session_of_the_user_lacks() -> None:
-    daemon, sockets, files = FAST
+    daemon, sockets, files = fast_settings()
 
     def lacks(context: dict[str, str], own: dict[str, str]) -> list[str]:
         spark: Any = SimpleNamespace(
@@ -44,7 +44,7 @@ def test_settings_that_a_session_of_the_user_lacks() -> None:
 
     assert lacks({}, {}) == [daemon, sockets, files]
     assert lacks({daemon: "mine", sockets: "true"}, {files: "other"}) == []
-    assert lacks(dict(FAST), {}) == []
+    assert lacks(fast_settings(), {}) == []
 
 
 def test_a_worker_whose_socket_spark_closed_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:

@@ -52,6 +52,7 @@ def test_what_is_made_of_a_query_has_its_expiry() -> None:
         assert {one.expiry for one in [*made, *joins]} == {"final"}
 
 
+@pytest.mark.versions
 def test_groups_of_the_last_rows(spark: SparkSession, tmp_path: Path) -> None:
     inputs = filled(tmp_path / "in", joined("rows that move")[0])
     options: dict[str, Any] = {"group_by": ["T.name"], "aggregates": {"n": eddy.agg.count()}}

@@ -22,6 +22,7 @@ from eddy.spark.batch.measure import measure
 from eddy.spark.batch.partition_join import JoinPartition
 from eddy.spark.columns import check_texts, in_query_order
 from eddy.spark.environment.session import parallelism
+from eddy.spark.environment.spark_version import dealt
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.hops.hops import Hops
@@ -70,7 +71,7 @@ class BatchJoin:
     def frame(self) -> DataFrame:
         """Return the DataFrame of the results. Checks the Python of the workers, by a small job once per session."""
         check_workers(self.carried.frame.sparkSession)
-        parted = self.carried.frame.repartitionById(self.job.shares.partitions, "part")
+        parted = dealt(self.carried.frame, self.job.shares.partitions, "part")
         if self.job.arrival != "any":
             parted = parted.sortWithinPartitions("first", "stream")
         return parted.mapInArrow(JoinPartition(self.job), struct_type(self.job.query.output_schema))
@@ -121,7 +122,7 @@ class HopJoin:
         joined: DataFrame | None = None
         for number, carried in enumerate(self.carried):
             blobs = carried.frame if joined is None else carried.frame.unionAll(joined)
-            parted = blobs.repartitionById(self.hops.partitions, "part").sortWithinPartitions("first")
+            parted = dealt(blobs, self.hops.partitions, "part").sortWithinPartitions("first")
             last = number == self.hops.rounds - 1
             made = struct_type(self.job.query.output_schema) if last else BLOB_COLUMNS
             joined = parted.mapInArrow(JoinRound(self.job, self.hops, number), made)

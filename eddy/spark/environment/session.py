@@ -19,23 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark.environment.java import java_home
+from eddy.spark.environment.spark_version import check_version, checkpoint_manager
 from eddy.spark.errors import SparkJoinError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARROW_ROWS = 65_536
-FAST = {
-    # Workers are forked from a process with loaded kernels.
-    "spark.python.daemon.module": "eddy.spark.environment.daemon",
-    # A job of Python workers then takes 20 ms instead of 62.
-    "spark.python.unix.domain.socket.enabled": "true",
-    # Writing an offset or a commit then takes 10 ms instead of 45.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
-"""The settings without which a micro-batch takes several times as long."""
 _TASK_FAILURES = 4
 
 
@@ -51,6 +41,18 @@ def with_retries(master: str) -> str:
     return f"local[{threads[1]},{_TASK_FAILURES}]" if threads else master
 
 
+def fast_settings() -> dict[str, str]:
+    """Return the settings without which a micro-batch takes several times as long."""
+    return {
+        # Workers are forked from a process with loaded kernels.
+        "spark.python.daemon.module": "eddy.spark.environment.daemon",
+        # A job of Python workers then takes 20 ms instead of 62; Spark 4.0 does not know the setting.
+        "spark.python.unix.domain.socket.enabled": "true",
+        # Writing an offset or a commit then takes 10 ms instead of 45.
+        "spark.sql.streaming.checkpointFileManagerClass": checkpoint_manager(),
+    }
+
+
 def _driver_memory() -> str:
     # The JVM only sorts and shuffles; the windows live in the Python workers. So the JVM gets a quarter.
     total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -59,7 +61,7 @@ def _driver_memory() -> str:
 
 def _settings(master: str) -> dict[str, str]:
     settings = {
-        **FAST,
+        **fast_settings(),
         # The environment of an executor also reaches the Python workers of a local master.
         "spark.executorEnv.NUMBA_NUM_THREADS": "1",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
@@ -89,10 +91,12 @@ def _make_importable() -> None:
 
 
 def missing_settings(spark: SparkSession) -> dict[str, str]:
-    """Return the settings of FAST for which a session has no value, with the values that `session` sets."""
+    """Return the fast settings for which a session has no value, with the values that `session` sets."""
     # A setting of SQL may be set in a running session; all other settings only at its start.
     known = spark.sparkContext.getConf()
-    return {name: value for name, value in FAST.items() if not (known.get(name) or spark.conf.get(name, None))}
+    return {
+        name: value for name, value in fast_settings().items() if not (known.get(name) or spark.conf.get(name, None))
+    }
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -117,6 +121,7 @@ def session(master: str = "local[2]", *, app_name: str = "eddy", **conf: object)
         from pyspark.sql import SparkSession
     except ImportError as missing:
         raise SparkJoinError("pyspark is not installed: pip install 'eddy-join[spark]'") from missing
+    check_version()
     for key in conf:
         if not key.startswith("spark."):
             raise SparkJoinError(

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from eddy.spark.environment.pools import in_pool
+from eddy.spark.environment.spark_version import check_version
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job_description import described
 
@@ -38,6 +39,7 @@ def check_workers(spark: SparkSession) -> None:
     application = str(context.applicationId)
     if application in _checked:
         return
+    check_version()
     if str(context.master).startswith("local") and not _is_this(context.pythonExec):
         _ask(context.pythonExec)
     try:

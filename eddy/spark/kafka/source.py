@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, Literal, get_args
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from eddy.spark.environment.ending import end_quietly
+from eddy.spark.environment.spark_version import arrow_schema
+from eddy.spark.environment.stream_reader import (
+    LimitedReader,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    reader_of,
+    require_limits,
+)
 from eddy.spark.errors import MalformedMessageError, SparkJoinError
 from eddy.spark.kafka.client import Offsets
 from eddy.spark.kafka.message_parts import MessagePart, with_parts
@@ -123,7 +131,10 @@ class TopicSource(DataSource):
         return NAME
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return TopicReader(topic_of(json.loads(self.options[TOPIC])), schema)
+        topic = topic_of(json.loads(self.options[TOPIC]))
+        if topic.max_rows is not None:
+            require_limits(f"topic {topic.name!r}: max_rows={topic.max_rows}")
+        return reader_of(TopicReader(topic, schema))
 
 
 class _Range(InputPartition):
@@ -132,14 +143,12 @@ class _Range(InputPartition):
         self.partition, self.start, self.end = partition, start, end
 
 
-class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TopicReader(LimitedReader):
     """Reads a topic. An offset maps each partition to the offset of its next message."""
 
     def __init__(self, topic: Topic, schema: StructType) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self._topic = topic
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema = arrow_schema(schema)
         self._last: Offsets | None = None
 
     def initialOffset(self) -> Offsets:

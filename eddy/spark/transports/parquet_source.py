@@ -17,6 +17,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from eddy.spark.directories import StreamDirectory
+from eddy.spark.environment.spark_version import arrow_type
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.pieces import PIECE_ROWS
 from eddy.spark.transports.inputs import FilePart, StreamInput, UnsuitableError
@@ -262,13 +263,11 @@ def _stored_names(plan: Any, leaf: str) -> tuple[dict[str, str], Any]:
 def _picked(
     frame: DataFrame, stored: Mapping[str, str], names: Sequence[str]
 ) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
-    from pyspark.sql.pandas.types import to_arrow_type
-
     for name in names:
         if name not in stored:
             raise UnsuitableError(f"column {name!r} is computed")
     columns = tuple(stored[name] for name in names)
-    types = [to_arrow_type(frame.schema[name].dataType, timezone="UTC") for name in names]
+    types = [arrow_type(frame.schema[name].dataType) for name in names]
     return columns, dict(zip(columns, types, strict=True))
 
 

@@ -48,6 +48,7 @@ def rows(inputs: Inputs, *times: int) -> None:
         inputs.add(name, [{"k": at + (name == "S" and at % 2), "t": at} for at in times])
 
 
+@pytest.mark.versions
 def test_rows_that_wait_for_a_partner_come_with_the_end(spark: SparkSession, tmp_path: Path) -> None:
     inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
     rows(inputs, 1, 2)
@@ -71,6 +72,7 @@ def test_rows_that_wait_for_a_partner_come_with_the_end(spark: SparkSession, tmp
         run(spark, left(), inputs, tmp_path, finish=False)
 
 
+@pytest.mark.versions
 def test_a_failure_in_the_last_batch_is_made_good_by_any_later_start(spark: SparkSession, tmp_path: Path) -> None:
     inputs, got, broken = Inputs(tmp_path / "in", R=ROWS, S=ROWS), list[Any](), True
 

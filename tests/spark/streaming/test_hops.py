@@ -232,6 +232,7 @@ def accepted(rows: pa.RecordBatch, *, traps: str) -> Any:
     return pa.array([True] * len(rows))
 
 
+@pytest.mark.versions
 @pytest.mark.campaign(0)
 def test_workers_killed_while_they_join_change_no_result(spark: SparkSession, tmp_path: Path) -> None:
     """The session gives up a batch after one failure; the next start takes it again, under another placement."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("transport", ["rows", "packed"])
 def test_queries_have_their_results_and_the_log_has_each_row_once(
     spark: SparkSession, tmp_path: Path, transport: str

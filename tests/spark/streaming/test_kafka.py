@@ -270,6 +270,7 @@ def test_the_first_start_of_a_job_fixes_where_it_begins(kafka: MockKafka, tmp_pa
 # On Spark
 
 
+@pytest.mark.versions
 @pytest.mark.campaign(1)
 @pytest.mark.parametrize("transport", ["packed", "rows"])
 def test_a_join_of_topics_reads_each_message_once_through_restarts(

@@ -50,6 +50,7 @@ def add(inputs: Inputs, chance: random.Random, rows: int = 25, keys: int = 8) ->
         )
 
 
+@pytest.mark.versions
 @pytest.mark.campaign(1)
 @pytest.mark.parametrize("transport", ["rows", "packed"])
 def test_plan_strategy_bound_partitions_and_place_may_change(
@@ -126,6 +127,7 @@ def until(happened: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.versions
 def test_one_driver_at_a_time_and_none_when_the_query_has_ended(spark: SparkSession, tmp_path: Path) -> None:
     """A query releases the checkpoint however it ends: stopped here or through Spark, finished, or failed."""
     inputs = Inputs(tmp_path / "in", **dict.fromkeys("RST", SCHEMA))

@@ -69,6 +69,7 @@ def test_spark_finds_the_source_without_registration(spark: SparkSession, upstre
     assert spark.readStream.format("eddy").load(str(upstream.out)).columns == ["k", "at", "n"]
 
 
+@pytest.mark.versions
 def test_each_batch_comes_once_through_restarts(spark: SparkSession, upstream: Upstream, tmp_path: Path) -> None:
     checkpoint, out = tmp_path / "downstream", tmp_path / "copied"
     (first,) = finish(stream_transactions(spark, upstream.out), checkpoint, out)

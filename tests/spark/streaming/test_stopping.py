@@ -80,6 +80,7 @@ def made(root: Path, batches: int, *traps: Trap) -> tuple[FaultsWorkload, Traps]
     return workload, armed
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("place", ["split", "join"])
 def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no_harm(
     spark: SparkSession, tmp_path: Path, place: str

@@ -45,13 +45,21 @@ class StreamingJoinQuery(Uncopied):
 
     _no_copy = "a StreamingJoinQuery: it belongs to the driver; another start from its checkpoint resumes it"
 
-    def __init__(self, spark: SparkSession, inner: StreamingQuery, batches: MicroBatches) -> None:
+    def __init__(self, spark: SparkSession, inner: StreamingQuery, batches: MicroBatches, stops: bool = False) -> None:
         self._spark = spark
         self._inner = inner
         self._batches = batches
         batches.stopping.watch(inner)
         # A query may also end by itself or through Spark (`spark.streams`), without a call of a method of this class.
         threading.Thread(target=self._close_at_end, name="eddy end of query", daemon=True).start()
+        if stops:
+            # Spark before 4.2 would run one micro-batch, without limits (`stream_reader.py`).
+            threading.Thread(target=self._stop_when_done, name="eddy available now", daemon=True).start()
+
+    def _stop_when_done(self) -> None:
+        with contextlib.suppress(Exception):  # `_close_at_end` logs an error
+            self._inner.processAllAvailable()
+            self._inner.stop()
 
     def _close_at_end(self) -> None:
         try:

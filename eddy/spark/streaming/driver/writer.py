@@ -13,6 +13,7 @@ from eddy.query.query import Query
 from eddy.show.html import drawn
 from eddy.show.planned import planned
 from eddy.spark.environment.session import missing_settings
+from eddy.spark.environment.spark_version import limits_reads
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.sink import sink_of
@@ -100,7 +101,8 @@ class StreamingJoin:
         finish: bool = False,
     ) -> StreamingJoinQuery:
         """Start the job, or resume it; raises what `JoinWriter.start` raises."""
-        frame = self._finishing() if finish else self.carried.frame
+        now = bool(trigger.get("availableNow") and self.carried.inputs and not limits_reads())
+        frame = self._frame_of_run(finish, now) if finish or now else self.carried.frame
         check_sink_key(sink, self.job.query if self.grouped is None else self.grouped)
         check_workers(self.spark)
         self._warn_of_settings()
@@ -132,9 +134,9 @@ class StreamingJoin:
             writer = writer.option("checkpointLocation", str(self.checkpoint / "spark"))
             if name is not None:
                 writer = writer.queryName(name)
-            if trigger:
+            if trigger and not now:
                 writer = writer.trigger(**trigger)
-            running = StreamingJoinQuery(self.spark, writer.start(), batches)
+            running = StreamingJoinQuery(self.spark, writer.start(), batches, stops=now)
             undo.pop_all()
         return running
 
@@ -144,10 +146,23 @@ class StreamingJoin:
             return TABLE_REMEDY
         return CHANGE_REMEDY if self.grouped is None else ""
 
-    def _finishing(self) -> DataFrame:
-        """Return the frame of a run that ends the input. Raises SparkJoinError if the input cannot end."""
+    def _frame_of_run(self, finish: bool, now: bool) -> DataFrame:
+        """Return the frame of a run that ends with what is there. Raises SparkJoinError if the input cannot end.
+
+        finish  whether the input ends as well
+        now     whether Spark cannot tell the source that the run ends (`stream_reader.py`)
+        """
         from eddy.spark.streaming.inputs.source import inputs_frame
 
+        if finish:
+            self._check_finish()
+        places = {
+            stream.name: one.place for stream, one in zip(self.job.query.streams, self.carried.inputs, strict=True)
+        }
+        return inputs_frame(self.spark, self.checkpoint / "files", places, finish, now)
+
+    def _check_finish(self) -> None:
+        """Raise SparkJoinError if the input cannot end."""
         if not self.carried.inputs:
             raise SparkJoinError(
                 "finish=True needs input that the workers read (transport 'packed': Parquet files, topics), and this"
@@ -160,10 +175,6 @@ class StreamingJoin:
                 f"finish=True: {self.job.query.tables_changing[0]} is a table, and the end of event time would take"
                 " back all results; leave it out, or make the query with expiry='final'"
             )
-        places = {
-            stream.name: one.place for stream, one in zip(self.job.query.streams, self.carried.inputs, strict=True)
-        }
-        return inputs_frame(self.spark, self.checkpoint / "files", places, finish=True)
 
     def _warn_of_settings(self) -> None:
         """Log a warning, once for each Spark application, with the settings that the user's own session lacks."""

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from eddy.spark.directories import File, StreamDirectory
 from eddy.spark.environment.ending import end_quietly
+from eddy.spark.environment.stream_reader import LimitedReader, ReadAllAvailable, ReadLimit, ReadMaxFiles, reader_of
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.kafka.client import Offsets
 from eddy.spark.kafka.topic import Topic
@@ -38,17 +38,20 @@ Place = StreamDirectory | Topic
 end_quietly()
 
 
-def inputs_frame(spark: SparkSession, log: Path, places: Mapping[str, Place], finish: bool = False) -> DataFrame:
+def inputs_frame(
+    spark: SparkSession, log: Path, places: Mapping[str, Place], finish: bool = False, now: bool = False
+) -> DataFrame:
     """Return the streaming DataFrame that represents the input of all streams.
 
     log     directory of the lists of files, and of the starts of topics
     places  name of a stream -> its directory or topic
     finish  whether a run with the trigger `availableNow` ends the input, with an additional last micro-batch
+    now     whether the run has that trigger and this version of Spark cannot tell the source (`stream_reader.py`)
     """
     spark.dataSource.register(InputsSource)
     kinds = {one: name for name, one in _KINDS.items()}
     streams = json.dumps({name: [kinds[type(one)], asdict(one)] for name, one in places.items()})
-    reader = spark.readStream.format(NAME).option("log", str(log)).option("finish", finish)
+    reader = spark.readStream.format(NAME).option("log", str(log)).option("finish", finish).option("now", now)
     return reader.option("streams", streams).load()
 
 
@@ -65,10 +68,11 @@ class InputsSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         streams = json.loads(self.options["streams"])
         places = {name: _KINDS[kind](**data) for name, (kind, data) in streams.items()}
-        return InputsReader(Path(self.options["log"]), places, self.options["finish"] == "true")
+        found = InputsReader(Path(self.options["log"]), places, self.options["finish"] == "true")
+        return reader_of(found, self.options["now"] == "true")
 
 
-class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class InputsReader(LimitedReader):
     """Finds files and messages. An offset maps each stream to its position, and has `END` after the end."""
 
     def __init__(self, log: Path, places: Mapping[str, Place], finish: bool = False) -> None:

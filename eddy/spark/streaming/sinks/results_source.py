@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from eddy.spark.environment.ending import end_quietly
+from eddy.spark.environment.stream_reader import (
+    LimitedReader,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    reader_of,
+    require_limits,
+)
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.local_path import local_path
 from eddy.spark.streaming.sinks.staging import read_batches
@@ -80,7 +87,9 @@ class ResultsSource(DataSource):
         limit = self.options.get(LIMIT)
         if limit is not None and not (limit.isdecimal() and int(limit)):
             raise SparkJoinError(f"option {LIMIT}={limit!r}: give a number of batches, 1 or more")
-        return ResultsReader(self._root, None if limit is None else int(limit))
+        if limit is not None:
+            require_limits(f"option {LIMIT}={limit}")
+        return reader_of(ResultsReader(self._root, None if limit is None else int(limit)))
 
     @property
     def _root(self) -> Path:
@@ -98,7 +107,7 @@ class ResultsFile(InputPartition):
         self.path = path
 
 
-class ResultsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ResultsReader(LimitedReader):
     """Reads batches in their order. An offset is {"batch": the last batch read}, -1 before the first batch."""
 
     def __init__(self, root: Path, limit: int | None) -> None:
