@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import InputPartition
 
+import eddy
 from eddy.spark.environment import spark_version, stream_reader
 from eddy.spark.environment.spark_version import arrow_schema, check_version, dealt, hashed_to
 from eddy.spark.environment.stream_reader import (
@@ -48,6 +50,12 @@ def test_the_requirement_has_the_versions_that_are_checked() -> None:
     assert f'"pyspark>={first[0]}.{first[1]},<{major}.{minor + 1}"' in (ROOT / "pyproject.toml").read_text()
 
 
+def test_only_two_modules_know_the_version() -> None:
+    known = {Path(spark_version.__file__), Path(stream_reader.__file__)}
+    asking = {path for path in Path(eddy.__file__).parent.rglob("*.py") if "pyspark.__version__" in path.read_text()}
+    assert asking == known
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("partitions", [1, 2, 7, 200])
 def test_rows_are_dealt_by_number_on_a_spark_without_the_function(
@@ -75,7 +83,7 @@ def test_types_are_those_that_take_the_zone(spark: SparkSession, monkeypatch: py
     assert arrow_schema(schema, zone) == now
 
 
-class _Counting(LimitedReader):
+class _TenRows(LimitedReader):
     """Has ten rows; an offset counts those that were read, and a micro-batch reads four."""
 
     def __init__(self) -> None:
@@ -109,7 +117,7 @@ class _Counting(LimitedReader):
 
 
 def test_an_older_spark_reads_from_the_last_end_with_the_limit_of_the_source() -> None:
-    source = _Counting()
+    source = _TenRows()
     reader: Any = OlderReader(source, now=False)
     assert reader.initialOffset() == {"rows": 0}
     assert [reader.latestOffset()["rows"] for _ in range(4)] == [4, 8, 10, 10]
@@ -121,18 +129,18 @@ def test_an_older_spark_reads_from_the_last_end_with_the_limit_of_the_source() -
 
 
 def test_an_older_spark_continues_after_a_restart_where_its_log_ends() -> None:
-    reader: Any = OlderReader(_Counting(), now=False)
+    reader: Any = OlderReader(_TenRows(), now=False)
     reader.partitions({"rows": 5}, {"rows": 5})
     assert reader.latestOffset() == {"rows": 9}
 
 
 def test_an_older_spark_ends_with_what_is_there() -> None:
-    reader: Any = OlderReader(_Counting(), now=True)
+    reader: Any = OlderReader(_TenRows(), now=True)
     assert [reader.latestOffset()["rows"] for _ in range(3)] == [4, 5, 5]
 
 
 def test_a_limit_that_would_have_no_effect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = _Counting()
+    source = _TenRows()
     assert reader_of(source) is source
     require_limits("max_rows=4")
     monkeypatch.setattr(stream_reader, "limits_reads", lambda: False)
