@@ -75,7 +75,7 @@ soak: export EDDY_DAMAGE := all
 soak: export HYPOTHESIS_PROFILE := long
 soak: kernels $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -o faulthandler_timeout=0 \
-	  tests/eddy tests/spark/streaming/test_faults.py tests/spark/streaming/test_lost_files.py
+	  tests/test_mutations.py tests/eddy tests/spark/streaming/test_faults.py tests/spark/streaming/test_lost_files.py
 
 # What is measured, and the least share, stand in pyproject.toml. Tracing makes tests slower, so `make test` does not
 # trace, and few examples and no slow tests run here. Tests that interrupt replace the tracer by their own.

@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--form",
         choices=FORMS,
         default="all",
-        help="of tests that are campaigns, the few cases of `make test` (short), the others (long), or all of them",
+        help="of campaigns, the few cases of `make test` (short), those of `make campaigns` (long), or all cases",
     )
 
 
@@ -55,26 +55,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     markers = [item.get_closest_marker("campaign") for item in items]
     functions = [(item.path, getattr(item, "originalname", item.name)) for item in items]
-    few = [None if marker is None else int(marker.args[0]) for marker in markers]
-    short = in_short_form(list(zip(functions, few, strict=True)))
-    chosen = [(n in short) == (form == "short") for n in range(len(items))]
+    sizes: list[tuple[int, int] | None] = [
+        None if marker is None else (int(marker.args[0]), int((*marker.args, len(items))[1])) for marker in markers
+    ]
+    short, long = forms_of(list(zip(functions, sizes, strict=True)))
+    chosen = [n in (short if form == "short" else long) for n in range(len(items))]
     config.hook.pytest_deselected(items=[item for item, stays in zip(items, chosen, strict=True) if not stays])
     items[:] = [item for item, stays in zip(items, chosen, strict=True) if stays]
 
 
-def in_short_form(cases: Sequence[tuple[object, int | None]]) -> set[int]:
-    """Return the numbers of the cases of `make test`, given the function of each case and the number of its marker.
+def forms_of(cases: Sequence[tuple[object, tuple[int, int] | None]]) -> tuple[set[int], set[int]]:
+    """Return the numbers of the cases of `make test` and of `make campaigns`, which share none.
 
-    These are the cases that are in no campaign (None), and of each campaign as many as its marker says, evenly spaced.
+    cases   the function of each case, and the arguments of its marker: how many cases each of the two runs at most
+
+    `make test` runs all cases that are in no campaign (None). Of a campaign both run evenly spaced cases.
     """
-    campaigns: dict[tuple[object, int], list[int]] = {}
-    found = set()
-    for n, (function, few) in enumerate(cases):
-        if few is None:
-            found.add(n)
+    campaigns: dict[tuple[object, tuple[int, int]], list[int]] = {}
+    short, long = set(), set()
+    for n, (function, sizes) in enumerate(cases):
+        if sizes is None:
+            short.add(n)
         else:
-            campaigns.setdefault((function, few), []).append(n)
-    for (_, few), own in campaigns.items():
-        few = min(few, len(own))
-        found |= {own[(2 * k + 1) * len(own) // (2 * few)] for k in range(few)}
-    return found
+            campaigns.setdefault((function, sizes), []).append(n)
+    for (_, (few, most)), own in campaigns.items():
+        first = _spaced(own, few)
+        short |= first
+        long |= _spaced([n for n in own if n not in first], most)
+    return short, long
+
+
+def _spaced(cases: Sequence[int], many: int) -> set[int]:
+    many = min(many, len(cases))
+    return {cases[(2 * k + 1) * len(cases) // (2 * many)] for k in range(many)}

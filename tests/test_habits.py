@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import in_short_form
+from tests.conftest import forms_of
 from tests.documents import ROOT
 
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
@@ -58,14 +58,24 @@ def test_public_ci_runs_what_decides_in_ours_on_every_python() -> None:
     assert set(classified) == set(re.findall(r'python(?:-version)?: "(.+?)"', text))
 
 
-def test_the_short_form_has_evenly_spaced_cases_of_each_campaign() -> None:
-    """Together, `make test` and `make campaigns` run each case once."""
-    given = {"none": (3, None), "no case": (2, 0), "some": (7, 2), "all": (2, 5), "one of ten": (10, 1)}
-    cases = [(name, few) for name, (n, few) in given.items() for _ in range(n)]
-    short = in_short_form(cases)
-    found = {name: [n in short for n, one in enumerate(cases) if one[0] == name] for name in given}
-    wanted = {"none": [0, 1, 2], "no case": [], "some": [1, 5], "all": [0, 1], "one of ten": [5]}
-    assert {name: [n for n, stays in enumerate(own) if stays] for name, own in found.items()} == wanted
+def test_the_forms_have_evenly_spaced_cases_of_each_campaign() -> None:
+    """Together, `make test` and `make campaigns` run each case once, but of campaigns that say how many at most."""
+    many = 99
+    given: dict[str, tuple[int, tuple[int, int] | None]] = {
+        "none": (3, None),
+        "no case": (2, (0, many)),
+        "some": (7, (2, many)),
+        "all": (2, (5, many)),
+        "two of ten": (10, (1, 1)),
+    }
+    cases = [(name, sizes) for name, (n, sizes) in given.items() for _ in range(n)]
+    firsts = {name: [one[0] for one in cases].index(name) for name in given}
+    short, long = ({name: [] for name in given} for _ in range(2))
+    for numbers, of_form in zip(forms_of(cases), (short, long), strict=True):
+        for n in sorted(numbers):
+            of_form[cases[n][0]].append(n - firsts[cases[n][0]])
+    assert short == {"none": [0, 1, 2], "no case": [], "some": [1, 5], "all": [0, 1], "two of ten": [5]}
+    assert long == {"none": [], "no case": [0, 1], "some": [0, 2, 3, 4, 6], "all": [], "two of ten": [4]}
     forms = {"test": "short", "campaigns": "long"}
     recipes = {name: re.findall(rf"^{name}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)[-1] for name in forms}
     assert all(recipes[name].count(f"--form {form}\n") == 1 for name, form in forms.items())

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from eddy.spark.directories import File, StreamDirectory
+from eddy.spark.environment.stream_reader import ReadAllAvailable, ReadMaxFiles
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.driver.feed import SPLIT_BYTES, Feed
 from eddy.spark.streaming.inputs.file_log import EVERY, FileLog

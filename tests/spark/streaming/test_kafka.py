@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, Producer
 
 import eddy
 from eddy.spark import SparkJoinError, explain, join, stream_topic
+from eddy.spark.environment.spark_version import limits_reads
 from eddy.spark.errors import MalformedMessageError, StreamingStateError
 from eddy.spark.kafka import client
 from eddy.spark.kafka.decoding import NotDecodedError, decode_arrow, decode_json
@@ -277,13 +278,14 @@ def test_a_join_of_topics_reads_each_message_once_through_restarts(
     spark: SparkSession, kafka: MockKafka, tmp_path: Path, transport: str
 ) -> None:
     rows: dict[str, list[dict[str, Any]]] = {"R": [], "S": []}
+    limit = 25 if transport == "packed" or limits_reads() else None
     for name in rows:
         kafka.topic(f"{name}-{transport}", 3)
 
     def frames() -> dict[str, DataFrame]:
         named = {name: f"{name}-{transport}" for name in rows}
         return {
-            name: stream_topic(spark, own, SCHEMA, servers=kafka.servers, max_rows=25) for name, own in named.items()
+            name: stream_topic(spark, own, SCHEMA, servers=kafka.servers, max_rows=limit) for name, own in named.items()
         }
 
     def send(start: int, count: int) -> None:
@@ -296,7 +298,7 @@ def test_a_join_of_topics_reads_each_message_once_through_restarts(
     state, out = tmp_path / "state", tmp_path / "out"
     send(0, 60)
     running = run(query(), frames(), state, out, transport=transport)
-    assert running.batches().num_rows == 3
+    assert running.batches().num_rows == (3 if limit else 1)
     assert sorted(text_rows(published(out))) == expected(rows)
     send(60, 40)
     running = run(query(), frames(), state, out, transport=transport)
