@@ -19,7 +19,7 @@ from typer.main import get_command
 GROUP = "eddy.commands"
 DISTRIBUTION = "eddy-join"
 OURS = ("stairs", "jisc", "eddy", "bench")
-EXTRAS = {"bench": "bench", "demo": "spark", "fuzz": "fuzz"}
+EXTRAS = {"bench": "bench", "demo": "spark", "fuzz": "fuzz", "run": "spark"}
 """The extra that has the dependencies of each command."""
 BENCH = EntryPoint("bench", "bench.cli:app", GROUP)
 """The benchmarks, which are in the repository and not in the wheel."""

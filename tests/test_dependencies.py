@@ -28,8 +28,8 @@ IMPORTED_AS = {
 }
 """Packages whose name is not that of their module."""
 PLACES = {
-    "cli": ("eddy/cli.py", "eddy/demo", "eddy/fuzz", "eddy/replay", "eddy/show"),
-    "spark": ("eddy/spark", "eddy/demo", "pyspark_eddy.py"),
+    "cli": ("eddy/cli.py", "eddy/demo", "eddy/fuzz", "eddy/program/command.py", "eddy/replay", "eddy/show"),
+    "spark": ("eddy/spark", "eddy/program", "eddy/demo", "pyspark_eddy.py"),
     "java": ("eddy/spark",),
     "delta": ("eddy/spark/streaming/sinks",),
     "kafka": ("eddy/spark",),

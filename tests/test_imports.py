@@ -19,12 +19,13 @@ ROOMS = (
     *("cli", "script", "errors", "log", "uncopied", "show", "storage", "filters", "streams", "expressions", "query"),
     *("agg", "ingest", "results", "aggregates", "routing", "join", "partners", "tops", "pipeline", "inspect"),
     *("snapshot", "runtime", "replay", "live", "queries", "watch", "compiling", "dialect", "placement", "spark"),
-    *("fuzz", "demo"),
+    *("program", "fuzz", "demo"),
 )
 """The folders and single modules of `eddy` from the ground up: each may import those before it."""
 SPARK_MODULES = (
     "eddy.streams.schemas",  # of a schema of Spark, which brings pyspark
     "eddy.spark",
+    "eddy.program",
     "eddy.demo",
     "bench.balancing",
     "bench.hot_key",

@@ -9,7 +9,7 @@ Rows without a key are those of a stream, rows with one those of a table, and ro
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
@@ -47,27 +47,75 @@ def create_table(text: str, **options: Any) -> Stream:
     if given is not None:
         raise QueryError(f"create_table: leave {given} out: the text declares it")
     source = StatementText(text)
+    found = declared(source, **options)
+    if found.options:
+        where = next(iter(found.options.values())).node
+        raise source.error(where, "WITH (…) is not supported in CREATE TABLE: rows come by push; leave it out")
+    if found.input is None:
+        raise source.error(None, f"the columns are missing; a declaration is {_FORM}")
+    return found.input
+
+
+class DeclaredOption(NamedTuple):
+    """An option of WITH (…): its text, and its place."""
+
+    text: str
+    node: exp.Expression
+
+
+class DeclaredTable(NamedTuple):
+    """What a CREATE TABLE declares.
+
+    input    the input, None without columns
+    key      the columns of PRIMARY KEY
+    options  what WITH (…) has, by name
+    """
+
+    name: str
+    input: Stream | None
+    key: tuple[str, ...]
+    options: dict[str, DeclaredOption]
+
+
+def declared(source: StatementText, **options: Any) -> DeclaredTable:
+    """Return what a CREATE TABLE declares, of which `create_table` describes the arguments and errors."""
     tree = parse(source)
     if not isinstance(tree, exp.Create) or str(tree.args.get("kind")).upper() != "TABLE":
         raise source.error(tree, f"a declaration is {_FORM}")
-    if not isinstance(tree.this, exp.Schema) or tree.args.get("expression") is not None:
+    columns = tree.this if isinstance(tree.this, exp.Schema) else None
+    if tree.args.get("expression") is not None:
         raise source.error(tree, f"the columns are missing; a declaration is {_FORM}")
-    more = next((name for name, value in tree.args.items() if value and name not in ("this", "kind")), None)
+    known_parts = ("this", "kind", "properties")
+    more = next((name for name, value in tree.args.items() if value and name not in known_parts), None)
     if more is not None:
-        word = "WITH (…)" if more == "properties" else more.upper()
-        raise source.error(tree, f"{word} is not supported in CREATE TABLE: rows come by push; leave it out")
-    declared = _Declaration(source)
-    for one in sorted(tree.this.expressions, key=lambda one: not isinstance(one, exp.ColumnDef)):
-        declared.read(one)
-    schema = pa.schema(list(declared.fields.values()))
-    arguments = {**declared.arguments, **options}
-    kind: Any = Stream if not declared.key else VersionedTable if declared.time else Table
+        raise source.error(tree, f"{more.upper()} is not supported in CREATE TABLE; leave it out")
+    given = _options(tree, source)
+    name = tree.this.this.name if columns is not None else tree.this.name
+    if columns is None:
+        return DeclaredTable(name, None, (), given)
+    found = _Declaration(source)
+    for one in sorted(columns.expressions, key=lambda one: not isinstance(one, exp.ColumnDef)):
+        found.read(one)
+    schema = pa.schema(list(found.fields.values()))
+    kind: Any = Stream if not found.key else VersionedTable if found.time else Table
     try:
-        found: Stream = kind(tree.this.this.name, schema, **arguments)
+        return DeclaredTable(name, kind(name, schema, **{**found.arguments, **options}), found.key, given)
     except QueryError as problem:
         if options:
             raise
         raise source.error(tree, str(problem)) from problem
+
+
+def _options(tree: exp.Create, source: StatementText) -> dict[str, DeclaredOption]:
+    found: dict[str, DeclaredOption] = {}
+    properties = tree.args.get("properties")
+    for one in [] if properties is None else properties.expressions:
+        name, value = (one.this, one.args.get("value")) if type(one) is exp.Property else (None, None)
+        if not isinstance(name, exp.Literal) or not isinstance(value, exp.Literal):
+            raise source.error(one, f"{printed(one)} is not supported; an option is 'name' = 'text'")
+        if name.name in found:
+            raise source.error(name, f"option {name.name!r} stands there twice")
+        found[name.name] = DeclaredOption(value.name, name)
     return found
 
 

@@ -1,0 +1,134 @@
+"""A program on Spark: its joins start together, go on until a signal, the end of their input or a failure, and end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eddy.log import LOG
+from eddy.program.connectors import INPUTS, OUTPUTS, connector_of, input_frame, sink_of
+from eddy.program.text import Insertion, read_program
+from eddy.spark.errors import SparkJoinError
+from stairs.errors import EddyError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+
+POLL_S = 0.2
+SIGNAL_S = 1.0
+"""How much later than Spark's process this one may get a signal that ends both."""
+SIGNALS = signal.SIGINT, signal.SIGTERM
+
+
+def check_program(text: str) -> list[Insertion]:
+    """Return the INSERT statements of a program, with all options checked. Starts nothing. Raises SqlError."""
+    found = read_program(text)
+    for one in found:
+        sink_of(one.target)
+        describe(one)
+    return found
+
+
+def describe(insertion: Insertion) -> str:
+    """Return a line about an INSERT: its target and its inputs, with their connectors. Raises SqlError."""
+    inputs = [f"{name} ({connector_of(one, INPUTS, 'an input')})" for name, one in insertion.inputs.items()]
+    output = connector_of(insertion.target, OUTPUTS, "an output")
+    return f"{insertion.target.name}: {', '.join(inputs)} -> {output}"
+
+
+class RunningProgram:
+    """The joins of a program that run on Spark, by the names of their targets."""
+
+    def __init__(self, joins: Mapping[str, StreamingJoinQuery]) -> None:
+        self.joins = dict(joins)
+
+    @classmethod
+    def started(
+        cls,
+        spark: SparkSession,
+        program: Sequence[Insertion],
+        checkpoint: Path,
+        trigger: Mapping[str, Any],
+    ) -> RunningProgram:
+        """Start the joins of a program, or resume them, each with a checkpoint in a directory of its target's name.
+
+        trigger   arguments of `JoinWriter.trigger`
+
+        If one cannot start, none runs. Raises what `eddy.spark.join` and `JoinWriter.start` raise.
+        """
+        from eddy.spark import join
+
+        running = cls({})
+        try:
+            for one in program:
+                frames = {name: input_frame(spark, table) for name, table in one.inputs.items()}
+                form, options = sink_of(one.target)
+                joined = join(one.query, one.query.inputs(frames), checkpoint=checkpoint / one.target.name)
+                writer = joined.writeStream.format(form).options(**options).queryName(one.target.name)
+                running.joins[one.target.name] = (writer.trigger(**trigger) if trigger else writer).start()
+        except BaseException:
+            running.stop()
+            raise
+        return running
+
+    def wait(self, ended: threading.Event) -> None:
+        """Wait until all joins have ended or `ended` is set; stop the joins that still run.
+
+        Raises the error of a join that failed, after the others were stopped.
+        """
+        try:
+            while any(one.isActive for one in self.joins.values()) and not ended.wait(POLL_S):
+                self._check()
+        finally:
+            self.stop()
+        self._check()
+
+    def stop(self) -> None:
+        """Stop all joins; the next start goes on where they stopped."""
+        for one in self.joins.values():
+            if one.isActive:
+                one.stop()
+
+    def summary(self) -> list[str]:
+        """Return a line for each join: micro-batches, rows and results of this start."""
+        lines = []
+        for name, one in self.joins.items():
+            batches = one.batches()
+            rows, results = (sum(batches[column].to_pylist()) for column in ("rows", "results"))
+            lines.append(f"{name}: {rows:,} rows in {batches.num_rows:,} micro-batches, {results:,} results")
+        return lines
+
+    def _check(self) -> None:
+        for name, one in self.joins.items():
+            problem = one.exception()
+            if isinstance(problem, EddyError):
+                raise type(problem)(f"{name}: {problem}") from problem
+            if problem is not None:
+                raise SparkJoinError(f"{name}: {str(problem).splitlines()[0]}") from problem
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set, in place of what they do otherwise. Only in the main thread.
+
+    Errors that come with a signal are logged and not raised: Spark's own process may have got it as well.
+    """
+    ended = threading.Event()
+    before = {one: signal.signal(one, lambda *_: ended.set()) for one in SIGNALS}
+    try:
+        yield ended
+    except Exception as problem:
+        if not ended.wait(SIGNAL_S):
+            raise
+        LOG.warning(
+            "Spark ended with the signal (%s); the next start goes on from the checkpoint", type(problem).__name__
+        )
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

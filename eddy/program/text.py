@@ -1,0 +1,186 @@
+"""The text of a program: CREATE TABLE … WITH (…), and INSERT INTO … SELECT …, with semicolons between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token, TokenType
+
+from eddy.dialect.declarations import DeclaredTable, declared
+from eddy.dialect.statement import sql, tables_of
+from eddy.dialect.union import UnionAll
+from eddy.expressions.grammar import EddyDialect
+from eddy.expressions.source import StatementText
+from eddy.query.query import Query
+from eddy.spark.types import spark_schema
+from eddy.streams.stream import Stream
+from stairs.errors import QueryError, SqlError
+
+_FORM = "a program has CREATE TABLE name (…) WITH (…) and INSERT INTO name SELECT …, each with a semicolon"
+
+
+@dataclass(frozen=True)
+class ProgramTable:
+    """A table of a program.
+
+    source  the text of the program, of which only this statement is left, for errors
+    """
+
+    declared: DeclaredTable
+    source: StatementText
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self.declared.name
+
+    def refused(self, option: str, message: str) -> SqlError:
+        """Return the error about an option, at its place, or about the table if the option is missing."""
+        given = self.declared.options.get(option)
+        return self.source.error(
+            _start(self.source) if given is None else given.node, f"table {self.name!r}: {message}"
+        )
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """An INSERT: a query, and the table that gets its results."""
+
+    target: ProgramTable
+    query: Query
+    inputs: Mapping[str, ProgramTable]
+    """The tables that the query reads, by name."""
+
+
+def read_program(text: str) -> list[Insertion]:
+    """Return the INSERT statements of a program, with the tables that each reads.
+
+    Raises SqlError, with line and column in the text, for a statement of another kind, for unknown tables, and for
+    columns of a target that are not those of its query.
+    """
+    tables: dict[str, ProgramTable] = {}
+    inserts: list[tuple[StatementText, Sequence[Token]]] = []
+    for source, tokens in _statements(text):
+        words = [one.text.upper() for one in tokens[:2]]
+        if words == ["CREATE", "TABLE"]:
+            table = _table(source)
+            if table.name in tables:
+                raise source.error(_start(source), f"two tables are named {table.name!r}; give each its own name")
+            tables[table.name] = table
+        elif words == ["INSERT", "INTO"]:
+            inserts.append((source, tokens))
+        else:
+            raise source.error(_start(source), f"{' '.join(words)} is not supported; {_FORM}")
+    if not inserts:
+        raise SqlError(f"the program has no INSERT, so it would do nothing; {_FORM}", 1, 1)
+    found: dict[str, Insertion] = {}
+    for source, tokens in inserts:
+        one = _insertion(source, tokens, tables)
+        if one.target.name in found:
+            raise source.error(_start(source), f"two INSERT go into {one.target.name!r}; give each query its own table")
+        found[one.target.name] = one
+    return list(found.values())
+
+
+def _statements(text: str) -> Iterator[tuple[StatementText, Sequence[Token]]]:
+    """Yield each statement with its tokens; all else in the text is blank, so that places are those in the text."""
+    try:
+        tokens = EddyDialect().tokenize(text)
+    except SqlglotError as error:
+        raise SqlError(f"the text cannot be split into words: {str(error).splitlines()[0]}", 1, 1) from error
+    own: list[Token] = []
+    for one in [*tokens, None]:
+        if one is not None and one.token_type != TokenType.SEMICOLON:
+            own.append(one)
+        elif own:
+            yield StatementText(_only(text, own[0].start, own[-1].end + 1)), own
+            own = []
+
+
+def _start(source: StatementText) -> int:
+    """Return where the statement begins that is left of a text."""
+    return len(source.text) - len(source.text.lstrip())
+
+
+def _only(text: str, start: int, end: int) -> str:
+    """Return a text that is blank outside of two places, with all its lines."""
+    return "".join(one if one == "\n" else " " for one in text[:start]) + text[start:end]
+
+
+def _table(source: StatementText) -> ProgramTable:
+    """Return the table of a CREATE TABLE; its options `ops` and `version` are those of the input."""
+    found = declared(source)
+    options = {name: found.options[name].text for name in ("ops", "version") if name in found.options}
+    if options and found.input is not None:
+        try:
+            found = declared(source, **options)
+        except (QueryError, TypeError) as problem:
+            fault = str(problem) if isinstance(problem, QueryError) else "ops and version need a PRIMARY KEY"
+            raise source.error(found.options[next(iter(options))].node, f"table {found.name!r}: {fault}") from problem
+    return ProgramTable(found, source)
+
+
+def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[str, ProgramTable]) -> Insertion:
+    if len(tokens) < 4 or tokens[3].token_type not in (TokenType.SELECT, TokenType.WITH):
+        what = tokens[3].start if len(tokens) > 3 else _start(source)
+        raise source.error(
+            what, "INSERT INTO name SELECT … is the form; columns go by the names that SELECT gives them"
+        )
+    target, select = tokens[2], _only(source.text, tokens[3].start, len(source.text))
+    if target.text not in tables:
+        raise source.error(target.start, f"there is no table {target.text!r}; {_have(tables)}")
+    inputs: dict[str, ProgramTable] = {}
+    for name in tables_of(select):
+        known = tables.get(name)
+        if known is None:
+            at = next((one.start for one in tokens[3:] if one.text == name), tokens[3].start)
+            raise source.error(at, f"there is no table {name!r}; {_have(tables)}")
+        if known.declared.input is None:
+            raise known.source.error(
+                None, f"table {name!r} is read, and its columns are missing: name (column TYPE, …)"
+            )
+        if name == target.text:
+            raise source.error(target.start, f"table {name!r} is read and written by one query")
+        inputs[name] = known
+    streams = [one.declared.input for one in inputs.values() if one.declared.input is not None]
+    try:
+        query = sql(select, [_as_spark_has_it(one) for one in streams])
+    except SqlError:
+        raise
+    except QueryError as problem:
+        raise source.error(tokens[3].start, str(problem)) from problem
+    if isinstance(query, UnionAll):
+        raise source.error(tokens[3].start, "UNION ALL is not one job; write each SELECT into a table of its own")
+    if not isinstance(query, Query):
+        raise source.error(tokens[3].start, "EXPLAIN has no rows to insert; leave it out")
+    _check_columns(tables[target.text], query, source, target.start)
+    return Insertion(tables[target.text], query, inputs)
+
+
+def _have(tables: Mapping[str, ProgramTable]) -> str:
+    return f"there are {', '.join(tables)}" if tables else "the program declares none"
+
+
+def _as_spark_has_it(stream: Stream) -> Stream:
+    """Return an input with the types in which Spark holds its columns: instants in microseconds, for instance."""
+    return replace(stream, schema=spark_schema(stream.schema))
+
+
+def _check_columns(target: ProgramTable, query: Query, source: StatementText, at: int) -> None:
+    """Raise SqlError unless a target that declares columns has those of its query."""
+    if target.declared.input is None:
+        return
+    wanted = {one.name: one.type for one in spark_schema(target.declared.input.schema)}
+    given = {one.name: one.type for one in spark_schema(query.output_schema)}
+    if list(wanted) != list(given):
+        raise source.error(
+            at, f"table {target.name!r} has the columns {', '.join(wanted)}, and the query gives {', '.join(given)}"
+        )
+    for name, kind in wanted.items():
+        if given[name] != kind:
+            raise source.error(
+                at,
+                f"table {target.name!r}, {name!r}: declared as {kind}, but the query gives {given[name]}: CAST it",
+            )

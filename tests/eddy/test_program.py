@@ -1,0 +1,154 @@
+"""The text of a program: what it declares, and errors with the place in the file. Nothing here starts Spark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from eddy import cli
+from eddy.program.connectors import INPUTS, OUTPUTS, frame_schema, options_of, sink_of
+from eddy.program.running import check_program, describe
+from eddy.program.text import read_program
+from stairs.errors import SqlError
+from tests.documents import ROOT
+
+CLICKS = "CREATE TABLE clicks (k BIGINT, page STRING, at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '5' SECOND)"
+BUYS = "CREATE TABLE buys (k BIGINT, price DOUBLE, at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '5' SECOND)"
+IN, OUT = "WITH ('connector' = 'files', 'path' = 'p')", "CREATE TABLE sales WITH ('connector' = 'print')"
+SELECT = (
+    "SELECT c.k, page, price FROM clicks c JOIN buys b ON c.k = b.k AND b.at BETWEEN c.at AND c.at + INTERVAL '1' HOUR"
+)
+WHOLE = f"{CLICKS}\n{IN};\n{BUYS}\n{IN};\n{OUT};\nINSERT INTO sales {SELECT};\n"
+
+
+def test_a_program_has_its_queries_with_their_inputs_and_targets() -> None:
+    (one,) = check_program(f"-- a comment; with a semicolon\n{WHOLE}\n;")
+    assert (one.target.name, list(one.inputs)) == ("sales", ["clicks", "buys"])
+    assert one.query.output_schema.names == ["k", "page", "price"]
+    assert one.query.streams[0].schema.field("at").type == pa.timestamp("us")
+    assert describe(one) == "sales: clicks (files p), buys (files p) -> print"
+
+
+def test_several_queries_read_tables_that_stand_behind_them() -> None:
+    more = f"INSERT INTO more WITH x AS (SELECT * FROM buys) {SELECT.replace('buys', 'x')}"
+    text = f"{more}; INSERT INTO sales {SELECT}; {CLICKS} {IN}; {BUYS} {IN}; {OUT}; {OUT.replace('sales', 'more')}"
+    assert [one.target.name for one in check_program(text)] == ["more", "sales"]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/guide/run.md"])
+def test_the_programs_of_the_documents_are_right(document: str) -> None:
+    (text,) = re.findall(r"```sql\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    assert [describe(one) for one in check_program(text)] == [
+        "sales: clicks (kafka clicks), buys (files in/buys) -> delta out/sales"
+    ]
+    assert document != "README.md" or len(text.splitlines()) <= 12
+
+
+FAULTS = {
+    "": "the program has no INSERT, so it would do nothing; a program has CREATE TABLE",
+    "SELECT 1": "line 1, column 1: SELECT 1 is not supported; a program has CREATE TABLE",
+    f"{OUT};\n  DROP TABLE sales": "line 2, column 3: DROP TABLE is not supported",
+    "INSERT INTO sales VALUES (1)": "line 1, column 19: INSERT INTO name SELECT … is the form",
+    "INSERT INTO sales (k) SELECT 1": "line 1, column 19: INSERT INTO name SELECT … is the form",
+    f"\nINSERT INTO sales {SELECT}": "line 2, column 13: there is no table 'sales'; the program declares none",
+    f"{OUT};\nINSERT INTO sales {SELECT}": "line 2, column 48: there is no table 'clicks'; there are sales",
+    f"{OUT};\n{OUT}": "line 2, column 1: two tables are named 'sales'",
+    f"{WHOLE}INSERT INTO sales {SELECT}": "line 7, column 1: two INSERT go into 'sales'",
+    WHOLE.replace("INTO sales", "INTO buys"): "line 6, column 13: table 'buys' is read and written by one query",
+    WHOLE.replace("page, price", "page, prices"): "line 6, column 37: ",
+    WHOLE.replace("INTERVAL '1' HOUR", "INTERVAL '1' MONTH"): "line 6, column ",
+    WHOLE.replace("SELECT c.k", "EXPLAIN SELECT c.k"): "line 6, column 19: INSERT INTO name SELECT … is the form",
+    WHOLE.replace(";\nINSERT", f";\nINSERT INTO sales {SELECT} UNION ALL").replace("ALL INTO sales", "ALL"): (
+        "line 6, column 19: UNION ALL is not one job"
+    ),
+    WHOLE.replace("k BIGINT, page", "k BIGINT, k INT, page"): "line 1, column ",
+    WHOLE.replace(CLICKS, "CREATE TABLE clicks"): "line 1, column 1: table 'clicks' is read, and its columns are",
+    WHOLE.replace("sales WITH", "sales (k BIGINT, page STRING) WITH"): (
+        "line 6, column 13: table 'sales' has the columns k, page, and the query gives k, page, price"
+    ),
+    WHOLE.replace("sales WITH", "sales (k BIGINT, page STRING, price BIGINT) WITH"): (
+        "line 6, column 13: table 'sales', 'price': declared as int64, but the query gives double: CAST it"
+    ),
+    WHOLE.replace("WITH ('connector' = 'print')", ""): "line 5, column 1: table 'sales': WITH ('connector' = …) is",
+    WHOLE.replace("'print'", "'printer'"): "line 5, column 26: table 'sales': connector 'printer' is none of an output",
+    WHOLE.replace(
+        "'print'", "'kafka'"
+    ): "line 5, column 26: table 'sales': an output of 'kafka' needs the option 'topic'",
+    WHOLE.replace("'print'", "'print', 'rows' = '0'"): "line 5, column 49: table 'sales': 'rows' is a number of 1 or",
+    WHOLE.replace(
+        "'path' = 'p'", "'paths' = 'p'", 1
+    ): "line 2, column 30: table 'clicks': option 'paths' has no meaning",
+    WHOLE.replace("'path' = 'p'", "'path' = ''", 1): "line 2, column 7: table 'clicks': an input of 'files' needs",
+    WHOLE.replace(
+        "'p')", "'p', 'format' = 'avro')", 1
+    ): "line 2, column 44: table 'clicks': 'format' is one of parquet",
+    WHOLE.replace("'p')", "'p', 'path' = 'q')", 1): "line 2, column 44: option 'path' stands there twice",
+    WHOLE.replace("'p')", "'p', 'ops' = 'column')", 1): "line 2, column 44: table 'clicks': ops and version need a",
+    WHOLE.replace("'p')", "'p', path = 'q')", 1): "is not supported; an option is 'name' = 'text'",
+    WHOLE.replace("sales WITH", "sales (k BIGINT, page STRING, price DOUBLE, PRIMARY KEY (k) NOT ENFORCED) WITH"): (
+        "line 5, column 1: table 'sales': rows replace each other by a PRIMARY KEY in 'delta' and 'kafka'"
+    ),
+    WHOLE.replace("'p')", "'p') 'open", 1): "the text cannot be split into words",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_an_error_has_its_place_in_the_file(text: str) -> None:
+    with pytest.raises(SqlError) as fault:
+        check_program(text)
+    assert FAULTS[text] in str(fault.value)
+
+
+USERS = "CREATE TABLE users (id BIGINT, city STRING, lsn BIGINT, PRIMARY KEY (id) NOT ENFORCED)"
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ("'version' = 'lsn'", ["id", "city", "lsn"]),
+        ("'ops' = 'column', 'version' = 'lsn'", ["id", "city", "lsn", "op"]),
+        ("'ops' = 'debezium', 'version' = 'lsn'", ["op", "before", "after", "source"]),
+    ],
+)
+def test_a_table_has_the_columns_of_its_changes(options: str, columns: list[str]) -> None:
+    users = f"{USERS} WITH ('connector' = 'files', 'path' = 'p', {options})"
+    orders = "CREATE TABLE orders (no BIGINT, buyer BIGINT, v BIGINT, PRIMARY KEY (no) NOT ENFORCED)"
+    orders = f"{orders} WITH ('connector' = 'files', 'path' = 'q', 'version' = 'v')"
+    insert = "INSERT INTO sales SELECT no, city FROM orders JOIN users ON buyer = id"
+    (one,) = check_program(f"{users}; {orders}; {OUT}; {insert}")
+    assert frame_schema(one.inputs["users"]).names == columns
+
+
+def test_every_option_is_known_to_the_sink_or_the_source() -> None:
+    text = WHOLE.replace("'print'", "'kafka', 'topic' = 't', 'servers' = 's', 'key' = 'k', 'kafka.linger.ms' = '5'")
+    (one,) = read_program(text)
+    wanted = {"kafka.bootstrap.servers": "s", "topic": "t", "key": "k", "kafka.linger.ms": "5"}
+    assert sink_of(one.target) == ("kafka", wanted)
+    keyed = "sales (k BIGINT, page STRING, price DOUBLE, PRIMARY KEY (k) NOT ENFORCED) WITH"
+    delta = "'delta', 'path' = 'd', 'partition-by' = 'page'"
+    (one,) = read_program(WHOLE.replace("sales WITH", keyed).replace("'print'", delta))
+    assert sink_of(one.target) == ("delta", {"path": "d", "partitionBy": "page", "key": "k"})
+    assert options_of(one.inputs["buys"], INPUTS, "an input") == ("files", {"path": "p", "format": "parquet"})
+    assert set(OUTPUTS) == {"files", "results", "delta", "kafka", "print"}
+
+
+def test_the_command_says_what_it_would_do_or_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "job.sql"
+    file.write_text(WHOLE)
+    done = CliRunner().invoke(cli.app, ["run", str(file), "--check"])
+    assert (done.exit_code, done.output) == (0, "sales: clicks (files p), buys (files p) -> print\n")
+    done = CliRunner().invoke(cli.app, ["run", str(file)])
+    assert done.exit_code == 1
+    assert done.output.endswith("job.sql: give the directory of the job's state: --checkpoint PATH\n")
+    done = CliRunner().invoke(cli.app, ["run", str(file), "--checkpoint", "s", "--once", "--every", "1 second"])
+    assert done.exit_code == 1
+    assert "leave it or --once out" in done.output
+    file.write_text("INSERT")
+    done = CliRunner().invoke(cli.app, ["run", str(file), "--check"])
+    assert (done.exit_code, "job.sql: SQL, line 1, column 1: INSERT is not" in done.output) == (1, True)
+    done = CliRunner().invoke(cli.app, ["run", str(tmp_path / "none.sql"), "--check"])
+    assert (done.exit_code, "none.sql: it cannot be read: " in done.output) == (1, True)

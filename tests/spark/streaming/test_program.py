@@ -1,0 +1,150 @@
+"""Programs of `eddy run` on Spark: results, resumption, failures, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset
+import pytest
+
+from eddy.program.running import RunningProgram, check_program
+from eddy.spark import SparkJoinError
+from eddy.spark.errors import StreamingStateError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW = {"availableNow": True}
+PROGRAM = """
+CREATE TABLE clicks (k BIGINT, page STRING, at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '5' SECOND)
+WITH ('connector' = 'files', 'path' = '{0}/clicks', 'format' = 'json');
+CREATE TABLE buys (k BIGINT, price DOUBLE, at TIMESTAMP(3), WATERMARK FOR at AS at - INTERVAL '5' SECOND)
+WITH ('connector' = 'files', 'path' = '{0}/buys', 'format' = 'json');
+CREATE TABLE sales WITH ('connector' = 'files', 'path' = '{0}/sales');
+CREATE TABLE pairs (k BIGINT, other BIGINT) WITH ('connector' = 'results', 'path' = '{0}/pairs');
+INSERT INTO sales SELECT c.k, page, price FROM clicks c JOIN buys b
+ON c.k = b.k AND b.at BETWEEN c.at AND c.at + INTERVAL '10' MINUTE;
+INSERT INTO pairs SELECT a.k, b.k AS other FROM buys a JOIN buys b ON a.price = b.price
+AND b.at BETWEEN a.at AND a.at + INTERVAL '1' HOUR;
+"""
+
+
+def write(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Add a file of JSON to a stream; it appears with its rows."""
+    (folder / name).mkdir(exist_ok=True)
+    part = folder / f".{name}"
+    part.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    part.rename(folder / name / f"{len(list((folder / name).iterdir()))}.json")
+
+
+def add(folder: Path, hour: int) -> None:
+    """Add rows to both streams: two of three sales follow a click, and two sales have one price."""
+    at = f"2026-01-01T{hour:02}"
+    write(folder, "clicks", [{"k": k, "page": f"page {hour}", "at": f"{at}:00:0{k}.5"} for k in (1, 2)])
+    write(folder, "buys", [{"k": k, "price": max(k, 2.0), "at": f"{at}:05:00"} for k in (1, 2, 3)])
+
+
+def sales(folder: Path) -> Counter[tuple[Any, ...]]:
+    """Return the rows of `sales`."""
+    files = [str(path) for path in (folder / "sales").glob("batch=*/*.parquet")]
+    if not files:
+        return Counter()
+    rows = pyarrow.dataset.dataset(files).to_table(columns=["k", "page", "price"]).to_pylist()
+    return Counter(tuple(row.values()) for row in rows)
+
+
+def expected(hours: range) -> Counter[tuple[Any, ...]]:
+    """Return the rows of `sales` after `add` of some hours."""
+    return Counter((k, f"page {hour}", 2.0) for hour in hours for k in (1, 2))
+
+
+def finished(spark: SparkSession, folder: Path, text: str | None = None) -> list[str]:
+    """Run a program over what is there, and return its summary."""
+    program = check_program((PROGRAM if text is None else text).format(folder))
+    running = RunningProgram.started(spark, program, folder / "state", NOW)
+    running.wait(threading.Event())
+    return running.summary()
+
+
+def test_each_result_is_written_once_through_restarts(spark: SparkSession, tmp_path: Path) -> None:
+    add(tmp_path, 0)
+    assert finished(spark, tmp_path) == [
+        "sales: 5 rows in 1 micro-batches, 2 results",
+        "pairs: 6 rows in 1 micro-batches, 5 results",
+    ]
+    add(tmp_path, 3)
+    assert finished(spark, tmp_path)[0] == "sales: 5 rows in 1 micro-batches, 2 results"
+    assert sales(tmp_path) == expected(range(0, 4, 3))
+    assert {one.name for one in (tmp_path / "state").iterdir()} == {"sales", "pairs"}
+
+
+def test_a_program_reads_what_another_has_written(spark: SparkSession, tmp_path: Path) -> None:
+    add(tmp_path, 0)
+    finished(spark, tmp_path)
+    later = PROGRAM.split("INSERT")[0] + (
+        "CREATE TABLE both WITH ('connector' = 'files', 'path' = '{0}/sales2');"
+        "INSERT INTO both SELECT p.k, p.other AS page, b.price FROM pairs p JOIN buys b ON p.other = b.k;"
+    )
+    (line,) = finished(spark, tmp_path, later)
+    assert line == "both: 8 rows in 1 micro-batches, 5 results"
+
+
+def test_a_program_that_cannot_start_as_a_whole_runs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    add(tmp_path, 0)
+    finished(spark, tmp_path)
+    other = PROGRAM.replace("a.price = b.price", "a.k = b.k")
+    with pytest.raises(StreamingStateError, match="new checkpoint"):
+        finished(spark, tmp_path, other)
+    assert not [one for one in spark.streams.active if one.name in ("sales", "pairs")]
+
+
+def test_a_join_that_fails_ends_the_others_and_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    add(tmp_path, 0)
+    program = check_program(PROGRAM.format(tmp_path))
+    running = RunningProgram.started(spark, program, tmp_path / "state", {"processingTime": "100 milliseconds"})
+    running.joins["broken"] = _FailedJoin()  # type: ignore[assignment]
+    with pytest.raises(SparkJoinError, match=r"^broken: no such source$"):
+        running.wait(threading.Event())
+    assert not any(one.isActive for one in running.joins.values())
+
+
+class _FailedJoin:
+    """A join that failed for a reason of Spark."""
+
+    isActive = False
+
+    def exception(self) -> Exception:
+        return RuntimeError("no such source\n  at line 1")
+
+
+@pytest.mark.campaign(1)
+@pytest.mark.slow
+@pytest.mark.xdist_group("faults")
+@pytest.mark.parametrize("whole", [False, True], ids=["one process", "all processes"])
+def test_a_signal_ends_a_program_which_goes_on_with_the_next_start(tmp_path: Path, whole: bool) -> None:
+    add(tmp_path, 0)
+    (tmp_path / "job.sql").write_text(PROGRAM.format(tmp_path))
+    command = [sys.executable, "-m", "eddy", "run", "job.sql", "--checkpoint", "state", "--every", "100 milliseconds"]
+    for hour in (0, 4):
+        started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        wanted, until = expected(range(0, hour + 1, 4)), time.monotonic() + 300
+        while not (tmp_path / "sales").exists() or sum(sales(tmp_path).values()) < wanted.total():
+            assert time.monotonic() < until
+            assert started.poll() is None, started.communicate()[1]
+            time.sleep(0.1)
+        (os.killpg if whole else os.kill)(started.pid, signal.SIGTERM)
+        said = started.communicate(timeout=120)[1]
+        assert started.returncode == 0, said
+        assert "Traceback" not in said
+        assert sales(tmp_path) == wanted
+        add(tmp_path, 4)
