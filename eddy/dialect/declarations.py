@@ -90,7 +90,10 @@ def declared(source: StatementText, **options: Any) -> DeclaredTable:
     if more is not None:
         raise source.error(tree, f"{more.upper()} is not supported in CREATE TABLE; leave it out")
     given = _options(tree, source)
-    name = tree.this.this.name if columns is not None else tree.this.name
+    table = tree.this if columns is None else columns.this
+    if table.args.get("db") is not None:
+        raise source.error(table, "a name of a table has no parts; leave the part before the point out")
+    name = table.name
     if columns is None:
         return DeclaredTable(name, None, (), given)
     found = _Declaration(source)
@@ -112,9 +115,11 @@ def _options(tree: exp.Create, source: StatementText) -> dict[str, DeclaredOptio
     for one in [] if properties is None else properties.expressions:
         name, value = (one.this, one.args.get("value")) if type(one) is exp.Property else (None, None)
         if not isinstance(name, exp.Literal) or not isinstance(value, exp.Literal):
-            raise source.error(one, f"{printed(one)} is not supported; an option is 'name' = 'text'")
+            # Without its value, which may be a password.
+            what = one.name if name is None else name.name
+            raise source.error(one, f"WITH (… {what} …) is not supported; an option is 'name' = 'text'")
         if name.name in found:
-            raise source.error(name, f"option {name.name!r} stands there twice")
+            raise source.error(name, f"option {name.name!r} is given twice")
         found[name.name] = DeclaredOption(value.name, name)
     return found
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from eddy.program.connectors import first_line
 from eddy.program.running import RunningProgram, check_program, describe, ended_by_signals
+from eddy.program.text import Insertion
 from stairs.errors import EddyError, SqlError
 
 app = typer.Typer(add_completion=False)
@@ -44,28 +48,51 @@ def run(
         return
     if checkpoint is None:
         raise _ended(program, EddyError("give the directory of the job's state: --checkpoint PATH"))
-    if (once or finish) and every is not None:
-        raise _ended(program, EddyError("--every is for a job that goes on: leave it or --once out"))
+    if (once or finish) and (every is not None or page is not None):
+        raise _ended(program, EddyError("--every and --page are for a job that goes on; leave them or --once out"))
     trigger = {"availableNow": True, "finish": finish} if once or finish else {"processingTime": every} if every else {}
-    from eddy.spark import session
-
     try:
-        with ended_by_signals() as ended:
-            spark = session(master, app_name=f"eddy run {program.name}")
-            running = RunningProgram.started(spark, inserts, checkpoint, trigger)
-            if page is not None:
-                typer.echo(f"live page: {next(iter(running.joins.values())).serve(page).url}", err=True)
-            running.wait(ended)
-            for line in running.summary():
-                typer.echo(line, err=True)
-            spark.stop()
+        _run(program, inserts, checkpoint, master, trigger, page)
     except EddyError as problem:
         raise _ended(program, problem) from None
 
 
+def _run(
+    program: Path,
+    inserts: Sequence[Insertion],
+    checkpoint: Path,
+    master: str,
+    trigger: Mapping[str, Any],
+    page: int | None,
+) -> None:
+    """Run the joins of a program on a Spark of their own. Raises EddyError."""
+    from eddy.spark import session
+
+    try:
+        spark = session(master, app_name=f"eddy run {program.name}")
+    except EddyError:
+        raise
+    except Exception as problem:
+        raise EddyError(f"Spark does not start with --master {master}: {first_line(problem)}") from problem
+    try:
+        with ended_by_signals() as ended:
+            running = RunningProgram.started(spark, inserts, checkpoint, trigger)
+            try:
+                if page is not None:
+                    typer.echo(f"live page: {next(iter(running.joins.values())).serve(page).url}", err=True)
+                running.wait(ended)
+            finally:
+                running.stop()
+            for line in running.summary():
+                typer.echo(line, err=True)
+    finally:
+        with suppress(Exception):  # a signal may have ended it
+            spark.stop()
+
+
 def _text(program: Path) -> str:
     try:
-        return program.read_text()
+        return program.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         raise SqlError(f"it cannot be read: {problem}", 1, 1) from problem
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eddy.program.text import ProgramTable
+from eddy.spark.errors import SparkJoinError
 from eddy.spark.types import spark_schema, struct_type
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_NUMBER = re.compile(r"[1-9]\d{0,8}", re.ASCII)
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
 ANY = "…"
 """The end of a name of an option that stands for all that begin with what is before it."""
 OF_TABLE = ("connector", "ops", "version")
@@ -72,13 +77,13 @@ def options_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -
     Raises SqlError, at the place of the option, for a connector or an option that is unknown, missing or has a value
     that it cannot have.
     """
-    given = {name: one.text for name, one in table.declared.options.items()}
+    given = {name: _value(table, name, one.text) for name, one in table.declared.options.items()}
     if "connector" not in given:
         names = " or ".join(map(repr, known))
         raise table.refused("connector", f"WITH ('connector' = …) is missing; {role} has {names}")
     kind = given.pop("connector")
     if kind not in known:
-        raise table.refused("connector", f"connector {kind!r} is none of {role}: {', '.join(known)}")
+        raise table.refused("connector", f"{kind!r} is no connector of {role}; there are {', '.join(known)}")
     found = known[kind]
     for name in given:
         if not found.known(name) and not (name in OF_TABLE and known is INPUTS):
@@ -91,9 +96,25 @@ def options_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -
         if given.setdefault(name, values[0]) not in values:
             raise table.refused(name, f"{name!r} is one of {', '.join(values)}, not {given[name]!r}")
     for name in ("max-files", "max-rows", "rows"):
-        if name in given and not (given[name].isdecimal() and int(given[name])):
-            raise table.refused(name, f"{name!r} is a number of 1 or more, not {given[name]!r}")
+        if name in given and not _NUMBER.fullmatch(given[name]):
+            raise table.refused(name, f"{name!r} is a number from 1 to 999999999, not {given[name]!r}")
+    if "header" in given and (given["format"] != "csv" or given["header"] not in ("true", "false")):
+        raise table.refused("header", "'header' is true or false, for the format csv")
+    for name in ("kafka.", "kafka.bootstrap.servers"):
+        if name in given:
+            raise table.refused(name, f"{name!r} is no setting; 'servers' has the addresses of brokers")
     return kind, given
+
+
+def _value(table: ProgramTable, name: str, text: str) -> str:
+    """Return the text of an option with the values of environment variables in place of their names, ${NAME}."""
+
+    def of_environment(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise table.refused(name, f"{name!r} needs the environment variable {found[1]}, which is not set")
+        return os.environ[found[1]]
+
+    return _VARIABLE.sub(of_environment, text)
 
 
 def frame_schema(table: ProgramTable) -> pa.Schema:
@@ -114,14 +135,31 @@ def frame_schema(table: ProgramTable) -> pa.Schema:
 
 def input_frame(spark: SparkSession, table: ProgramTable) -> DataFrame:
     """Return the streaming DataFrame of an input. Raises SqlError for its options."""
+    from pyspark.errors import PySparkException
+
     kind, given = options_of(table, INPUTS, "an input")
-    frame: DataFrame = _FRAMES[kind](spark, table, given)
+    try:
+        frame: DataFrame = _FRAMES[kind](spark, table, given)
+    except PySparkException as problem:
+        raise table.refused("path", first_line(problem)) from problem
+    except SparkJoinError as problem:
+        raise table.refused("connector", str(problem)) from problem
     return frame
+
+
+def first_line(problem: BaseException) -> str:
+    """Return the first line of an error; those of Spark go on with traces."""
+    return (str(problem).strip() or repr(problem)).splitlines()[0]
 
 
 def _files(spark: SparkSession, table: ProgramTable, given: Mapping[str, str]) -> DataFrame:
     names = {"max-files": "maxFilesPerTrigger", "pattern": "pathGlobFilter", "header": "header"}
     options = {other: given[name] for name, other in names.items() if name in given}
+    if given["format"] in ("json", "csv"):
+        # Otherwise Spark reads what does not fit as null, and the columns of CSV by their order in spite of a header.
+        options |= {"mode": "FAILFAST"}
+    if given.get("header") == "true":
+        options |= {"enforceSchema": "false"}
     reader = spark.readStream.schema(struct_type(frame_schema(table))).options(**options)
     return reader.format(given["format"]).load(given["path"])
 
@@ -173,10 +211,20 @@ def sink_of(table: ProgramTable) -> tuple[str, dict[str, str]]:
         parts = {"partitionBy": given["partition-by"]} if "partition-by" in given else {}
         return "delta", {"path": given["path"], **parts, **({"key": key} if key else {})}
     if key and "key" in given:
-        raise table.refused("key", "PRIMARY KEY is the key of the messages; leave the option out")
+        raise table.refused("key", "PRIMARY KEY is the key of the messages; leave 'key' out")
     named = {"key": key, "upsert": "true"} if key else {"key": given["key"]} if "key" in given else {}
     settings = {f"kafka.{name}": text for name, text in _settings(given).items()}
     return "kafka", {**settings, "kafka.bootstrap.servers": given["servers"], "topic": given["topic"], **named}
+
+
+def check_output(table: ProgramTable, columns: Sequence[str]) -> None:
+    """Raise SqlError for options of an output, and for those that name no column of its query."""
+    _, given = options_of(table, OUTPUTS, "an output")
+    sink_of(table)
+    for name in ("key", "partition-by"):
+        for one in given[name].split(",") if name in given else []:
+            if one.strip() not in columns:
+                raise table.refused(name, f"{name!r}: the query gives no column {one.strip()!r}")
 
 
 def connector_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG
-from eddy.program.connectors import INPUTS, OUTPUTS, connector_of, input_frame, sink_of
+from eddy.program.connectors import INPUTS, OUTPUTS, check_output, connector_of, first_line, input_frame, sink_of
 from eddy.program.text import Insertion, read_program
 from eddy.spark.errors import SparkJoinError
 from stairs.errors import EddyError
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+    from eddy.spark.streaming.driver.writer import JoinWriter
 
 POLL_S = 0.2
 SIGNAL_S = 1.0
-"""How much later than Spark's process this one may get a signal that ends both."""
+"""Seconds by which this process may get a signal later than Spark's."""
 SIGNALS = signal.SIGINT, signal.SIGTERM
 
 
@@ -30,7 +31,7 @@ def check_program(text: str) -> list[Insertion]:
     """Return the INSERT statements of a program, with all options checked. Starts nothing. Raises SqlError."""
     found = read_program(text)
     for one in found:
-        sink_of(one.target)
+        check_output(one.target, one.query.output_schema.names)
         describe(one)
     return found
 
@@ -60,10 +61,14 @@ class RunningProgram:
 
         trigger   arguments of `JoinWriter.trigger`
 
-        If one cannot start, none runs. Raises what `eddy.spark.join` and `JoinWriter.start` raise.
+        All joins are made before the first one starts; if one cannot start, the others are stopped. Raises SqlError for
+        inputs that cannot be read, and what `eddy.spark.join` and `JoinWriter.start` raise.
         """
+        from pyspark.errors import PySparkException
+
         from eddy.spark import join
 
+        writers: dict[str, JoinWriter] = {}
         running = cls({})
         try:
             for one in program:
@@ -71,7 +76,12 @@ class RunningProgram:
                 form, options = sink_of(one.target)
                 joined = join(one.query, one.query.inputs(frames), checkpoint=checkpoint / one.target.name)
                 writer = joined.writeStream.format(form).options(**options).queryName(one.target.name)
-                running.joins[one.target.name] = (writer.trigger(**trigger) if trigger else writer).start()
+                writers[one.target.name] = writer.trigger(**trigger) if trigger else writer
+            for name, ready in writers.items():
+                running.joins[name] = ready.start()
+        except PySparkException as problem:
+            running.stop()
+            raise SparkJoinError(first_line(problem)) from problem
         except BaseException:
             running.stop()
             raise
@@ -90,18 +100,24 @@ class RunningProgram:
         self._check()
 
     def stop(self) -> None:
-        """Stop all joins; the next start goes on where they stopped."""
+        """Stop all joins; the next start goes on where they stopped. Raises the last error after all were stopped."""
+        problem: Exception | None = None
         for one in self.joins.values():
-            if one.isActive:
-                one.stop()
+            try:
+                if one.isActive:
+                    one.stop()
+            except Exception as found:
+                problem = found
+        if problem is not None:
+            raise problem
 
     def summary(self) -> list[str]:
         """Return a line for each join: micro-batches, rows and results of this start."""
         lines = []
         for name, one in self.joins.items():
-            batches = one.batches()
-            rows, results = (sum(batches[column].to_pylist()) for column in ("rows", "results"))
-            lines.append(f"{name}: {rows:,} rows in {batches.num_rows:,} micro-batches, {results:,} results")
+            sums = one.totals()
+            batches, rows, results = (int(sums.get(column, 0)) for column in ("batches", "rows", "results"))
+            lines.append(f"{name}: {rows:,} rows in {batches:,} micro-batches, {results:,} results")
         return lines
 
     def _check(self) -> None:
@@ -110,25 +126,30 @@ class RunningProgram:
             if isinstance(problem, EddyError):
                 raise type(problem)(f"{name}: {problem}") from problem
             if problem is not None:
-                raise SparkJoinError(f"{name}: {str(problem).splitlines()[0]}") from problem
+                raise SparkJoinError(f"{name}: {first_line(problem)}") from problem
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set, in place of what they do otherwise. Only in the main thread.
+    """Yield an event that the first SIGINT or SIGTERM sets; the second one has its usual effect.
 
-    Errors that come with a signal are logged and not raised: Spark's own process may have got it as well.
+    Only in the main thread, and after the start of Spark, which has a handler of its own. Errors that come with a
+    signal are logged and not raised: Spark's own process may have got it as well.
     """
     ended = threading.Event()
-    before = {one: signal.signal(one, lambda *_: ended.set()) for one in SIGNALS}
+
+    def end(*_: object) -> None:
+        ended.set()
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+    before = {one: signal.signal(one, end) for one in SIGNALS}
     try:
         yield ended
     except Exception as problem:
-        if not ended.wait(SIGNAL_S):
+        if not ended.wait(0.0 if isinstance(problem, EddyError) else SIGNAL_S):
             raise
-        LOG.warning(
-            "Spark ended with the signal (%s); the next start goes on from the checkpoint", type(problem).__name__
-        )
+        LOG.warning("Spark ended with the signal; the next start goes on from the checkpoint: %s", first_line(problem))
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)

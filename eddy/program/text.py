@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
@@ -18,6 +20,7 @@ from eddy.spark.types import spark_schema
 from eddy.streams.stream import Stream
 from stairs.errors import QueryError, SqlError
 
+_TARGET = re.compile(r"\w[\w-]{0,63}", re.ASCII)
 _FORM = "a program has CREATE TABLE name (…) WITH (…) and INSERT INTO name SELECT …, each with a semicolon"
 
 
@@ -89,7 +92,11 @@ def _statements(text: str) -> Iterator[tuple[StatementText, Sequence[Token]]]:
     try:
         tokens = EddyDialect().tokenize(text)
     except SqlglotError as error:
-        raise SqlError(f"the text cannot be split into words: {str(error).splitlines()[0]}", 1, 1) from error
+        # Without the excerpt of the parser, which may have a password.
+        source = StatementText(text)
+        raise source.error(
+            max(text.rfind("'"), 0), "the text cannot be split into words: a quote or a comment has no end"
+        ) from error
     own: list[Token] = []
     for one in [*tokens, None]:
         if one is not None and one.token_type != TokenType.SEMICOLON:
@@ -100,7 +107,7 @@ def _statements(text: str) -> Iterator[tuple[StatementText, Sequence[Token]]]:
 
 
 def _start(source: StatementText) -> int:
-    """Return where the statement begins that is left of a text."""
+    """Return the place of the first character that is not blank."""
     return len(source.text) - len(source.text.lstrip())
 
 
@@ -112,13 +119,20 @@ def _only(text: str, start: int, end: int) -> str:
 def _table(source: StatementText) -> ProgramTable:
     """Return the table of a CREATE TABLE; its options `ops` and `version` are those of the input."""
     found = declared(source)
-    options = {name: found.options[name].text for name in ("ops", "version") if name in found.options}
-    if options and found.input is not None:
+    options: dict[str, str] = {}
+    for name in ("ops", "version"):
+        if name not in found.options or found.input is None:
+            continue
+        options[name] = found.options[name].text
+        refused = partial(ProgramTable(found, source).refused, name)
+        if not found.key:
+            raise refused(f"{name!r} is for a table with a PRIMARY KEY")
+        if name == "version" and found.input.time is not None:
+            raise refused("the WATERMARK orders the rows of this table; leave 'version' out")
         try:
             found = declared(source, **options)
-        except (QueryError, TypeError) as problem:
-            fault = str(problem) if isinstance(problem, QueryError) else "ops and version need a PRIMARY KEY"
-            raise source.error(found.options[next(iter(options))].node, f"table {found.name!r}: {fault}") from problem
+        except QueryError as problem:
+            raise refused(str(problem)) from problem
     return ProgramTable(found, source)
 
 
@@ -131,6 +145,11 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
     target, select = tokens[2], _only(source.text, tokens[3].start, len(source.text))
     if target.text not in tables:
         raise source.error(target.start, f"there is no table {target.text!r}; {_have(tables)}")
+    if not _TARGET.fullmatch(target.text):
+        raise source.error(
+            target.start,
+            f"table {target.text!r}: the name is that of a directory of the checkpoint: use letters, digits, _",
+        )
     inputs: dict[str, ProgramTable] = {}
     for name in tables_of(select):
         known = tables.get(name)
@@ -138,9 +157,7 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
             at = next((one.start for one in tokens[3:] if one.text == name), tokens[3].start)
             raise source.error(at, f"there is no table {name!r}; {_have(tables)}")
         if known.declared.input is None:
-            raise known.source.error(
-                None, f"table {name!r} is read, and its columns are missing: name (column TYPE, …)"
-            )
+            raise known.refused("", "it is read, and its columns are missing: name (column TYPE, …)")
         if name == target.text:
             raise source.error(target.start, f"table {name!r} is read and written by one query")
         inputs[name] = known
@@ -172,6 +189,8 @@ def _check_columns(target: ProgramTable, query: Query, source: StatementText, at
     """Raise SqlError unless a target that declares columns has those of its query."""
     if target.declared.input is None:
         return
+    if target.declared.input.time is not None:
+        raise target.refused("", "a table that is written has no WATERMARK; leave it out")
     wanted = {one.name: one.type for one in spark_schema(target.declared.input.schema)}
     given = {one.name: one.type for one in spark_schema(query.output_schema)}
     if list(wanted) != list(given):

@@ -49,6 +49,17 @@ def test_the_programs_of_the_documents_are_right(document: str) -> None:
 
 
 FAULTS = {
+    f"{WHOLE}CREATE TABLE db.x (a INT)": "line 7, column 14: a name of a table has no parts",
+    WHOLE.replace("sales", '"../x"'): "line 6, column 13: table '../x': the name is that of a directory",
+    WHOLE.replace("sales WITH", "sales (k BIGINT, at TIMESTAMP(3), WATERMARK FOR at AS at) WITH"): "no WATERMARK",
+    WHOLE.replace("'print'", "'kafka', 'topic' = 't', 'servers' = 's', 'key' = 'nobody'"): "'key': the query gives no",
+    WHOLE.replace("'print'", "'delta', 'path' = 'p', 'partition-by' = 'page, x'"): "'partition-by': the query gives no",
+    WHOLE.replace(
+        "'print'", "'kafka', 'topic' = 't', 'servers' = 's', 'kafka.bootstrap.servers' = 'x'"
+    ): "is no setting",
+    WHOLE.replace("'print'", "'print', 'rows' = '٣'"): "'rows' is a number from 1",
+    WHOLE.replace("'p')", "'${EDDY_NO_SUCH}')", 1): "'path' needs the environment variable EDDY_NO_SUCH",
+    WHOLE.replace("'p')", "'p', 'header' = 'true')", 1): "'header' is true or false, for the format csv",
     "": "the program has no INSERT, so it would do nothing; a program has CREATE TABLE",
     "SELECT 1": "line 1, column 1: SELECT 1 is not supported; a program has CREATE TABLE",
     f"{OUT};\n  DROP TABLE sales": "line 2, column 3: DROP TABLE is not supported",
@@ -66,7 +77,7 @@ FAULTS = {
         "line 6, column 19: UNION ALL is not one job"
     ),
     WHOLE.replace("k BIGINT, page", "k BIGINT, k INT, page"): "line 1, column ",
-    WHOLE.replace(CLICKS, "CREATE TABLE clicks"): "line 1, column 1: table 'clicks' is read, and its columns are",
+    WHOLE.replace(CLICKS, "CREATE TABLE clicks"): "line 1, column 1: table 'clicks': it is read, and its columns are",
     WHOLE.replace("sales WITH", "sales (k BIGINT, page STRING) WITH"): (
         "line 6, column 13: table 'sales' has the columns k, page, and the query gives k, page, price"
     ),
@@ -74,11 +85,11 @@ FAULTS = {
         "line 6, column 13: table 'sales', 'price': declared as int64, but the query gives double: CAST it"
     ),
     WHOLE.replace("WITH ('connector' = 'print')", ""): "line 5, column 1: table 'sales': WITH ('connector' = …) is",
-    WHOLE.replace("'print'", "'printer'"): "line 5, column 26: table 'sales': connector 'printer' is none of an output",
+    WHOLE.replace("'print'", "'printer'"): "line 5, column 26: table 'sales': 'printer' is no connector of an output",
     WHOLE.replace(
         "'print'", "'kafka'"
     ): "line 5, column 26: table 'sales': an output of 'kafka' needs the option 'topic'",
-    WHOLE.replace("'print'", "'print', 'rows' = '0'"): "line 5, column 49: table 'sales': 'rows' is a number of 1 or",
+    WHOLE.replace("'print'", "'print', 'rows' = '0'"): "line 5, column 49: table 'sales': 'rows' is a number from 1",
     WHOLE.replace(
         "'path' = 'p'", "'paths' = 'p'", 1
     ): "line 2, column 30: table 'clicks': option 'paths' has no meaning",
@@ -86,13 +97,18 @@ FAULTS = {
     WHOLE.replace(
         "'p')", "'p', 'format' = 'avro')", 1
     ): "line 2, column 44: table 'clicks': 'format' is one of parquet",
-    WHOLE.replace("'p')", "'p', 'path' = 'q')", 1): "line 2, column 44: option 'path' stands there twice",
-    WHOLE.replace("'p')", "'p', 'ops' = 'column')", 1): "line 2, column 44: table 'clicks': ops and version need a",
+    WHOLE.replace("'p')", "'p', 'path' = 'q')", 1): "line 2, column 44: option 'path' is given twice",
+    WHOLE.replace(
+        "'p')", "'p', 'ops' = 'column')", 1
+    ): "line 2, column 44: table 'clicks': 'ops' is for a table with a PRIMARY KEY",
     WHOLE.replace("'p')", "'p', path = 'q')", 1): "is not supported; an option is 'name' = 'text'",
     WHOLE.replace("sales WITH", "sales (k BIGINT, page STRING, price DOUBLE, PRIMARY KEY (k) NOT ENFORCED) WITH"): (
         "line 5, column 1: table 'sales': rows replace each other by a PRIMARY KEY in 'delta' and 'kafka'"
     ),
-    WHOLE.replace("'p')", "'p') 'open", 1): "the text cannot be split into words",
+    WHOLE.replace("'p')", "'p') 'open", 1): "line 6, column 126: the text cannot be split into words",
+    WHOLE.replace(
+        "'p')", "'p', 'kafka.sasl.password' = hunter2)", 1
+    ): "WITH (… kafka.sasl.password …) is not supported",
 }
 
 
@@ -101,6 +117,7 @@ def test_an_error_has_its_place_in_the_file(text: str) -> None:
     with pytest.raises(SqlError) as fault:
         check_program(text)
     assert FAULTS[text] in str(fault.value)
+    assert "hunter2" not in str(fault.value)
 
 
 USERS = "CREATE TABLE users (id BIGINT, city STRING, lsn BIGINT, PRIMARY KEY (id) NOT ENFORCED)"
@@ -111,7 +128,7 @@ USERS = "CREATE TABLE users (id BIGINT, city STRING, lsn BIGINT, PRIMARY KEY (id
     [
         ("'version' = 'lsn'", ["id", "city", "lsn"]),
         ("'ops' = 'column', 'version' = 'lsn'", ["id", "city", "lsn", "op"]),
-        ("'ops' = 'debezium', 'version' = 'lsn'", ["op", "before", "after", "source"]),
+        ("'version' = 'lsn', 'ops' = 'debezium'", ["op", "before", "after", "source"]),
     ],
 )
 def test_a_table_has_the_columns_of_its_changes(options: str, columns: list[str]) -> None:
@@ -146,9 +163,23 @@ def test_the_command_says_what_it_would_do_or_what_is_wrong(tmp_path: Path) -> N
     assert done.output.endswith("job.sql: give the directory of the job's state: --checkpoint PATH\n")
     done = CliRunner().invoke(cli.app, ["run", str(file), "--checkpoint", "s", "--once", "--every", "1 second"])
     assert done.exit_code == 1
-    assert "leave it or --once out" in done.output
+    assert "leave them or --once out" in done.output
     file.write_text("INSERT")
     done = CliRunner().invoke(cli.app, ["run", str(file), "--check"])
     assert (done.exit_code, "job.sql: SQL, line 1, column 1: INSERT is not" in done.output) == (1, True)
     done = CliRunner().invoke(cli.app, ["run", str(tmp_path / "none.sql"), "--check"])
     assert (done.exit_code, "none.sql: it cannot be read: " in done.output) == (1, True)
+
+
+def test_options_take_values_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDDY_TEST_PLACE", "out")
+    (one,) = check_program(WHOLE.replace("'print'", "'files', 'path' = '${EDDY_TEST_PLACE}/sales'"))
+    assert sink_of(one.target) == ("parquet", {"path": "out/sales"})
+    assert describe(one).endswith("-> files out/sales")
+
+
+def test_a_watermark_and_a_version_exclude_each_other() -> None:
+    versions = USERS.replace("lsn BIGINT", "at TIMESTAMP(3), WATERMARK FOR at AS at")
+    text = f"{versions} WITH ('connector' = 'files', 'path' = 'p', 'version' = 'at')"
+    with pytest.raises(SqlError, match="the WATERMARK orders the rows of this table; leave 'version' out"):
+        check_program(text)

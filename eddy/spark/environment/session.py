@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark.environment.java import java_home
-from eddy.spark.environment.spark_version import check_version, checkpoint_manager
+from eddy.spark.environment.spark_version import check_version, checkpoint_manager, has_local_sockets
 from eddy.spark.errors import SparkJoinError
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ def with_retries(master: str) -> str:
 
 def fast_settings() -> dict[str, str]:
     """Return the settings without which a micro-batch takes several times as long."""
+    sockets = {"spark.python.unix.domain.socket.enabled": "true"} if has_local_sockets() else {}
     return {
         # Workers are forked from a process with loaded kernels.
         "spark.python.daemon.module": "eddy.spark.environment.daemon",
-        # A job of Python workers then takes 20 ms instead of 62; Spark 4.0 does not know the setting.
-        "spark.python.unix.domain.socket.enabled": "true",
+        # A job of Python workers then takes 20 ms instead of 62.
+        **sockets,
         # Writing an offset or a commit then takes 10 ms instead of 45.
         "spark.sql.streaming.checkpointFileManagerClass": checkpoint_manager(),
     }

@@ -19,7 +19,7 @@ import pyarrow as pa
 from eddy.spark.errors import SparkJoinError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 FIRST, LAST = (4, 0), (4, 3)
@@ -34,9 +34,18 @@ def version() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def check_version() -> None:
-    """Raise SparkJoinError for a version of Spark on which nothing here was tested."""
+def check_version(spark: SparkSession | None = None) -> None:
+    """Raise SparkJoinError for a version of Spark on which nothing here was tested.
+
+    spark   a session, whose JVM must have the version of pyspark
+    """
     import pyspark
+
+    if spark is not None and not str(spark.version).startswith(".".join(map(str, version()))):
+        raise SparkJoinError(
+            f"the session runs Spark {spark.version}, and pyspark is {pyspark.__version__}: install the pyspark of that"
+            " version, or unset SPARK_HOME"
+        )
 
     if not FIRST <= version() <= LAST:
         first, last = (".".join(map(str, one)) for one in (FIRST, LAST))
@@ -49,6 +58,11 @@ def check_version() -> None:
 def limits_reads() -> bool:
     """Return whether Spark gives a source in Python the start of a micro-batch and a limit of its rows."""
     return version() >= (4, 2)
+
+
+def has_local_sockets() -> bool:
+    """Return whether Spark can talk to its Python workers over sockets of the machine."""
+    return version() >= (4, 1)
 
 
 def checkpoint_manager() -> str:

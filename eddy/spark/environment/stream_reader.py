@@ -96,12 +96,16 @@ class OlderReader(DataSourceStreamReader):
             source.prepareForTriggerAvailableNow()
 
     def initialOffset(self) -> dict[str, Any]:
-        self._start = self._source.initialOffset()
-        return self._start
+        first = self._source.initialOffset()
+        if self._start is None:  # Spark also asks for it after the first latest offset
+            self._start = first
+        return first
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        start = self.initialOffset() if self._start is None else self._start
-        self._start = self._source.latestOffset(start, self._source.getDefaultReadLimit())
+        if self._start is None:
+            self.initialOffset()
+        assert self._start is not None
+        self._start = self._source.latestOffset(self._start, self._source.getDefaultReadLimit())
         return self._start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -39,7 +39,7 @@ def check_workers(spark: SparkSession) -> None:
     application = str(context.applicationId)
     if application in _checked:
         return
-    check_version()
+    check_version(spark)
     if str(context.master).startswith("local") and not _is_this(context.pythonExec):
         _ask(context.pythonExec)
     try:

@@ -57,9 +57,13 @@ class StreamingJoinQuery(Uncopied):
             threading.Thread(target=self._stop_when_done, name="eddy available now", daemon=True).start()
 
     def _stop_when_done(self) -> None:
-        with contextlib.suppress(Exception):  # `_close_at_end` logs an error
+        with contextlib.suppress(Exception):  # `_close_at_end` logs an error of the query
             self._inner.processAllAvailable()
-            self._inner.stop()
+        try:
+            if self._inner.isActive:
+                self.stop()
+        except Exception as problem:  # no caller could catch it
+            LOG.error("%s has read what was there, and cannot be stopped: %s", self._batches.title, problem)
 
     def _close_at_end(self) -> None:
         try:
@@ -155,6 +159,10 @@ class StreamingJoinQuery(Uncopied):
         finally:
             self._inner.stop()
             self._batches.close()
+
+    def totals(self) -> dict[str, float]:
+        """Return the number of micro-batches of this start as "batches", and the sums of the columns of `batches()`."""
+        return self._batches.metrics.totals()
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:

@@ -214,6 +214,12 @@ def checked_trigger(trigger: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a trigger. Raises SparkJoinError for a trigger without micro-batches."""
     if "continuous" in trigger or "realTime" in trigger:
         raise SparkJoinError("trigger: a join runs in micro-batches; pass processingTime=… or availableNow=True")
+    if trigger.get("once") and not limits_reads():
+        raise SparkJoinError(
+            "trigger: once=True needs Spark 4.2 or newer; pass availableNow=True, which takes its place"
+        )
+    if sum(one is not None for one in trigger.values()) > 1:
+        raise SparkJoinError(f"trigger: {' and '.join(trigger)} exclude each other; pass one of them")
     if "finish" in trigger:
         raise SparkJoinError("finish: the input of a hub, whose queries come and go, does not end; leave it out")
     return trigger
