@@ -15,7 +15,7 @@ help:
 	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and resumes"
 	@echo "make test    lint, types and the test suite"
 	@echo "make campaigns  the tests that search for faults, of which make test runs a few cases; half an hour"
-	@echo "make soak    the long forms of tests that draw: faults, damage, examples; hours"
+	@echo "make soak    the long forms of tests that draw: all planted defects, faults, damage, examples; hours"
 	@echo "make coverage  the share of the code that tests without Spark run; fails if it falls"
 	@echo "make oldest  a few tests on the first Python and with the lower bounds of all dependencies"
 	@echo "make newest  the same on the last Python and with the newest of everything"

@@ -169,7 +169,7 @@ def test_refusals_of_sql(text: str, message: str) -> None:
     assert found.value.line == 1
 
 
-@pytest.mark.campaign(1)
+@pytest.mark.campaign(1, 30)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("seed", range(4))
 def test_answers_are_those_of_duckdb(name: str, seed: int) -> None:
