@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,12 +158,16 @@ def test_a_signal_ends_a_program_which_goes_on_with_the_next_start(
     for hour in (0, 4):
         started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
         wanted, until = expected(range(0, hour + 1, 4)), time.monotonic() + 300
-        while not (tmp_path / "sales").exists() or sum(sales(tmp_path).values()) < wanted.total():
-            assert time.monotonic() < until
-            assert started.poll() is None, started.communicate()[1]
-            time.sleep(0.1)
-        (os.killpg if whole else os.kill)(started.pid, sent)
-        said = started.communicate(timeout=120)[1]
+        try:
+            while not (tmp_path / "sales").exists() or sum(sales(tmp_path).values()) < wanted.total():
+                assert time.monotonic() < until
+                assert started.poll() is None
+                time.sleep(0.1)
+            (os.killpg if whole else os.kill)(started.pid, sent)
+            said = started.communicate(timeout=120)[1]
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
         assert started.returncode == 0, said
         assert whole or "Traceback" not in said  # threads of pyspark complain of a JVM that has gone
         assert sales(tmp_path) == wanted
