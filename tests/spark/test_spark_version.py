@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyspark
@@ -41,6 +42,12 @@ def test_another_version_is_refused_with_the_ones_that_run(monkeypatch: pytest.M
     monkeypatch.setattr(pyspark, "__version__", unknown)
     with pytest.raises(SparkJoinError, match=rf"pyspark {unknown} is installed.*Spark 4\.0 to 4\.3.*'pyspark>=4\.0,<4"):
         check_version()
+
+
+def test_a_session_of_another_version_than_pyspark_is_refused() -> None:
+    check_version(cast("SparkSession", SimpleNamespace(version=pyspark.__version__)))
+    with pytest.raises(SparkJoinError, match=r"the session runs Spark 3\.5\.1, and pyspark is .*unset SPARK_HOME"):
+        check_version(cast("SparkSession", SimpleNamespace(version="3.5.1")))
 
 
 def test_the_requirement_has_the_versions_that_are_checked() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pyspark
 import pytest
 
 import eddy
@@ -33,7 +34,7 @@ def session_with(python: str, application: str = "local-of-a-test") -> Any:
     context = SimpleNamespace(
         applicationId=application, master="local[2,4]", pythonExec=python, parallelize=no_job, getLocalProperty=no_job
     )
-    return cast("SparkSession", SimpleNamespace(sparkContext=context))
+    return cast("SparkSession", SimpleNamespace(sparkContext=context, version=pyspark.__version__))
 
 
 def test_an_interpreter_without_the_package(tmp_path: Path) -> None:
