@@ -8,7 +8,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # One more than two cores: tests with Spark wait much of the time. A fourth process gained nothing.
 WORKERS ?= 3
 
-.PHONY: figures-1 figures-2 help demo test campaigns soak coverage oldest newest compat docs bench figures guard lint kernels dist wheel setup clean
+.PHONY: help demo test campaigns soak coverage oldest newest compat docs bench figures guard lint kernels dist wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -99,12 +99,9 @@ docs: $(DOCS_STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m eddy bench
 
-# Fails if a figure cannot be measured; its numbers mean nothing, so two are measured at a time. Most of the time goes to
-# starts of Spark.
+# Fails if a figure cannot be measured; its numbers mean nothing. About a quarter of an hour, most of it starts of Spark.
 figures: $(STAMP)
-	@$(MAKE) --no-print-directory -j2 figures-1 figures-2
-figures-1 figures-2:
-	$(BIN)/python -m eddy bench --smallest --half $(subst figures-,,$@)
+	$(BIN)/python -m eddy bench --smallest
 
 # Prints changes and does not fail: on a busy machine the ratios of a few rounds prove nothing.
 guard: $(STAMP)

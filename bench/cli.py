@@ -42,10 +42,6 @@ Install = Annotated[
 Smallest = Annotated[
     bool, typer.Option("--smallest", help="See only that each figure can be measured; nothing is kept.")
 ]
-Half = Annotated[
-    int | None,
-    typer.Option(min=1, max=2, help="With --smallest: every second figure, from the first or from the second on."),
-]
 Strict = Annotated[bool, typer.Option("--strict", help="With --compare: fail if a figure is worse beyond the noise.")]
 
 
@@ -62,7 +58,6 @@ def bench(
     compare: Compare = None,
     strict: Strict = False,
     smallest: Smallest = False,
-    half: Half = None,
 ) -> None:
     """Measure every figure, quickly unless --full, and write the report: a page, its plots, a file of figures."""
     if context.invoked_subcommand is not None:
@@ -75,11 +70,8 @@ def bench(
     if smallest:
         if full or again or json_to:
             raise typer.BadParameter("--smallest keeps nothing: it goes with --only and --where alone")
-        names = only or list(TITLES)
-        _check_figures(names if half is None else names[half - 1 :: 2], where or ())
+        _check_figures(only or list(TITLES), where or ())
         return
-    if half is not None:
-        raise typer.BadParameter("--half goes with --smallest, where no figure means anything")
     failed = _measure(only or list(TITLES), full, again, points, where or (), json_to)
     report(out, points)
     if failed:

@@ -118,9 +118,6 @@ def test_the_smallest_sizes_show_what_fails_and_keep_nothing(
     assert done.exit_code == 1
     assert "1 points failed" in done.stderr
     assert RUNNER.invoke(cli.app, ["--smallest", "--only", "strategies"]).exit_code == 0
-    halves = [RUNNER.invoke(cli.app, ["--smallest", "--half", half]).exit_code for half in ("1", "2")]
-    assert sorted(halves) == [0, 1]
-    assert RUNNER.invoke(cli.app, ["--half", "1"]).exit_code == 2
     for option in (["--full"], ["--again"], ["--json", "figures.json"]):
         assert RUNNER.invoke(cli.app, ["--smallest", *option]).exit_code == 2
     assert not list(tmp_path.iterdir())
