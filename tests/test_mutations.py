@@ -124,7 +124,7 @@ def test_without_a_defect_nothing_is_found(queries: str, forks: Forks, sources: 
     assert done.code == 0, done.said
 
 
-@pytest.mark.campaign(3, 30)
+@pytest.mark.campaign(3, 16)
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.what)
 def test_a_defect_is_found(defect: Defect, forks: Forks, sources: Path, tmp_path: Path) -> None:
     copy = edited(sources, tmp_path, *defect.edits)
@@ -135,7 +135,7 @@ def test_a_defect_is_found(defect: Defect, forks: Forks, sources: Path, tmp_path
     assert f"--seed {defect.seed}" in (copy / "script.py").read_text()
 
 
-@pytest.mark.campaign(1, 48)
+@pytest.mark.campaign(1, 24)
 @pytest.mark.parametrize(
     ("model", "defect"),
     [
