@@ -21,7 +21,7 @@ from eddy.demo.feeder import Feeder
 from eddy.demo.scenario import RunRecord, Scenario, ScenarioOutcome, compare_counts
 from eddy.demo.transfers import COLUMNS, TransferArrivals, exact_counts, query, schema
 from eddy.demo.workers import driver_jvm, kill, paused, workers
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.errors import SparkJoinError, first_line
 from stairs.errors import EddyError
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _ScenarioRun:
         self.show()
         problem = self.running.exception()
         if problem is not None:
-            raise SparkJoinError(f"the streaming join failed: {_first_line(problem)}") from problem
+            raise SparkJoinError(f"the streaming join failed: {first_line(problem)}") from problem
         if time.monotonic() > self.late_at:
             raise SparkJoinError(f"the streaming join has not ended after {TIMEOUT_S:.0f} s; the machine may be busy")
 
@@ -236,7 +236,3 @@ def _spark_schema(stream: str) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema(stream))
-
-
-def _first_line(problem: BaseException) -> str:
-    return str(problem).strip().partition("\n")[0]

@@ -64,7 +64,7 @@ class DeclaredOption(NamedTuple):
 
 
 class DeclaredTable(NamedTuple):
-    """What a CREATE TABLE declares.
+    """The content of a CREATE TABLE.
 
     input    the input, None without columns
     key      the columns of PRIMARY KEY

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from eddy.program.connectors import first_line
 from eddy.program.running import RunningProgram, check_program, describe, ended_by_signals
 from eddy.program.text import Insertion
+from eddy.spark.errors import first_line
 from stairs.errors import EddyError, SqlError
 
 app = typer.Typer(add_completion=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eddy.program.text import ProgramTable
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.errors import SparkJoinError, first_line
 from eddy.spark.types import spark_schema, struct_type
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
 
@@ -147,11 +147,6 @@ def input_frame(spark: SparkSession, table: ProgramTable) -> DataFrame:
     return frame
 
 
-def first_line(problem: BaseException) -> str:
-    """Return the first line of an error; those of Spark go on with traces."""
-    return (str(problem).strip() or repr(problem)).splitlines()[0]
-
-
 def _files(spark: SparkSession, table: ProgramTable, given: Mapping[str, str]) -> DataFrame:
     names = {"max-files": "maxFilesPerTrigger", "pattern": "pathGlobFilter", "header": "header"}
     options = {other: given[name] for name, other in names.items() if name in given}
@@ -202,7 +197,7 @@ def sink_of(table: ProgramTable) -> tuple[str, dict[str, str]]:
     kind, given = options_of(table, OUTPUTS, "an output")
     key = ",".join(table.declared.key)
     if key and kind not in ("delta", "kafka"):
-        raise table.refused("", f"rows replace each other by a PRIMARY KEY in 'delta' and 'kafka', not in {kind!r}")
+        raise table.refused(None, f"rows replace each other by a PRIMARY KEY in 'delta' and 'kafka', not in {kind!r}")
     if kind in ("files", "results"):
         return {"files": "parquet", "results": "transactions"}[kind], {"path": given["path"]}
     if kind == "print":

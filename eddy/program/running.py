@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG
-from eddy.program.connectors import INPUTS, OUTPUTS, check_output, connector_of, first_line, input_frame, sink_of
+from eddy.program.connectors import INPUTS, OUTPUTS, check_output, connector_of, input_frame, sink_of
 from eddy.program.text import Insertion, read_program
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.errors import SparkJoinError, first_line
 from stairs.errors import EddyError
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ _FORM = "a program has CREATE TABLE name (…) WITH (…) and INSERT INTO name S
 class ProgramTable:
     """A table of a program.
 
-    source  the text of the program, of which only this statement is left, for errors
+    source  the text of the program in which all but this statement is blank; errors take their places from it
     """
 
     declared: DeclaredTable
@@ -39,9 +39,9 @@ class ProgramTable:
         """The name."""
         return self.declared.name
 
-    def refused(self, option: str, message: str) -> SqlError:
-        """Return the error about an option, at its place, or about the table if the option is missing."""
-        given = self.declared.options.get(option)
+    def refused(self, option: str | None, message: str) -> SqlError:
+        """Return the error about an option, at its place; about the table, if the option is None or missing."""
+        given = None if option is None else self.declared.options.get(option)
         return self.source.error(
             _start(self.source) if given is None else given.node, f"table {self.name!r}: {message}"
         )
@@ -157,7 +157,7 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
             at = next((one.start for one in tokens[3:] if one.text == name), tokens[3].start)
             raise source.error(at, f"there is no table {name!r}; {_have(tables)}")
         if known.declared.input is None:
-            raise known.refused("", "it is read, and its columns are missing: name (column TYPE, …)")
+            raise known.refused(None, "it is read, and its columns are missing: name (column TYPE, …)")
         if name == target.text:
             raise source.error(target.start, f"table {name!r} is read and written by one query")
         inputs[name] = known
@@ -170,8 +170,6 @@ def _insertion(source: StatementText, tokens: Sequence[Token], tables: Mapping[s
         raise source.error(tokens[3].start, str(problem)) from problem
     if isinstance(query, UnionAll):
         raise source.error(tokens[3].start, "UNION ALL is not one job; write each SELECT into a table of its own")
-    if not isinstance(query, Query):
-        raise source.error(tokens[3].start, "EXPLAIN has no rows to insert; leave it out")
     _check_columns(tables[target.text], query, source, target.start)
     return Insertion(tables[target.text], query, inputs)
 
@@ -190,7 +188,7 @@ def _check_columns(target: ProgramTable, query: Query, source: StatementText, at
     if target.declared.input is None:
         return
     if target.declared.input.time is not None:
-        raise target.refused("", "a table that is written has no WATERMARK; leave it out")
+        raise target.refused(None, "a table that is written has no WATERMARK; leave it out")
     wanted = {one.name: one.type for one in spark_schema(target.declared.input.schema)}
     given = {one.name: one.type for one in spark_schema(query.output_schema)}
     if list(wanted) != list(given):

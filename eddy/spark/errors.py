@@ -27,6 +27,12 @@ def _family(one: type[EddyError] = EddyError) -> Iterator[type[EddyError]]:
         yield from _family(derived)
 
 
+def first_line(problem: BaseException) -> str:
+    """Return the first line of an error, or its type if it has no text; errors of Spark go on with traces."""
+    lines = str(problem).strip().splitlines()
+    return lines[0] if lines else type(problem).__name__
+
+
 _LAST_LINE = re.compile(r"^(?:stairs|eddy)[\w.]*\.(\w+): (.*)$", re.MULTILINE)
 
 

@@ -183,3 +183,20 @@ def test_a_watermark_and_a_version_exclude_each_other() -> None:
     text = f"{versions} WITH ('connector' = 'files', 'path' = 'p', 'version' = 'at')"
     with pytest.raises(SqlError, match="the WATERMARK orders the rows of this table; leave 'version' out"):
         check_program(text)
+
+
+def test_the_guide_names_every_connector_and_option_and_shows_a_real_error() -> None:
+    page = (ROOT / "docs" / "guide" / "run.md").read_text()
+    for heading, known in (("## Inputs", INPUTS), ("## Outputs", OUTPUTS)):
+        part = page.split(heading)[1].split("\n## ")[0]
+        rows = {row.split("`")[1]: row for row in part.splitlines() if row.startswith("| `")}
+        assert set(rows) == set(known)
+        for name, one in known.items():
+            several = {choice: values for choice, values in one.choices.items() if len(values) > 1}
+            named = {*one.needed, *one.more, *several, *(value for values in several.values() for value in values)}
+            assert {option for option in named if f"`{option}`" not in rows[name]} == set()
+    (text,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    with pytest.raises(SqlError) as fault:
+        check_program(text.replace("'path' = 'in/buys'", "'paths' = 'in/buys'"))
+    (shown,) = re.findall(r"job\.sql: (SQL, .*?) …", page)
+    assert str(fault.value).startswith(shown)

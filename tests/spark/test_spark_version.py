@@ -1,4 +1,4 @@
-"""What differs between versions of Spark; `make compat` runs the joins themselves on each."""
+"""Tests of the differences between versions of Spark. `make compat` runs joins on each version."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from eddy.spark.environment.pools import in_pool
 from eddy.spark.environment.spark_version import check_version
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.errors import SparkJoinError, first_line
 from eddy.spark.job_description import described
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check_workers(spark: SparkSession) -> None:
             stage = in_pool(context, 0, context.parallelize([0], 1).map(_probe))
             executable, version, problem = stage.collect()[0]
     except Exception as failure:
-        raise _unfit(context.pythonExec, f"fail to start ({_first_line(failure)})") from failure
+        raise _unfit(context.pythonExec, f"fail to start ({first_line(failure)})") from failure
     _check(executable, version, problem)
     _checked.add(application)
 
@@ -102,8 +102,3 @@ def _unfit(executable: str, defect: str) -> SparkJoinError:
         f" eddy.spark.session(), or set os.environ['PYSPARK_PYTHON'] = sys.executable (here {sys.executable}) before it"
         " is started; on a cluster, install the same version of eddy-join in the Python that PYSPARK_PYTHON names there"
     )
-
-
-def _first_line(problem: BaseException) -> str:
-    lines = str(problem).strip().splitlines()
-    return lines[0] if lines else type(problem).__name__
