@@ -281,6 +281,16 @@ class Runtime(Uncopied):
         return done
 
     @in_turn
+    def set_policy(self, policy: PolicyName | Policy | None) -> None:
+        """Change the policy between two pushes; see `policy` above. The plan stays until the new policy changes it.
+
+        With several joins, those of branches and of inputs that are queries, each join follows a copy of the policy.
+        The statistics of the streams stay; what the earlier policy has learnt is lost. Raises InputError for something
+        that is no policy or, with several joins, cannot be copied. After an error nothing has changed.
+        """
+        self._pipeline.set_policy(policy)
+
+    @in_turn
     def scheduled(self) -> list[tuple[int, str]]:
         """Return the scheduled transitions as (position, plan), in order."""
         names = self.query.graph.names

@@ -47,6 +47,8 @@ from eddy.results.failed_output import FailedOutput
 from eddy.results.late_output import LateOutput
 from eddy.results.modes import takes_back
 from eddy.results.results import Results
+from eddy.routing.policies import Policy, PolicyName
+from eddy.routing.router import make_policy
 from eddy.streams.stream import Stream
 from eddy.streams.table import Table
 from eddy.tops.tops import Tops
@@ -226,6 +228,14 @@ class Pipeline:
     def join_of(self, plan: str) -> Join:
         """Return the join whose streams a plan names. Raises PlanError."""
         return self.join if self.partners is None else self.joins[join_of(self.query, plan)]
+
+    def set_policy(self, policy: PolicyName | Policy | None) -> None:
+        """Change the policy of all joins, each with a copy of its own. Raises InputError, and then changes nothing."""
+        joins = list(self.all_joins())
+        policies = [own_policy(self.query, policy, copied=len(joins) > 1) for _ in joins]
+        made = [make_policy(one, join.strategy) for one, join in zip(policies, joins, strict=True)]
+        for join, one in zip(joins, made, strict=True):
+            join.router.follow(one)
 
     def present_options(self) -> dict[str, Any]:
         """Return the options of the pipeline as JSON values; each join has its own options (`Join.present_options`)."""

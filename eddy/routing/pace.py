@@ -189,6 +189,12 @@ class Pace:
         # The first decisions compile tables that later decisions find in a cache.
         self.last = min(seconds, self.longest if self.decisions <= EAGER else SLOW * self.longest)
 
+    def hurry(self) -> None:
+        """Start the time to the next decision, with the patience of the start."""
+        self.patience = 1.0
+        self._follow()
+        self.start_over()
+
     def start_over(self) -> None:
         """Count arrivals and time since the last decision from 0."""
         self.arrivals, self.undecided = 0, 0.0

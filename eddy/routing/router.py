@@ -84,7 +84,7 @@ class Router:
         self, modules: Modules, strategy: Strategy, policy: Policy, every: int | None = None, sampling: bool = True
     ) -> None:
         self.pace = Pace(every, modules.graph.n_streams)
-        self.modules, self.strategy, self.policy = modules, strategy, policy
+        self.modules, self.strategy = modules, strategy
         self.sampling = sampling
         self.samples = Samples(modules)
         self.tables = tables_of(modules.graph)
@@ -92,15 +92,21 @@ class Router:
         m = modules.graph.n_streams
         self.shares: Floats = np.full(m, 1.0 / m)
         self.room = float("inf")
-        self.view: View | None = None
         self.seconds = 0.0
-        self._deciding = sampling and policy.name != "fixed"
+        self.follow(policy)
         self._orders_matter = has_choice(strategy.masks)
         self._classes_matter = strategy.prefers and is_cyclic(strategy.masks)
-        self._settled = False
-        """Whether the plan has stayed since the last decision, and since the previous one."""
         self._probed: Floats = np.zeros((m, 2))
         """Probes and matches, per stream probed, at the last decision."""
+
+    def follow(self, policy: Policy) -> None:
+        """Ask this policy from now on, as soon as at first."""
+        self.policy = policy
+        self.view: View | None = None
+        self._deciding = self.sampling and policy.name != "fixed"
+        self._settled = False
+        """Whether the plan has stayed since the last decision, and since the previous one."""
+        self.pace.hurry()
 
     def with_strategy(self, strategy: Strategy) -> Router:
         """Return a new router, without statistics, for another strategy over the same modules."""

@@ -195,6 +195,45 @@ def test_results_are_the_same_under_every_policy(policy: str, strategy: str) -> 
         assert asked
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_policy_is_changed_between_pushes(query: eddy.Query, strategy: str) -> None:
+    runtime = eddy.Runtime(query, A, policy="fixed", strategy=strategy, decide_every=50, count_only=True)
+    plain = eddy.Runtime(query, strategy="mjoin", count_only=True)
+    changes = STRATEGIES[strategy].changes
+    for seed, policy in enumerate([*POLICIES, Watch(turns), "fixed", None]):
+        plan = runtime.plan
+        runtime.set_policy(policy)
+        assert runtime.policy == (getattr(policy, "name", policy) or ("cost" if strategy == "eddy" else "fixed"))
+        assert runtime.plan == plan
+        before = runtime.changes
+        assert push(runtime, seed, 60) == push(plain, seed, 60)
+        runtime.check()
+        reasons = runtime.history()["reason"].to_pylist()[before:]
+        assert all(reason.startswith(f"{runtime.policy}: ") for reason in reasons)
+        if isinstance(policy, Watch):
+            # It is asked as often as from the start.
+            assert len(policy.asked) == (4 if changes else 0)
+            assert bool(reasons) == changes
+    assert eddy.Runtime.restore(runtime.snapshot(), query).policy == runtime.policy
+
+
+def test_each_join_follows_a_policy_of_its_own_and_all_of_them_or_none() -> None:
+    r, s, t, _ = make_query(CHAIN, eddy.Rows(40)).streams
+    branches = [eddy.Branch([r], ["R.a = S.a"], "left"), eddy.Branch([t], ["S.b = T.b"], "anti")]
+    runtime = eddy.Runtime(eddy.Query([s], branches=branches), policy="fixed", output="changelog")
+    joins = list(runtime._pipeline.all_joins())
+    runtime.set_policy(Watch())
+    made = {id(one.router.policy) for one in joins}
+    assert len(made) == len(joins) == 2
+    assert {one.router.policy.name for one in joins} == {"watch"}
+    uncopied = Watch()
+    uncopied.views = (one for one in ())  # type: ignore[assignment]
+    for wrong, message in (("best", "no policy 'best'"), (Watch, r"write Watch\(\)"), (uncopied, "cannot be copied")):
+        with pytest.raises(eddy.InputError, match=message):
+            runtime.set_policy(wrong)  # type: ignore[arg-type]
+        assert {id(one.router.policy) for one in joins} == made
+
+
 # --- policies of the user --------------------------------------------------------------------------------------------
 
 

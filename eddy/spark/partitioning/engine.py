@@ -57,8 +57,17 @@ class EngineOptions:
             )
 
     def new_policy(self) -> PolicyName | Policy | None:
-        """Return the policy for another engine: a copy, because each engine's policy learns on its own."""
-        return copy.deepcopy(self.policy)
+        """Return the policy for another engine: a copy, because each engine's policy learns on its own.
+
+        Raises SparkJoinError for a policy that cannot be copied.
+        """
+        try:
+            return copy.deepcopy(self.policy)
+        except TypeError as problem:
+            raise SparkJoinError(
+                f"policy {self.policy!r} cannot be copied ({problem}), and each engine needs its own: keep files,"
+                " connections and generators out of the object"
+            ) from problem
 
     @property
     def text(self) -> str:

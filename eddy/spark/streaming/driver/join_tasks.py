@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.batch_plan import BatchPlan
-from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.state.manifest import GroupState, Manifest
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask, VersionTask
@@ -73,19 +72,22 @@ def rows_by_group(segments: Iterable[Segment], tree: SplitTree) -> dict[int, lis
 
 
 def partition_tasks(
-    context: JobContext, batch: int, newest: Manifest | None, plan: BatchPlan, versions: tuple[VersionTask, ...] | None
+    batch: int,
+    newest: Manifest | None,
+    plan: BatchPlan,
+    versions: tuple[VersionTask, ...] | None,
+    first_plan: Callable[[int], str | None],
 ) -> list[PartitionTask]:
     """Return a task for each partition with new rows, or with waiting rows that the watermark after the batch makes
     certain.
 
-    newest    manifest before the batch; None for the first batch
-    plan      plan of the batch, without tasks
-    versions  versions of the queries of a hub; None in a join of one query
+    newest      manifest before the batch; None for the first batch
+    plan        plan of the batch, without tasks
+    versions    versions of the queries of a hub; None in a join of one query
+    first_plan  returns the plan of the first engine of a key group; None = that of the options
     """
     groups, layout, watermark = plan.groups, plan.layout, plan.watermarks.engine
     rows = rows_by_group(plan.logged.segments, layout.tree)
-    # The plan of the last engine stays in use, unless a restart has changed the options of the join.
-    same_options = newest is not None and newest.extra["options"] == context.job.options.text
     by_partition: dict[int, list[GroupTask]] = defaultdict(list)
     waited: dict[int, list[Segment]] = {
         group: []
@@ -100,7 +102,7 @@ def partition_tasks(
             before=token,
             after=token_after(token, own, watermark, versions or ()),
             segments=tuple(own),
-            plan=state.plan if state is not None and same_options else None,
+            plan=first_plan(group) if state is None else state.plan,
             by_log=group in layout.by_log,
             watched=group in layout.watched,
         )

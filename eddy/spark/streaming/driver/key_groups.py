@@ -109,11 +109,17 @@ class KeyGroups:
 
     # Requests
 
+    def numbers(self, groups: int | Iterable[int]) -> list[int]:
+        """Return the numbers of groups. Raises SparkJoinError for a group that does not exist."""
+        own = [_number(one, "key group") for one in (groups if isinstance(groups, Iterable) else [groups])]
+        for group in own:
+            self.partition_map.check_group(group)
+        return own
+
     def move(self, groups: int | Iterable[int], to: int, how: How = "state") -> None:
         """Move groups to a partition from the next batch on; see `StreamingJoinQuery.move`."""
         check_how(how)
-        own = [_number(one, "key group") for one in (groups if isinstance(groups, Iterable) else [groups])]
-        partition = _number(to, "partition")
+        own, partition = self.numbers(groups), _number(to, "partition")
         with self._lock:
             self.partition_map.with_moves(dict.fromkeys(own, partition))
             self._moves.update({group: _Request(partition, how) for group in own})

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from copy import copy
 from dataclasses import replace
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from eddy.log import LOG, log_endless
 from eddy.query.query import Query
+from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.errors import SparkJoinError, StreamingStateError, error_of_worker
 from eddy.spark.groups.sink import GROUPS_BEGIN, GroupsSink
 from eddy.spark.hops.placing import Placement
@@ -35,6 +36,7 @@ from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.batch_plan import BatchPlan, cost_of
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
+from eddy.spark.streaming.driver.engine_requests import EngineRequests
 from eddy.spark.streaming.driver.events import Events
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Feed, Taken
@@ -111,6 +113,8 @@ class MicroBatches:
         self._memory = settings.partitioning.memory_bytes
         self.placing = Placing(job, settings.partitions, settings.partitioning.placement, self._memory, placed)
         """Where the steps of the join run."""
+        self.requests = EngineRequests(self.title, job)
+        """Plans and a policy that the user requests."""
         self._held: str | None = None
         """The state of the copies of windows after the newest batch; None if it ran in one round."""
         self.stopping = Stopping(context.spark)
@@ -219,7 +223,7 @@ class MicroBatches:
             state = explain_progress(self.manifest, self.key_groups)
         memory = explain_memory(self._memory, self.metrics.memory, self.metrics.hits())
         shown = f"{state}\n{memory}\n{self.placing.explain()}"
-        return explain_job(self._context.job, self._settings, self._context.carried.remark, shown)
+        return explain_job(self.requests.job, self._settings, self._context.carried.remark, shown)
 
     def operators(self) -> dict[int, dict[str, list[str]]]:
         """Return the operators of each task; see `StreamingJoinQuery.operators`."""
@@ -232,6 +236,21 @@ class MicroBatches:
             return dict.fromkeys(range(hops.partitions), operator_texts(job.query, job.shares, hops.operators()))
         own = grid_operators(job.query, job.shares)
         return dict.fromkeys(sorted(set(self.key_groups.partition_map.partitions)), own)
+
+    def transition(self, plan: str, groups: int | Iterable[int] | None) -> None:
+        """Change the plan of key groups with the next batch; see `StreamingJoinQuery.transition`."""
+        self._check_one_plan("transition")
+        self.requests.transition(plan, None if groups is None else self.key_groups.numbers(groups))
+
+    def set_policy(self, policy: PolicyName | Policy | None) -> None:
+        """Change the policy of all engines with the next batch; see `StreamingJoinQuery.set_policy`."""
+        self._check_one_plan("set_policy")
+        self.requests.set_policy(policy)
+
+    def _check_one_plan(self, call: str) -> None:
+        """Raise SparkJoinError unless each key group has an engine with a plan."""
+        if self.placing.hops is not None:
+            raise SparkJoinError(f"{call}: this join runs in hops, whose plans are those of its placement: call place")
 
     def place(self, placement: Placement) -> None:
         """Place the join steps in another way from the next batch on; see `StreamingJoinQuery.place`."""
@@ -313,6 +332,7 @@ class MicroBatches:
         self._context.checkpoint.commit(manifest)
         committed_at = time.perf_counter()
         self.manifest, self._watermarks = manifest, plan.watermarks
+        self.requests.committed(manifest.groups)
         if reports:  # else no row came, and all engines and copies are unchanged
             self._held = None if plan.hops is None else plan.token
         self.key_groups.committed(batch, layout, load, {one["group"]: one for one in groups}, committed_at - joined_at)
@@ -438,7 +458,7 @@ class MicroBatches:
     ) -> tuple[BatchPlan, list[PartitionReport]]:
         """Run the tasks of a batch; return the plan that the last attempt made, and the reports."""
         plans: list[BatchPlan] = []
-        hops = self.placing.hops
+        hops, (policy, fresh) = self.placing.hops, self.requests.policy()
 
         def decide(said: Sequence[Said]) -> list[BatchTask]:
             plans.append(plan(said))
@@ -447,7 +467,7 @@ class MicroBatches:
                 return hop_works(batch, made, said, self._forget, self._context.job.shares)
             if self._forget:
                 holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
-            works = self._distribute(made, holdings)
+            works = [replace(one, policy=policy) for one in self._distribute(made, holdings, not fresh)]
             if self._memory is None:
                 return works
             return [replace(one, share=own) for one, own in zip(works, shares(self._memory, holdings), strict=True)]
@@ -461,9 +481,9 @@ class MicroBatches:
         self.metrics.memory = [one.memory for one in done]
         return plans[-1], [report for one in done for report in one.partitions]
 
-    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[BatchTask]:
-        """Return the work of each task."""
-        return distribute(plan.tasks, plan.layout.partition_map.n, holdings, plan.groups)
+    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding], movable: bool) -> list[BatchTask]:
+        """Return the work of each task; `movable`: see `distribute`."""
+        return distribute(plan.tasks, plan.layout.partition_map.n, holdings, plan.groups, movable)
 
     def _versions(self, batch: int) -> tuple[VersionTask, ...] | None:
         """Return the versions of queries in a batch, None if the join is the only query."""
@@ -491,6 +511,11 @@ class MicroBatches:
             compacted = self._maintenance.compacted(self.manifest.groups)
             trees = replace(layout.tree, splits=self.manifest.splits, dealt=self.manifest.dealt)
             groups = regrouped_states(compacted, trees, layout.tree)
+            if self.manifest.extra["options"] != self._context.job.options.text:
+                # The plan of the last engine stays in use, unless a restart has changed the options of the join.
+                groups = {group: replace(state, plan=None) for group, state in groups.items()}
+        if self.KEEPS_PLANS:
+            groups = self.requests.states(groups)
         sink = self._context.sink
         plan = BatchPlan(
             logged=logged,
@@ -507,7 +532,7 @@ class MicroBatches:
             token=uuid.uuid4().hex,
             steps=self.placing.steps(logged.rows),
         )
-        tasks = partition_tasks(self._context, batch, self.manifest, plan, self._versions(batch))
+        tasks = partition_tasks(batch, self.manifest, plan, self._versions(batch), self.requests.first_plan)
         return replace(plan, tasks=tasks)
 
     def _manifest(self, batch: int, plan: BatchPlan, load: Load, reports: list[PartitionReport]) -> Manifest:

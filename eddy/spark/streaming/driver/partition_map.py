@@ -69,14 +69,18 @@ class PartitionMap:
             if sender != receiver
         ]
 
+    def check_group(self, group: int) -> None:
+        """Raise SparkJoinError for a key group that does not exist."""
+        if not 0 <= group < self.groups:
+            raise SparkJoinError(
+                f"key group {group} does not exist; key groups are numbered from 0 to {self.groups - 1}"
+            )
+
     def with_moves(self, moves: Mapping[int, int]) -> PartitionMap:
         """Return the map with some groups moved: `moves` maps groups to partitions."""
         partitions = list(self.partitions)
         for group, partition in moves.items():
-            if not 0 <= group < self.groups:
-                raise SparkJoinError(
-                    f"key group {group} does not exist; key groups are numbered from 0 to {self.groups - 1}"
-                )
+            self.check_group(group)
             self._check_partition(group, partition)
             partitions[group] = partition
         return PartitionMap(tuple(partitions), self.n)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from eddy.routing.policies import Policy, PolicyName
     from eddy.spark.hops.placing import Placement
     from eddy.spark.streaming.driver.micro_batch import MicroBatches
     from eddy.spark.streaming.driver.move_records import How
@@ -410,6 +411,32 @@ class StreamingJoinQuery(Uncopied):
         that does not fit the join, PlanError for such a plan.
         """
         self._batches.place(placement)
+
+    def transition(self, plan: str, groups: int | Iterable[int] | None = None) -> None:
+        """Change the plan of the engines of key groups, from the next micro-batch on, on their live state.
+
+        plan    a join tree such as "((R S) T) U", with the streams of the join or of one of its branches
+        groups  the numbers of key groups; None = all, and those that get their first rows later
+
+        An engine changes its plan when its group has rows, before it takes them: no result is lost, added or repeated,
+        and no state is computed ahead except under the strategies that do so (`jisc.strategies`). The manifest stores
+        the plan of each group, so a restart with the same options continues with it. A policy other than "fixed" may
+        change the plan again; `groups()` shows the plan of each group and the reason of its last change. If an engine
+        has no room for the states of the plan within `max_bytes`, the log has a warning and the engine keeps its plan.
+        Raises PlanError for a plan that does not fit the query and for a strategy that cannot change its plan,
+        SparkJoinError for a key group that does not exist, for a hub, and for a join in hops.
+        """
+        self._batches.transition(plan, groups)
+
+    def set_policy(self, policy: PolicyName | Policy | None) -> None:
+        """Change the policy of all engines, from the next micro-batch on; see `policy` of `eddy.spark.join`.
+
+        Engines keep their plans until the new policy changes them; what the earlier policy has learnt is lost. An
+        engine that is spilled, or that would change its worker in that micro-batch, is loaded from the log. The policy
+        ends with the run: a restart has the policy of its options. Raises InputError for something that is no policy,
+        SparkJoinError for one that cannot be pickled, for a hub, and for a join in hops.
+        """
+        self._batches.set_policy(policy)
 
     def messages(self) -> pa.Table:
         """Return the messages of moves, splits and fragments since the start, oldest first.

@@ -72,6 +72,13 @@ class HubBatches(MicroBatches):
             " round; start the query with eddy.spark.join to place its steps"
         )
 
+    def _check_one_plan(self, call: str) -> None:
+        """Raise SparkJoinError: each engine of a hub has a join for each graph of its queries."""
+        raise SparkJoinError(
+            f"{call}: the queries of a hub share engines, and each engine chooses the plans of their joins; start the"
+            " query with eddy.spark.join to choose its plan, or give the hub another policy at its next start"
+        )
+
     def explain(self) -> str:
         """Return a text on the job, its queries, and its state after the newest batch."""
         return "\n".join([*self._queries.lines(), super().explain()])
@@ -86,7 +93,7 @@ class HubBatches(MicroBatches):
     def _versions(self, batch: int) -> tuple[VersionTask, ...]:
         return self._queries.versions(batch)
 
-    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[BatchTask]:
+    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding], movable: bool) -> list[BatchTask]:
         works = distribute(plan.tasks, plan.layout.partition_map.n, holdings, plan.groups, movable=False)
         blobs = self._queries.blobs()
         return [

@@ -19,18 +19,19 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from eddy.live.engine_file import EngineFile
 from eddy.queries.sources import Sources
 from eddy.query.query import Query
+from eddy.runtime import Runtime
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.eviction import Uses, evictions
 from eddy.spark.streaming.worker.kept_engine import Engine, KeptEngine
 from eddy.spark.streaming.worker.node import WorkerNode
-from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, NodeCopy
+from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport, NodeCopy, PolicyTask
 from eddy.spark.transports.inputs import StreamInput
 from eddy.streams.stream import Stream
 
@@ -93,6 +94,8 @@ class Engines:
         self.nodes: dict[int, WorkerNode] = {}
         """The nodes of a join in hops."""
         self._key = start.key
+        self._policy = 0
+        """The number of the policy that replaced that of the options, 0 = none has."""
         self._kept: dict[int, KeptEngine] = {}
         self._uses = Uses()
         self._batch = 0
@@ -122,6 +125,25 @@ class Engines:
             self.queries.update({key: CloudPickleSerializer().loads(data) for key, data in queries.items()})
         self.queries = {key: self.queries[key] for key in wanted}
 
+    def follow_policy(self, asked: PolicyTask | None) -> None:
+        """Take a policy that the driver has sent: live engines follow copies, spilled ones are loaded from the log."""
+        if asked is None or asked.number == self._policy:
+            return
+        from pyspark.serializers import CloudPickleSerializer
+
+        options = replace(self.job.options, policy=CloudPickleSerializer().loads(asked.data))
+        self.job, self._policy = replace(self.job, options=options), asked.number
+        for group, kept in list(self._kept.items()):
+            if kept.live and isinstance(kept.engine, Runtime):
+                kept.engine.set_policy(options.new_policy())
+            else:
+                self.drop([group])
+
+    @property
+    def _name(self) -> str:
+        """The part of the tokens of files that tells engines of other options, and of an earlier policy, apart."""
+        return f"{self.job.options.text}, policy number {self._policy}"
+
     def drop(self, groups: Iterable[int] | None = None) -> None:
         """Drop the engines of some key groups, or all."""
         for group in list(self._kept) if groups is None else groups:
@@ -135,7 +157,7 @@ class Engines:
             kept = self._kept.pop(group)
             if kept.live:
                 # Without a lock or space on the disk, the other worker loads the log.
-                kept.spill(partial(self._file, group), self.job.options.text)
+                kept.spill(partial(self._file, group), self._name)
 
     def close(self) -> None:
         """Release all engines; a later start of the join may use the same files."""
@@ -186,7 +208,7 @@ class Engines:
                 kept.engine.trim()
                 kept.count()
                 self._report.trims += 1
-            elif kept.spill(partial(self._file, group), self.job.options.text):
+            elif kept.spill(partial(self._file, group), self._name):
                 self._report.spills += 1
             else:
                 self.drop([group])
@@ -236,7 +258,7 @@ class Engines:
     def _map(self, group: int, kept: KeptEngine) -> bool:
         """Map a spilled engine; return False, and drop the engine, if its files do not contain it."""
         self._fit(kept.nbytes)
-        if kept.map(self.job.query, self.job.options.new_policy, self.job.options.text):
+        if kept.map(self.job.query, self.job.options.new_policy, self._name):
             self._kept[group] = kept
             return True
         self._kept.pop(group, None)

@@ -95,6 +95,7 @@ class RunTask:
                     address = None if peers is None else peers.address
                     work: BatchTask = seat.say(Said(engines.holding(), logged.reports, address))
                     engines.drop(work.drop)
+                    engines.follow_policy(work.policy)
                     engines.hand_over(work.hand_over)
                     engines.partitions = work.partitions
                     engines.learn(work.queries, work.versions)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from eddy.log import LOG
+from eddy.pipeline.by_join import plans_in
 from eddy.runtime import Runtime
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
@@ -39,6 +40,7 @@ from eddy.spark.streaming.worker.tasks import (
     PartitionTask,
 )
 from eddy.spark.types import spark_schema
+from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 
 
@@ -111,6 +113,7 @@ class PartitionJoin:
             received += self._state.bytes_read - read_before
             ready = perf_counter()
             changes, stale = runtime.changes, runtime.late_counts
+            self._follow_plan(one, runtime)
             arrivals, late = self._arrivals(one)
             results = 0
             to_come = sum(own.rows.num_rows for own in arrivals)
@@ -160,6 +163,20 @@ class PartitionJoin:
                 self._log_loading(one)
                 self._state.load(one.group, runtime, self._given(self._task.forgotten))
         return lent.runtime, source
+
+    def _follow_plan(self, one: GroupTask, engine: Engine) -> None:
+        """Change the plan of an engine to that of its task, if a user has requested another one."""
+        if one.plan is None or one.plan == engine.plan:
+            return
+        assert isinstance(engine, Runtime)
+        now = plans_in(engine.query, engine.plan)
+        for path, plan in plans_in(engine.query, one.plan).items():
+            if now[path] != plan:
+                try:
+                    engine.transition(plan)
+                except CapacityError as problem:
+                    # The job goes on, and its manifest has the plan that runs.
+                    LOG.warning("key group %d: the requested plan %s does not run: %s", one.group, plan, problem)
 
     def _file_bytes(self, one: GroupTask) -> int:
         """Return the size of the file from which an engine was taken."""

@@ -25,7 +25,7 @@ class GroupTask:
     before    token of the state before the rows, None for a group without a state
     after     token of the state after the rows
     segments  the rows
-    plan      the group's last plan, from which an engine that is loaded resumes
+    plan      the group's plan, that of its last engine or a requested one; None = the engine keeps its own
     handed    whether another worker of the host passes the engine on
     by_log    whether the engine must be loaded from the log, if this worker does not have it
     watched   whether the rows of its most frequent keys are counted
@@ -140,6 +140,18 @@ class HopTask:
 
 
 @dataclass(frozen=True)
+class PolicyTask:
+    """A policy that the user of a running job requested.
+
+    number  of the request, from 1 on in one start of a job
+    data    the policy as bytes, pickled by Spark
+    """
+
+    number: int
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
 class BatchTask:
     """The work of one Spark task in a micro-batch.
 
@@ -151,6 +163,7 @@ class BatchTask:
     queries     key of a version -> its query as bytes, for versions that the worker does not know yet
     share       bytes for the engines of the worker; None without a bound
     hops        the work in a micro-batch that runs in hops; None in one round
+    policy      the policy that replaced that of the options; None = none has replaced it
     """
 
     partitions: tuple[int, ...]
@@ -161,6 +174,7 @@ class BatchTask:
     queries: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     share: int | None = None
     hops: HopTask | None = None
+    policy: PolicyTask | None = None
 
 
 class LateCount(NamedTuple):
