@@ -341,8 +341,8 @@ class Runtime(Uncopied):
         watermark  a promise, in ticks of the common time type: no row of a later push is older. Rows of this push are
                    late if they are older than the watermark before it, and `Query.lateness` has no effect on them;
                    None = the watermark follows the rows
-        atomic     for queries with tables: the changelog is the difference between the answers before and after the
-                   push, and of several changes of one key only the last one arrives. Changes arrive before rows
+        atomic     the changelog is the difference between the answers before and after the push; of several changes of
+                   one key of a table only the last one arrives, and changes arrive before rows
 
         Returns a table of `output_schema` (see `output`, `count_only`, `ids_only`). A table of few results is a slice
         of a block that about eight pushes share: it keeps the block in memory, and pickle writes the whole block, while

@@ -100,12 +100,11 @@ class Gate:
         given      the watermark that the caller gives with the push, None = none
         past       the rows arrived earlier: none is late, and without event times, the rows of one stream may follow
                    those of another
-        atomic     of several changes of one key the last one arrives, and changes arrive before rows
+        atomic     the results are the difference between two answers: of several changes of one key the last one
+                   arrives, and changes arrive before rows
         whole      only the answer after the push counts, which no order of the rows of different streams changes. So
                    does an atomic push
         """
-        if atomic and not self._timeless:
-            raise InputError("atomic is for changes of tables, and this query has none; leave it out")
         if self.changes:
             return self._admit_changes(pushed, order, clock, given, past, atomic, whole)
         batches, rows = self._batches(pushed)
@@ -122,13 +121,13 @@ class Gate:
             rows = counts(batches)
         times = self._untimed
         if sequence is None:
-            batches, sequence, by_time = self._in_order(batches, past or whole)
+            batches, sequence, by_time = self._in_order(batches, past or atomic or whole)
             if self.ranged:
                 times = by_time
         elif self.ranged:
             times = [self._times(i, batch) for i, batch in enumerate(batches)]
         if clock is None or isinstance(clock, ClockReading):
-            return Arrivals(batches, rows, sequence, times, {}, clock)
+            return Arrivals(batches, rows, sequence, times, {}, clock, atomic=atomic)
         late: dict[int, LateBatch] = {}
         ticked = clock.tick(sequence, times, given, past)
         reading = ticked.reading
@@ -138,7 +137,7 @@ class Gate:
             times = [None if ticks is None else ticks[keep[i]] if i in keep else ticks for i, ticks in enumerate(times)]
             batches, sequence, reading = keep_rows(batches, keep), sequence[places], reading.of(places)
             rows = counts(batches)
-        return Arrivals(batches, rows, sequence, times, late, reading, ticked.state, given is not None)
+        return Arrivals(batches, rows, sequence, times, late, reading, ticked.state, given is not None, atomic=atomic)
 
     def _admit_changes(
         self,

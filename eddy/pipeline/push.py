@@ -30,6 +30,7 @@ from eddy.pipeline.grouped import by_rings, choose_way
 from eddy.pipeline.pipeline import Pipeline, derived_inputs
 from eddy.pipeline.records import Commit, LastPush, Prepared
 from eddy.query.branch_nodes import Path
+from eddy.results.modes import takes_back
 from eddy.results.results import PushResults
 from eddy.routing.plan_change import follow_router
 from eddy.routing.schedule import schedule_of
@@ -52,6 +53,8 @@ class _NoRoom(CapacityError):
 
 def push(pipeline: Pipeline, batches: Batches, order: Any, watermark: int | None, atomic: bool = False) -> pa.Table:
     """Process arrivals and return their results; see `Runtime.push`."""
+    if atomic and not (takes_back(pipeline.options.output) or pipeline.gate.changes):
+        raise InputError("atomic is for a changelog, and no result of this runtime is taken back; leave it out")
     prepared = prepare(pipeline, batches, order, watermark, atomic=atomic)
     pipeline.settle(prepared)
     return prepared.results

@@ -276,6 +276,8 @@ class Sources:
 
     def admit(self, pushed: Mapping[str, object], order: object, clock: Clock | None, atomic: bool = False) -> Arrivals:
         """Return the arrivals of a push. Raises InputError."""
+        if atomic and not self.tables:
+            raise InputError("atomic is for changes of tables, and this engine has none; leave it out")
         return self._gate.admit(pushed, order, clock, atomic=atomic)
 
     @property

@@ -16,6 +16,8 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import GroupedJoin, prepare_groups
 from eddy.spark.groups.first_rows import TopJoin, prepare_top
 from eddy.spark.options import BatchKeywords, StreamingKeywords, options_of, takes_options
+from eddy.spark.streaming.state.identity import How
+from eddy.streams.windows import Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,6 +97,8 @@ def _prepare(
             raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
         if streaming.change is not None:
             raise SparkJoinError("change= is for a streaming join with a checkpoint; leave it out")
+        if engines.output != "append":
+            raise SparkJoinError(f"output={engines.output!r} is for streaming DataFrames: no result of batch ones ends")
         if partitioning.memory is not None:
             raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
         query, frames = with_answers(query, frames, partial(_below, given))
@@ -141,6 +145,8 @@ def _prepare(
             "change= is for queries without aggregates: the windows that are open belong to the query that began them."
             " Start the changed query with a checkpoint of its own"
         )
+    if engines.output == "changelog":
+        _check_changelog(query, streaming.change)
     grouped = query
     if query.aggregation is not None:
         query = without_groups(query)
@@ -148,6 +154,30 @@ def _prepare(
         query = ranked_join(query)
     found = prepare(query, frames, engines, partitioning, streaming)
     return found if grouped is query else replace(found, grouped=grouped)
+
+
+def _check_changelog(query: Query, change: How | None) -> None:
+    """Raise SparkJoinError for a query that has no changelog on request, and for a change of a query that has one."""
+    what = "output='changelog'"
+    if query.aggregation is not None or query.ranking is not None:
+        raise SparkJoinError(f"{what} is for joins without aggregates and top, which put out final rows; leave it out")
+    if query.as_of:
+        raise SparkJoinError(
+            f"{what} is for joins without as-of joins, and rows wait for versions of {query.as_of[0].table.name}: on"
+            " Spark a row is put out when its version is certain; leave it out"
+        )
+    counted = [stream.place for stream in query.streams if isinstance(stream.window, Rows)]
+    if counted:
+        raise SparkJoinError(
+            f"{what}: {counted[0]} has a Rows window; results end by event time only, with Range windows"
+        )
+    if not query.graph.timed:
+        raise SparkJoinError(f"{what}: no result ever ends, because no stream has a Range window; leave it out")
+    if change is not None:
+        raise SparkJoinError(
+            f"change= is for queries whose results are not taken back, and {what} takes back those of the old query."
+            " Start the changed query with a checkpoint of its own"
+        )
 
 
 def _below(given: Mapping[str, Any], query: Query, frames: Mapping[str, DataFrame]) -> DataFrame:

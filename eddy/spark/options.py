@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import wraps
@@ -195,6 +195,9 @@ class _Common(TypedDict, total=False):
 class _OfOneQuery(_Common, total=False):
     plan: str | None
     max_bytes: int | None
+    store: Sequence[str] | None
+    background: int
+    purge: Literal["exact", "paper"]
     placement: Placement | None
 
 
@@ -219,6 +222,7 @@ class StreamingKeywords(_OfOneQuery, _OfStreams, total=False):
 
     checkpoint: Required[str | Path]
     change: How | None
+    output: Literal["append", "changelog"]
 
 
 class HubKeywords(_Common, _OfStreams, total=False):

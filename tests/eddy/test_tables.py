@@ -231,9 +231,11 @@ def test_queries_and_hosts_without_tables_say_so() -> None:
         eddy.Runtime(joined())
     with pytest.raises(eddy.InputError, match="ordered is for streams"):
         eddy.Runtime(joined(), output="changelog", ordered=True)
-    with pytest.raises(eddy.InputError, match="atomic is for changes of tables"):
+    with pytest.raises(eddy.InputError, match="atomic is for a changelog"):
         eddy.Runtime(eddy.Query([eddy.Stream("S", ROW), eddy.Stream("T", ROW)], ["S.k = T.k"])).push({}, atomic=True)
     engine = eddy.Engine([eddy.Stream("S", ROW), eddy.Stream("T", ROW)])
+    with pytest.raises(eddy.InputError, match="atomic is for changes of tables, and this engine has none"):
+        engine.push({}, atomic=True)
     with pytest.raises(eddy.QueryError, match="table T: it is a stream of the engine, and a table of the query"):
         engine.start("q", joined(), output="changelog")
 

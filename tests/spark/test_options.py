@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from eddy import PlanError, Query, Rows, Stream
 from eddy.spark import Hub, SparkJoinError, explain, join
 from eddy.spark.options import (
     BatchKeywords,
@@ -38,8 +40,8 @@ def test_joins_take_every_option_and_a_hub_those_of_streams() -> None:
     joins = BatchKeywords.__annotations__.keys() | StreamingKeywords.__annotations__.keys()
     assert joins == FIELDS.keys()
     assert joins - HubKeywords.__annotations__.keys() == {
-        *("plan", "max_bytes", "placement", "order_by"),
-        *("checkpoint", "change"),
+        *("plan", "max_bytes", "placement", "order_by", "store", "background", "purge"),
+        *("checkpoint", "change", "output"),
     }
 
 
@@ -69,3 +71,22 @@ def test_options_come_from_their_names() -> None:
     for name in ("partitions", "key_groups", "keep"):
         with pytest.raises(SparkJoinError, match=f"{name}=1.5: give a whole number"):
             options_of({name: 1.5})
+
+
+def test_engines_have_all_options_and_store_states_of_the_first_plan_only() -> None:
+    schema = pa.schema([("k", pa.int64())])
+    query = Query([Stream(name, schema, Rows(9)) for name in "RST"], ["R.k = S.k", "S.k = T.k"])
+    options = EngineOptions(plan="(R S) T", strategy="moving-state", store=["R S"])
+    engine = options.runtime(query)
+    assert engine._pipeline.join.state_texts(engine._pipeline.join.strategy.choice) == ["R S"]
+    assert EngineOptions(strategy="jisc", background=3).runtime(query)._pipeline.options.background == 3
+    assert EngineOptions(strategy="parallel-track", purge="paper").runtime(query)._pipeline.options.purge == "paper"
+    assert len(options.runtime(query, "(R S) T").stairs) == len(engine.stairs)
+    later = options.runtime(query, "(S T) R")
+    assert (later.plan, later.stairs) == ("(S T) R", [])
+    with pytest.raises(PlanError, match="R T"):
+        EngineOptions(plan="(R S) T", strategy="moving-state", store=["R T"]).runtime(query)
+    assert options.text == (
+        "plan=(R S) T, strategy=moving-state, policy=None, max_bytes=None, store=['R S'], background=0, purge=exact,"
+        " output=append"
+    )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.failed import refuse_failed
 from eddy.spark.types import spark_schema
 from jisc.strategies import StrategyName
+from stairs.errors import PlanError
 
 OUTPUT_ROWS = 65_536
 
@@ -34,27 +36,51 @@ class EngineOptions:
     A batch join has an engine for each partition, a streaming join one for each key group.
 
     plan         first join tree, "((R S) T) U"; None = the engine chooses
-    strategy, policy   as in `eddy.Runtime`; each engine has its own copy of the policy
+    strategy, policy, background, purge   as in `eddy.Runtime`; each engine has its own copy of the policy
+    store        as in `eddy.Runtime`, of the first plan: an engine that is loaded with a later plan, which lacks one of
+                 these states, begins without stored states
     max_bytes    as in `eddy.Runtime`, for each engine; in hops of a streaming join for each node
+
+    For streaming DataFrames only:
+    output       "append", or "changelog": results also end, when a row leaves its window. A join with tables has a
+                 changelog in any case. The results have the column `op`, and are as if rows had come in the order of
+                 event time, whatever the micro-batches: so rows wait until the watermark has passed them
     """
 
     plan: str | None = None
     strategy: StrategyName = "eddy"
     policy: PolicyName | Policy | None = None
     max_bytes: int | None = None
+    store: Sequence[str] | None = None
+    background: int = 0
+    purge: Literal["exact", "paper"] = "exact"
+    output: Literal["append", "changelog"] = "append"
+
+    def __post_init__(self) -> None:
+        if self.output not in ("append", "changelog"):
+            raise SparkJoinError(f"output={self.output!r}: pass 'append' or 'changelog'")
 
     def runtime(self, query: Query, plan: str | None = None, *, bounded: bool = False) -> Runtime:
         """Return a new runtime; `plan` replaces the first plan of the options, `bounded`: see `Runtime`."""
         with endless_told():
-            return Runtime(
+            make = partial(
+                Runtime,
                 query,
                 plan=self.plan if plan is None else plan,
                 strategy=self.strategy,
                 policy=self.new_policy(),
                 max_bytes=self.max_bytes,
+                background=self.background,
+                purge=self.purge,
                 bounded=bounded,
-                output="changelog" if query.tables_changing else "append",
+                output="changelog" if query.tables_changing else self.output,
             )
+            try:
+                return make(store=self.store)
+            except PlanError:
+                if plan is None or self.store is None:
+                    raise
+                return make(store=())
 
     def new_policy(self) -> PolicyName | Policy | None:
         """Return the policy for another engine: a copy, because each engine's policy learns on its own.
@@ -73,7 +99,8 @@ class EngineOptions:
     def text(self) -> str:
         """The options as text. A policy object appears by its name."""
         policy = self.policy if self.policy is None or isinstance(self.policy, str) else self.policy.name
-        return f"plan={self.plan}, strategy={self.strategy}, policy={policy}, max_bytes={self.max_bytes}"
+        shown = {one.name: getattr(self, one.name) for one in fields(self)} | {"policy": policy}
+        return ", ".join(f"{name}={value}" for name, value in shown.items())
 
 
 class PartitionEngine:

@@ -84,15 +84,15 @@ class Job:
 
     @property
     def changing(self) -> bool:
-        """Whether the query has tables, so that its results are a changelog and each push is atomic."""
-        return bool(self.query.tables_changing)
+        """Whether results are a changelog, as with tables, so that the rows of a micro-batch are one push."""
+        return bool(self.query.tables_changing) or self.options.output == "changelog"
 
     @property
     def waits(self) -> bool:
         """Whether rows of streams wait in a streaming join until the watermark has passed them.
 
-        Rows leave windows in the order in which they came. With tables, this order decides which results a change
-        finds; so it has to be that of event time, however the rows were divided into micro-batches.
+        Rows leave windows in the order in which they came. In a changelog, this order decides which results begin and
+        end; so it has to be that of event time, however the rows were divided into micro-batches.
         """
         return self.changing and self.query.graph.timed
 

@@ -65,6 +65,8 @@ def frames(spark: SparkSession, tmp_path: Path) -> dict[str, DataFrame]:
 def test_arguments_of_the_join(frames: dict[str, DataFrame], spark: SparkSession, tmp_path: Path) -> None:
     batch = spark.createDataFrame([], "k long, t long")
     there: dict[str, Any] = {"checkpoint": tmp_path / "state"}
+    changelog = {**there, "output": "changelog"}
+    counted = eddy.Query(query().streams, query().on, group_by=["R.k"], aggregates={"n": eddy.agg.count()})
     cases: list[tuple[eddy.Query, dict[str, DataFrame], dict[str, Any], str]] = [
         (query(), frames, {}, "needs checkpoint=, a directory that the driver and all workers reach"),
         (query(), {"R": batch, "S": batch}, there, "checkpoint= is for streaming DataFrames.*leave it out"),
@@ -87,6 +89,13 @@ def test_arguments_of_the_join(frames: dict[str, DataFrame], spark: SparkSession
         (query(), frames, {**there, "lateness": {"S": -1}}, "lateness of stream S: -1 is negative"),
         (query(), frames, {**there, "idle_after": 0}, "idle_after=0.0: give a time above 0"),
         (query(eddy.Unbounded()), frames, {**there, "lateness": 3}, "lateness of stream R: 3 without a RANGE"),
+        (query(), frames, {**there, "output": "upsert"}, "output='upsert': pass 'append' or 'changelog'"),
+        (query(), {"R": batch, "S": batch}, {"output": "changelog"}, "output='changelog' is for streaming DataFrames"),
+        (query(eddy.Unbounded()), frames, changelog, "output='changelog': no result ever ends"),
+        (query(eddy.Rows(5)), frames, changelog, "output='changelog': stream R has a Rows window"),
+        (counted, frames, changelog, "output='changelog' is for joins without aggregates"),
+        (query(), frames, {**changelog, "change": "handover"}, "change= is for queries whose results are not taken"),
+        (query(), frames, {**changelog, "placement": "hops"}, "output='changelog' takes results back"),
     ]
     for own, given, how, message in cases:
         with pytest.raises(SparkJoinError, match=message):

@@ -35,7 +35,7 @@ def query() -> eddy.Query:
     return eddy.Query(streams, ["R.k = S.k", "S.k = T.k"], lateness=60)
 
 
-class Run:
+class RequestsRun:
     """A running join to whose streams a test adds files."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
@@ -75,7 +75,7 @@ def plans(figures: dict[int, dict[str, Any]]) -> list[str]:
 def test_plans_change_on_the_live_state_and_stay_after_a_restart(
     spark: SparkSession, tmp_path: Path, strategy: str
 ) -> None:
-    run = Run(spark, tmp_path)
+    run = RequestsRun(spark, tmp_path)
     options = {"partitions": 2, "rebalance": "off", "policy": "fixed", "strategy": strategy}
     running = run.start(**options)
     assert plans(run.batch(running)) == [PLANS[0]] * GROUPS
@@ -123,7 +123,7 @@ class Turning:
 
 @pytest.mark.parametrize("memory", [None, 60_000])
 def test_the_policy_of_all_engines_changes(spark: SparkSession, tmp_path: Path, memory: int | None) -> None:
-    run = Run(spark, tmp_path)
+    run = RequestsRun(spark, tmp_path)
     running = run.start(partitions=2, rebalance="off", policy="fixed", memory=memory)
     for _ in range(2):
         figures = run.batch(running, 4000, 8000)
@@ -151,7 +151,7 @@ def test_the_policy_of_all_engines_changes(spark: SparkSession, tmp_path: Path, 
 
 
 def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    run = Run(spark, tmp_path)
+    run = RequestsRun(spark, tmp_path)
     running = run.start(policy="fixed")
     run.batch(running)
     refused = {
@@ -176,7 +176,7 @@ def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:
             running.set_policy(policy)  # type: ignore[arg-type]
     assert plans(run.batch(running)) == [PLANS[0]] * GROUPS
     running.stop()
-    other = Run(spark, tmp_path / "other")
+    other = RequestsRun(spark, tmp_path / "other")
     running = other.start(strategy="symmetric-hash")
     with pytest.raises(eddy.PlanError, match="symmetric-hash"):
         running.transition(PLANS[1])

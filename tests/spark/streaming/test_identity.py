@@ -185,7 +185,7 @@ def test_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": "something"}, "has format 'something'"), ({"version": 8}, "format version 8, .* reads 7")],
+    [({"format": "something"}, "has format 'something'"), ({"version": 9}, "format version 9, .* reads 8")],
 )
 def test_another_format(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     write_identity(tmp_path, make(), KEY_GROUPS, "rows")

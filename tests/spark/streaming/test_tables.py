@@ -1,4 +1,5 @@
-"""Joins over tables: the changelog that a job publishes adds up to the answer, through restarts, moves and splits."""
+"""Changelogs, of joins over tables and of streams in windows: what a job publishes adds up to the answer, through
+restarts, moves and splits."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 CHANGES = pa.schema([("id", pa.int64()), ("ref", pa.int64()), ("name", pa.string()), ("z", pa.int64())])
 PUSHED = CHANGES.append(pa.field("op", pa.string()))
 ROWS = pa.schema([("who", pa.int64()), ("n", pa.int64()), ("t", pa.int64())])
-SCHEMAS = {"R": PUSHED, "T": PUSHED, "S": ROWS}
+SCHEMAS = {"R": PUSHED, "T": PUSHED, "S": ROWS, "U": ROWS}
+STREAMS = ("S", "U")
 KEYS, LATENESS, SPAN = 12, 60, 40
 Rows = list[dict[str, Any]]
 
@@ -37,8 +39,8 @@ def table(name: str, **more: Any) -> eddy.Table:
     return eddy.Table(name, CHANGES, key="id", version="z", ops="column", **more)
 
 
-def stream(timed: bool = False) -> eddy.Stream:
-    return eddy.Stream("S", ROWS, window=eddy.Range(SPAN) if timed else None, time="t" if timed else None)
+def stream(timed: bool = False, name: str = "S") -> eddy.Stream:
+    return eddy.Stream(name, ROWS, window=eddy.Range(SPAN) if timed else None, time="t" if timed else None)
 
 
 Joined = tuple[eddy.Query, TableOracle]
@@ -69,6 +71,15 @@ def joined(name: str) -> Joined:
             query = eddy.Query([table("R"), table("T", filter=pa.compute.field("ref") < 6)], ["R.ref = T.id"])
             kept = TableInput("T", ("id",), version="z", keep=lambda row: row["ref"] is not None and row["ref"] < 6)
             return query, TableOracle([r, kept], [on_key])
+        case "windows of streams" | "windows in a left join":
+            s, u = (TableInput(one, span=SPAN, time="t") for one in STREAMS)
+            on = [(("S", "who"), "=", ("U", "who"))]
+            if name == "windows of streams":
+                query = eddy.Query([stream(True), stream(True, "U")], ["S.who = U.who"], lateness=LATENESS)
+                return query, TableOracle([s, u], on)
+            branch = eddy.Branch([stream(True, "U")], ["S.who = U.who"], "left")
+            query = eddy.Query([stream(True)], branches=[branch], lateness=LATENESS)
+            return query, TableOracle([s], [], [TableBranch([u], on, "left")])
         case _:
             expiry: Any = "final" if name == "rows that stay" else "retract"
             query = eddy.Query([stream(timed=True), table("T")], ["S.who = T.id"], lateness=LATENESS, expiry=expiry)
@@ -83,8 +94,15 @@ NAMES = [
     "a chain",
     "a left join",
     "filtered",
+    "windows of streams",
+    "windows in a left join",
     "a window of event time",
 ]
+
+
+def options(name: str) -> dict[str, Any]:
+    """Return the options with which a query has a changelog: with tables it has one in any case."""
+    return {"output": "changelog"} if "windows" in name else {}
 
 
 def changes(chance: random.Random, file: int, rows: int = 30) -> Rows:
@@ -109,7 +127,7 @@ def answer(query: eddy.Query, oracle: TableOracle, inputs: Inputs, watermark: in
     """Return the rows of the answer after all changes and rows."""
     for one in query.streams:
         given = inputs.rows(one.name)
-        if watermark is not None and one.name == "S":
+        if watermark is not None and one.name in STREAMS:
             given = sorted((row for row in given if row["t"] <= watermark), key=lambda row: row["t"])
         for row in given:
             op = row.get("op")
@@ -144,14 +162,14 @@ def test_the_changelog_adds_up_to_the_answer(spark: SparkSession, tmp_path: Path
     for start in range(3):
         for file in range(3 * start, 3 * start + 3):
             inputs.add_together(
-                {one: rows(chance, file) if one == "S" else changes(chance, file) for one in inputs.schemas}
+                {one: rows(chance, file) if one in STREAMS else changes(chance, file) for one in inputs.schemas}
             )
-        how = {"partitions": 1 + start % 2, "strategy": ("jisc", "eddy", "mjoin")[start]}
+        how = {"partitions": 1 + start % 2, "strategy": ("jisc", "eddy", "mjoin")[start], **options(name)}
         running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", **how)
-        watermark = int(running.batches()["watermark"][-1].as_py()) if name == NAMES[-1] else None
+        watermark = int(running.batches()["watermark"][-1].as_py()) if "window" in name else None
         oracle = joined(name)[1]
         assert total(tmp_path / "out") == answer(query, oracle, inputs, watermark)
-    if name == NAMES[-1]:
+    if "window" in name:
         assert oracle._low(oracle.every[0]) > 20
     assert published(tmp_path / "out").column("op").to_pylist().count("-D")
 
@@ -166,7 +184,7 @@ class ChangingRun:
         self.chance, self.file = random.Random(7), 0
 
     def start(self, **how: Any) -> StreamingJoinQuery:
-        how = {"rebalance": "off", "keep": 2, **how}
+        how = {"rebalance": "off", "keep": 2, **options(self.name), **how}
         joined = join(self.query, self.inputs.frames(self.spark), checkpoint=self.root / "state", **how)
         return joined.writeStream.toParquet(self.root / "out")
 
@@ -174,7 +192,8 @@ class ChangingRun:
         """Add a file to each input, and compare what has been published with the answer."""
         before, given = running.batches().num_rows, self.file
         made = {
-            one: rows(self.chance, given) if one == "S" else changes(self.chance, given) for one in self.inputs.schemas
+            one: rows(self.chance, given) if one in STREAMS else changes(self.chance, given)
+            for one in self.inputs.schemas
         }
         self.inputs.add_together(made, running)
         self.file += 1
@@ -193,6 +212,8 @@ class ChangingRun:
         ("a left join", "packed"),
         ("a chain", "rows"),
         ("a window of event time", "packed"),
+        ("windows of streams", "rows"),
+        ("windows in a left join", "packed"),
         ("all rows move", "packed"),
     ],
 )
@@ -242,20 +263,24 @@ def test_key_groups_change_under_a_changelog(
         ("a left join", "R.id"),
         ("a left join", "R.id, T.id"),
         ("a full join", "R.id, T.id"),
+        ("windows of streams", "S.n, U.n"),
+        ("windows in a left join", "S.n, U.n"),
     ],
 )
 def test_a_delta_table_has_the_answer(spark: SparkSession, tmp_path: Path, name: str, key: str) -> None:
     query, _ = joined(name)
     chance = random.Random(5)
-    inputs = Inputs(tmp_path / "in", R=PUSHED, T=PUSHED)
+    inputs = Inputs(tmp_path / "in", **{one.name: SCHEMAS[one.name] for one in query.streams})
     for start in range(2):
         for file in range(2 * start, 2 * start + 2):
-            inputs.add_together({one: changes(chance, file) for one in "RT"})
-        writer = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4).writeStream
+            inputs.add_together({one: (rows if one in STREAMS else changes)(chance, file) for one in inputs.schemas})
+        how = {"checkpoint": tmp_path / "state", "key_groups": 4, **options(name)}
+        writer = join(query, inputs.frames(spark), **how).writeStream
         running = writer.format("delta").option("key", key).trigger(availableNow=True).start(tmp_path / "table")
         assert running.awaitTermination(120)
         found = pa.table(DeltaTable(tmp_path / "table").to_pyarrow_table()).select(query.output_schema.names)
-        expected = answer(query, joined(name)[1], inputs)
+        watermark = running.batches()["watermark"][-1].as_py() if "window" in name else None
+        expected = answer(query, joined(name)[1], inputs, watermark)
         assert Counter(tuple(row.values()) for row in found.to_pylist()) == expected
         assert expected
 
@@ -386,7 +411,7 @@ def test_stale_changes_are_counted_once(
     chance = random.Random(2)
     for file in range(3):
         inputs.add_together(
-            {one: rows(chance, file) if one == "S" else changes(chance, file) for one in inputs.schemas}
+            {one: rows(chance, file) if one in STREAMS else changes(chance, file) for one in inputs.schemas}
         )
     running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
     # In a file, changes are in the order in which they were written: each file is one micro-batch and one segment.

@@ -22,7 +22,7 @@ from eddy.spark.streaming.worker.tasks import PolicyTask
 
 
 @dataclass(frozen=True, eq=False)
-class _Request:
+class _PlanRequest:
     """A plan that a user requested. Requests are distinguished by identity."""
 
     plan: str
@@ -39,9 +39,9 @@ class EngineRequests:
         self.job = job
         """The job, with the policy that was requested last."""
         self._lock = Lock()
-        self._plans: dict[int | None, _Request] = {}
+        self._plans: dict[int | None, _PlanRequest] = {}
         """Key group, or None for all of them, -> the request that has not taken effect yet."""
-        self._planned: dict[int | None, _Request] = {}
+        self._planned: dict[int | None, _PlanRequest] = {}
         """The requests in the newest plan of a micro-batch."""
         self._later: str | None = None
         """The plan with which key groups begin that have no rows yet; None = that of the options."""
@@ -64,7 +64,7 @@ class EngineRequests:
                 self._later = _merged(query, self._later, wanted)
             for asked in dict.fromkeys(own):
                 waiting = self._plans.get(asked)
-                self._plans[asked] = _Request(_merged(query, None if waiting is None else waiting.plan, wanted))
+                self._plans[asked] = _PlanRequest(_merged(query, None if waiting is None else waiting.plan, wanted))
 
     def set_policy(self, policy: PolicyName | Policy | None) -> None:
         """Change the policy of all engines with the next batch; see `StreamingJoinQuery.set_policy`."""

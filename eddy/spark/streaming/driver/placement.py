@@ -62,6 +62,8 @@ def _why_grid(job: Job, memory: int | None, chosen: bool) -> str | None:
     grid
     """
     why = why_unplaced(job.query)
+    if why is None and job.changing:
+        return "output='changelog' takes results back, and hops have no windows whose rows end"
     if why is None and memory is not None:
         return "memory= bounds engines, and hops have none; max_bytes= bounds a node"
     if why is None and chosen and job.options.max_bytes is not None:

@@ -171,9 +171,11 @@ class StreamingJoin:
         if not self.job.query.graph.timed:
             raise SparkJoinError("finish=True: without event time no result waits for the end; leave it out")
         if self.job.waits and self.job.query.expiry != "final":
+            tables = self.job.query.tables_changing
+            why = f"{tables[0]} is a table" if tables else "output='changelog'"
             raise SparkJoinError(
-                f"finish=True: {self.job.query.tables_changing[0]} is a table, and the end of event time would take"
-                " back all results; leave it out, or make the query with expiry='final'"
+                f"finish=True: {why}, and the end of event time would take back all results; leave it out, or make the"
+                " query with expiry='final'"
             )
 
     def _warn_of_settings(self) -> None:

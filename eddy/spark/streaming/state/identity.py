@@ -2,8 +2,8 @@
 
 The identity contains all settings that determine the meaning of the rows in the log: the streams in order with their
 kept columns, windows, time columns and filters, the attribute classes of the predicates, the order of arrival, the grid
-of key groups, the transport, and the watermark settings that the caller names. A start with any difference is refused,
-and the error names the difference.
+of key groups, the transport, the kind of output, and the watermark settings that the caller names. A start with any
+difference is refused, and the error names the difference.
 
 A start may change the query (`QueryChange`). If the log has the rows that the new query needs, the identity of the new
 query replaces the old identity, with the first micro-batch of the new query.
@@ -18,7 +18,7 @@ The transport belongs to the identity because the form of the progress in Spark'
 Functions in filters are compared by name only. So a changed function is not detected, and the state contains rows that
 the old function accepted.
 
-    {"format": "eddy streaming join", "version": 6, "digest": BLAKE2b of the rest, "identity": {...}}
+    {"format": "eddy streaming join", "version": 8, "digest": BLAKE2b of the rest, "identity": {...}}
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from eddy.spark.streaming.state.durable import ReadOutcome, read_twice, write_tw
 from stairs.storage.json_form import FormError, fields, integer, list_of, mapping, one_of, optional, parse, row_of, text
 
 FORMAT = "eddy streaming join"
-VERSION = 7
+VERSION = 8
 _FORM = fields(
     {
         "query": QUERY_FORM,
@@ -50,6 +50,7 @@ _FORM = fields(
         "shares": list_of(integer(1, 1 << 31)),
         "transport": text,
         "watermarks": mapping,
+        "output": one_of(("append", "changelog")),
         "change": optional(row_of(one_of(("handover", "immediate")), integer(0))),
     }
 )
@@ -210,6 +211,7 @@ def _identity(job: Job, key_groups: int, transport: str, watermarks: Mapping[str
         "shares": job.shares.counts,
         "transport": transport,
         "watermarks": dict(watermarks or {}),
+        "output": job.options.output,
     }
     # The identity is converted to the form in which it is read: sequences are lists.
     again: dict[str, Any] = json.loads(json.dumps(identity))
@@ -284,6 +286,7 @@ def _form_difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> st
         ("key_groups", "number of key groups"),
         ("classes", "classes of the key groups"),
         ("transport", "transport"),
+        ("output", "output"),
     ):
         if saved[key] != own[key]:
             return differ(what, saved[key], own[key])

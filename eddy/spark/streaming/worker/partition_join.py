@@ -241,7 +241,7 @@ class PartitionJoin:
 def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Table]]:
     """Yield rows in arrival order as pushes of a suitable size; `arrivals` ascend.
 
-    With tables, the rows of a micro-batch are one push: its results are the difference between two answers.
+    In a changelog, the rows of a micro-batch are one push: its results are the difference between two answers.
     """
     if job.changing:
         rows: dict[str, list[pa.RecordBatch]] = {}
