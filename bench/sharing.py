@@ -1,14 +1,14 @@
 """`eddy bench sharing`: many queries in one engine, and each query in its own Runtime.
 
-The queries differ in range filters on two columns of one stream; each filter accepts a hundredth of the rows. A push
-goes to the engine and to the runtimes in turns, and the results of every query are compared. Of a thousand queries only
-a sample runs in separate runtimes, because a thousand windows do not fit into memory; the time of the sample is scaled
-up.
+The queries differ in filters of one stream: ranges on two columns, of which each filter accepts a hundredth of the
+rows, or conditions of another form (`FORMS`). A push goes to the engine and to the runtimes in turns, and the results
+of every query are compared. Of a thousand queries only a sample runs in separate runtimes, because a thousand windows
+do not fit into memory; the time of the sample is scaled up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 from time import perf_counter, thread_time
 
@@ -29,18 +29,35 @@ WIDTH = 10
 STARTS = 20
 """Number of queries that are started and stopped while other queries run."""
 MOST, MOST_APART = 1000, 50
+FORMED = 300
+"""Number of queries with conditions of another form than ranges."""
+X, Y, S = pc.field("x"), pc.field("y"), pc.field("s")
+FORMS: dict[str, Callable[[int], pc.Expression]] = {
+    "or": lambda n: (n % 100 == X) | (n * 7 % 100 == X),
+    "in": lambda n: X.isin([n % 100, n * 7 % 100, n * 13 % 100]),
+    "not": lambda n: (n % 100 != X) & (n * 7 % 100 != Y) & (Y < 10),
+    "prefix": lambda n: pc.starts_with(S, f"s{n % 100}"),
+}
+"""Forms of conditions, of the number of a query."""
 
 
-def _query(number: int | None, window: int) -> Query:
-    """Return a query with the filters of its number; None = without filters."""
-    kept = None
-    if number is not None:
+def _schema(form: str | None) -> pa.Schema:
+    return SCHEMA.append(pa.field("s", pa.string())) if form == "prefix" else SCHEMA
+
+
+def _query(number: int | None, window: int, form: str | None = None) -> Query:
+    """Return a query with the filters of its number, of a form; None = without filters, and of ranges."""
+    kept: list[pc.Expression] | None = None
+    if number is not None and form is not None:
+        kept = [FORMS[form](number)]
+    elif number is not None:
         x, y = number % 91, number * 37 % 91
         kept = [
             (pc.field(column) >= least) & (pc.field(column) < least + WIDTH) for column, least in (("x", x), ("y", y))
         ]
     streams = [
-        Stream(name, SCHEMA, window=Range(window), time="t", filter=kept if name == "R" else None) for name in STREAMS
+        Stream(name, _schema(form), window=Range(window), time="t", filter=kept if name == "R" else None)
+        for name in STREAMS
     ]
     return Query(streams, ["R.k = S.k", "S.k = T.k"], select=["R.x", "S.x", "T.x"])
 
@@ -53,9 +70,12 @@ def _pushes(point: Point) -> Iterator[tuple[dict[str, pa.RecordBatch], npt.NDArr
         times = np.arange(step * rows, (step + 1) * rows)
         keys = chance.integers(0, point["window"] // len(STREAMS), rows)
         columns = [keys, times, chance.integers(0, 100, rows), chance.integers(0, 100, rows)]
+        schema = _schema(point.get("form"))
+        if len(schema) > len(columns):
+            columns.append(np.array([f"s{value} of a hundred" for value in columns[2]], object))
         yield (
             {
-                name: pa.record_batch([pa.array(column[order == i]) for column in columns], schema=SCHEMA)
+                name: pa.record_batch([pa.array(column[order == i]) for column in columns], schema=schema)
                 for i, name in enumerate(STREAMS)
             },
             order,
@@ -66,12 +86,12 @@ def measure(point: Point, say: Say) -> list[Row]:
     """Run the queries of a point together and apart; return the row of the point."""
     if "graphs" in point:
         return sharing_graphs.measure(point, say)
-    count, window = point["queries"], point["window"]
-    engine = Engine([Stream(name, SCHEMA, time="t") for name in STREAMS])
+    count, window, form = point["queries"], point["window"], point.get("form")
+    engine = Engine([Stream(name, _schema(form), time="t") for name in STREAMS])
     for number in range(count):
-        engine.start(str(number), _query(number, window))
+        engine.start(str(number), _query(number, window, form))
     alone = [str(number) for number in np.linspace(0, count - 1, min(count, MOST_APART)).astype(int)]
-    runtimes = {name: Runtime(_query(int(name), window)) for name in alone}
+    runtimes = {name: Runtime(_query(int(name), window, form)) for name in alone}
     together, apart, results = [], [], 0
     with without_gc():
         for step, (batches, order) in enumerate(_pushes(point)):
@@ -87,13 +107,15 @@ def measure(point: Point, say: Say) -> list[Row]:
             if step:  # windows fill and kernels load in the first push
                 together.append(middle - began)
                 apart.append((ended - middle) * count / len(alone))
+    ratios = [b / a for a, b in zip(together, apart, strict=True)]
+    if form is not None:
+        return [{"figure": f"filters_{form}{count}.vs_one_by_one", **spread(ratios, "value")}]
     starts, stops = _starts_and_stops(engine, count, window)
     one = Runtime(_query(None, window))
     for batches, order in _pushes(point):
         one.push(batches, order)
     kept = engine.metrics()
     state = sum(join["bytes"] for join in kept["joins"]) + sum(kept["kept_bytes"].values())
-    ratios = [b / a for a, b in zip(together, apart, strict=True)]
     named: list[Row] = [
         {"figure": f"filters{count}.vs_one_by_one", **spread(ratios, "value")},
         {"figure": f"filters{count}.state_vs_one", "value": state / one.nbytes},
@@ -132,14 +154,19 @@ def _starts_and_stops(engine: Engine, count: int, window: int) -> tuple[list[flo
 def points(full: bool) -> list[Point]:
     """Return the points: one query to a thousand."""
     sizes = {"window": 60_000, "push": 60_000, "pushes": 5} if full else {"window": 30_000, "push": 20_000, "pushes": 3}
-    return [*({"queries": count, **sizes, "seed": 1} for count in (1, 10, 100, MOST)), *sharing_graphs.points(full)]
+    return [
+        *({"queries": count, **sizes, "seed": 1} for count in (1, 10, 100, MOST)),
+        *({"queries": FORMED, "form": form, **sizes, "seed": 1} for form in FORMS),
+        *sharing_graphs.points(full),
+    ]
 
 
 FIGURES = (
     Figure(
         "sharing",
         "Three streams on one key, RANGE windows. Queries differ in range filters on two columns of one stream; each "
-        "accepts a hundredth of its rows. All queries in one engine, and each in a Runtime of its own, push by push. "
+        f"accepts a hundredth of its rows; {FORMED} queries differ in conditions of another form. All queries in one "
+        "engine, and each in a Runtime of its own, push by push. "
         f"{MOST_APART} queries at most run apart, and their time is scaled up. The results of each query are compared. "
         "State is that of the engine, the rows that it keeps included, over that of one Runtime without filters. "
         f"CPU time. {sharing_graphs.ABOUT}",
@@ -176,6 +203,7 @@ FIGURES = (
             "filters1000.state_vs_one": "1 000 queries: state over that of one Runtime without filters",
             "filters1000.start_ms": "Start of a query beside 1 000 others, ms",
             "filters1000.stop_ms": "Stop of a query beside 1 000 others, ms",
+            **{f"filters_{form}{FORMED}.vs_one_by_one": f"{FORMED} queries, {form}: times as fast" for form in FORMS},
             **sharing_graphs.TITLES,
         },
         bars={
@@ -183,6 +211,7 @@ FIGURES = (
             "filters1000.state_vs_one": "≤ 1.5",
             "filters1000.start_ms": "≤ 5",
             "filters1000.stop_ms": "≤ 5",
+            **{f"filters_{form}{FORMED}.vs_one_by_one": "≥ 20" for form in FORMS},
             **sharing_graphs.BARS,
         },
     ),

@@ -16,7 +16,7 @@ from eddy.ingest.clock import clock_of
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
 from eddy.pipeline.push import prepare
-from eddy.queries.grouped_filters import GroupedFilters
+from eddy.queries.grouped_filters import GroupedFilters, TextCuts
 from eddy.query.as_of import AsOf
 from eddy.query.branch import Branch
 from eddy.query.query import Query
@@ -99,9 +99,10 @@ _FAILS = Predicate(_quotient, columns=["R.k"])
 
 
 def _warm_grouped_filters() -> None:
-    filters = GroupedFilters([[ranges.ColumnRange("x", 0, 1)], [ranges.ColumnRange("x", 1, 2)]])
+    filters = GroupedFilters([[ranges.ColumnSet("x", ranges.within(low, low + 1))] for low in range(2)])
     for ask in (filters.share, filters.wanted):
         ask(3, lambda _: np.arange(3))
+    TextCuts([(b"a", 0)]).codes(pa.array(["a"]))
 
 
 def _warm_groups(streams: list[Stream], batch: pa.RecordBatch) -> None:

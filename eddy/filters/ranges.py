@@ -1,15 +1,17 @@
-"""Ranges of values, read out of expressions that compare columns with constants.
+"""Sets of values, read out of expressions that compare one column with constants.
 
-    (pc.field("x") >= 5) & (pc.field("x") < 9)      5 <= x <= 8
-    pc.field("price") > 0.1                         the code of 0.1, plus 1 <= the code of price
-    pc.field("symbol") == "EDY"                     symbol is "EDY"
+    (pc.field("x") >= 5) & (pc.field("x") < 9)        x in [5, 9)
+    pc.field("x").isin([3, 4, 8])                     x in [3, 4), [4, 5), [8, 9)
+    pc.field("price") != 0.1                          below the code of 0.1, and from the next code on
+    pc.starts_with(pc.field("symbol"), "ED")          from "ED" to before "EE"
 
-A column of integers, doubles, dates or timestamps becomes *codes*: int64 in the order of the values, so that every
-comparison with a constant is a range with both ends closed. Texts have no codes; they are compared for equality only.
+A set is a list of ranges, closed at their start and open at their end. A column of booleans, integers, floats,
+decimals, dates or timestamps becomes *codes*: int64 in the order of the values, so that every comparison with a
+constant is a range. The end of a range of texts is a pair: (t, 0) lies before the text t, and (t, 1) after it.
 
-Arrow gives the constants of an expression as text only. So the module reads an expression from its text, makes the
-expression again, and compares the result with the original. An expression of any other form has no ranges, and Arrow
-evaluates the expression.
+Arrow gives the constants of an expression as text only, those of long lists only when it pickles them. So the module
+reads an expression from its text, makes the expression again, and compares the result with the original. An expression
+of any other form has no ranges, and Arrow evaluates the expression.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,42 +35,99 @@ from eddy.filters.faults import FAILURES
 LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
 EXACT = 1 << 53
 """Whole numbers up to this one are doubles without loss."""
+INFINITE = 0x7FF0000000000000
+"""The code of infinity. NaN has the code GREATEST: it is in no range of a comparison, but in the complement of one."""
+DIGITS = 18
+"""Decimals of up to this precision have codes."""
+DEEPEST = 100
+"""Greatest depth of an expression that is read."""
 Codes = npt.NDArray[np.int64]
-_LEAF = re.compile(r"\((.+?) (>=|<=|==|>|<) (.+)\)", re.DOTALL)
+TextEnd: TypeAlias = tuple[bytes, int]
+Ranges: TypeAlias = tuple[tuple[Any, Any], ...]
+"""Ranges of a column, ascending, not empty, apart from each other; of codes, or of texts (`TextEnd`)."""
+ALL: Ranges = ((LEAST, GREATEST + 1),)
+ALL_TEXTS: Ranges = (((b"", 0), (b"\xff", 0)),)
+"""No byte of UTF-8 is 0xff."""
+_LEAF = re.compile(r"\((.+?) (>=|<=|==|!=|>|<) (.+)\)", re.DOTALL)
+_CALL = re.compile(r"(is_valid|invert|is_in|match_like|starts_with)\((.+)\)", re.DOTALL)
+_PATTERN = re.compile(r"(.+), \{pattern=\"(.*)\", ignore_case=false\}", re.DOTALL)
 _COMPARE: dict[str, Callable[[Any, Any], pc.Expression]] = {
     ">=": operator.ge,
     "<=": operator.le,
     "==": operator.eq,
+    "!=": operator.ne,
     ">": operator.gt,
     "<": operator.lt,
 }
-_TURNED = {">=": "<=", "<=": ">=", "==": "==", ">": "<", "<": ">"}
+_TURNED = {">=": "<=", "<=": ">=", "==": "==", "!=": "!=", ">": "<", "<": ">"}
 
 
-class ColumnRange(NamedTuple):
-    """A condition on one column: the code of the value is from low to high, or a text is equal to a constant."""
+class ColumnSet(NamedTuple):
+    """A condition on one column: the value is in one of some ranges. Null is in none."""
 
     column: str
-    low: int
-    high: int
-    text: str | None = None
+    ranges: Ranges
 
 
-def ranges_of(condition: Predicate, schema: pa.Schema) -> list[ColumnRange] | None:
-    """Return the ranges that hold together exactly where a condition does; None for a condition of another form.
+def within(low: int, high: int) -> Ranges:
+    """Return the range of codes from low to high, both included; no range if there is none."""
+    low, high = max(low, LEAST), min(high, GREATEST)
+    return ((low, high + 1),) if low <= high else ()
 
-    >>> [(r.low, r.high) for r in ranges_of(Predicate(pc.field("a") > 3), pa.schema([("a", pa.int8())]))]
-    [(4, 9223372036854775807)]
+
+def both(one: Ranges, other: Ranges) -> Ranges:
+    """Return the intersection of two sets. O(ranges)."""
+    found, i, j = [], 0, 0
+    while i < len(one) and j < len(other):
+        low, high = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if low < high:
+            found.append((low, high))
+        if one[i][1] < other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
+
+
+def either(*sets: Ranges) -> Ranges:
+    """Return the union of sets. O(ranges log ranges)."""
+    found: list[tuple[Any, Any]] = []
+    for low, high in sorted(one for own in sets for one in own):
+        if found and low <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], high)
+        else:
+            found.append((low, high))
+    return tuple(found)
+
+
+def outside(ranges: Ranges, everything: Ranges) -> Ranges:
+    """Return the complement of a set. O(ranges)."""
+    ((least, greatest),) = everything
+    ends = [least, *(end for one in ranges for end in one), greatest]
+    return tuple((low, high) for low, high in zip(ends[::2], ends[1::2], strict=True) if low < high)
+
+
+def ranges_of(condition: Predicate, schema: pa.Schema) -> list[ColumnSet] | None:
+    """Return the sets, of different columns, that hold together exactly where a condition does; None for a condition of
+    another form.
+
+    >>> ranges_of(Predicate(pc.field("a") > 3), pa.schema([("a", pa.int8())]))
+    [ColumnSet(column='a', ranges=((4, 9223372036854775808),))]
     """
-    if not isinstance(condition.function, pc.Expression):
+    expression = condition.function
+    if not isinstance(expression, pc.Expression):
         return None
-    text = str(condition.function)
-    for literal in (_natural, _of_column):
-        found: list[ColumnRange] = []
-        made = _read(text, schema, literal, found)
-        if made is not None and made.equals(condition.function):
-            return found
+    text = str(expression)
+    for literal in (_natural, _of_column, _double):
+        made = _Reader(schema, literal, expression).read(text, DEEPEST)
+        if made is not None and made.expression.equals(expression):
+            return [ColumnSet(column, ranges) for column, ranges in made.sets.items()]
     return None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether the values of a type are texts."""
+    return bool(pt.is_string(kind) or pt.is_large_string(kind))
 
 
 def codes(column: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
@@ -75,12 +135,16 @@ def codes(column: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
     valid = None if not column.null_count else np.asarray(column.is_valid())
     kind = column.type
     if pt.is_floating(kind):
-        values = np.asarray(column.fill_null(0.0)) + 0.0  # -0.0 is equal to 0.0
-        unordered = np.isnan(values)
-        if unordered.any():
-            valid = ~unordered if valid is None else valid & ~unordered
+        values = np.asarray(column.fill_null(0.0)).astype(np.float64) + 0.0  # -0.0 is equal to 0.0
         bits = values.view(np.int64)
-        return np.where(bits < 0, bits ^ GREATEST, bits), valid
+        found = np.where(bits < 0, bits ^ GREATEST, bits)
+        found[np.isnan(values)] = GREATEST
+        return found, valid
+    if pt.is_decimal128(kind):
+        words = np.frombuffer(column.buffers()[1], np.int64)[2 * column.offset :: 2][: len(column)]
+        return (words if valid is None else np.where(valid, words, 0)), valid
+    if pt.is_boolean(kind):
+        return np.asarray(column.fill_null(False)).astype(np.int64), valid
     if not pt.is_integer(kind):
         column = column.view(pa.int32() if pt.is_date32(kind) else pa.int64())
     return np.asarray(column.fill_null(0)).astype(np.int64, copy=False), valid
@@ -89,41 +153,148 @@ def codes(column: pa.Array) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
 # Reading
 
 
-def _read(text: str, schema: pa.Schema, literal: _Literal, found: list[ColumnRange]) -> pc.Expression | None:
-    """Return the expression with this text, and add its ranges; None if the expression has no ranges."""
-    if text.startswith("(("):
-        for left, right in _halves(text):
-            one = _read(left, schema, literal, found)
-            other = None if one is None else _read(right, schema, literal, found)
-            return None if other is None else one & other
-        return None
-    match = _LEAF.fullmatch(text)
-    if match is None:
-        return None
-    name, op, constant = match.groups()
-    turned = name not in schema.names
-    if turned:
-        name, constant = constant, name
-    if schema.names.count(name) != 1:
-        return None
-    kind = schema.field(name).type
-    value = literal(constant, kind)
-    bound = None if value is None else _range(name, kind, _TURNED[op] if turned else op, value)
-    if value is None or bound is None:
-        return None
-    found.append(bound)
-    sides = (pc.scalar(value), pc.field(name)) if turned else (pc.field(name), pc.scalar(value))
-    return _COMPARE[op](*sides)
+class _Read(NamedTuple):
+    """An expression that was made again.
+
+    sets    by column, the sets that hold together exactly where the expression is true
+    strict  whether the expression is null where one of its columns is null
+    """
+
+    expression: pc.Expression
+    sets: dict[str, Ranges]
+    strict: bool = True
 
 
-def _halves(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the two sides of "(left and right)", if the text has this form."""
+class _Reader:
+    """Reads an expression from its text.
+
+    literal   makes a constant of a text
+    """
+
+    def __init__(self, schema: pa.Schema, literal: _Literal, expression: pc.Expression) -> None:
+        self._schema, self._literal = schema, literal
+        self._lists = _lists_of(expression)
+        """The lists of the calls of `is_in`, in the order of their text."""
+
+    def read(self, text: str, deepest: int) -> _Read | None:
+        """Return the expression with this text; None if the expression has no ranges."""
+        if not deepest:
+            return None
+        for left, word, right in _halves(text):
+            lists = list(self._lists)
+            one = self.read(left, deepest - 1)
+            other = None if one is None else self.read(right, deepest - 1)
+            if one is not None and other is not None:
+                return _joined(one, word, other)
+            self._lists = lists
+        call = _CALL.fullmatch(text)
+        if call is not None:
+            return self._read_call(call[1], call[2], deepest)
+        match = _LEAF.fullmatch(text)
+        return self._read_column(text) if match is None else self._read_comparison(*match.groups())
+
+    def _kind(self, name: str) -> pa.DataType | None:
+        return self._schema.field(name).type if self._schema.names.count(name) == 1 else None
+
+    def _read_column(self, name: str) -> _Read | None:
+        kind = self._kind(name)
+        return _Read(pc.field(name), {name: within(1, 1)}) if kind is not None and pt.is_boolean(kind) else None
+
+    def _read_comparison(self, name: str, op: str, constant: str) -> _Read | None:
+        turned = name not in self._schema.names
+        if turned:
+            name, constant = constant, name
+        kind = self._kind(name)
+        value = None if kind is None else self._literal(constant, kind)
+        if kind is None or value is None:
+            return None
+        found = _compared(kind, _TURNED[op] if turned else op, value)
+        if found is None:
+            return None
+        sides = (pc.scalar(value), pc.field(name)) if turned else (pc.field(name), pc.scalar(value))
+        return _Read(_COMPARE[op](*sides), {name: found})
+
+    def _read_call(self, function: str, given: str, deepest: int) -> _Read | None:
+        if function == "invert":
+            one = self.read(given, deepest - 1)
+            # What is false for null, and not null, is true for null when it is inverted.
+            if one is None or len(one.sets) != 1 or not one.strict:
+                return None
+            ((name, ranges),) = one.sets.items()
+            return _Read(~one.expression, {name: outside(ranges, _everything(self._schema.field(name).type))})
+        if function == "is_valid":
+            kind = self._kind(given)
+            return None if kind is None else _with_codes(pc.field(given).is_valid(), given, kind)
+        if function == "is_in":
+            return self._read_list(given.partition(", {value_set=")[0])
+        match = _PATTERN.fullmatch(given)
+        kind = None if match is None else self._kind(match[1])
+        if match is None or kind is None or not is_text(kind):
+            return None
+        name, pattern = match.groups()
+        if function == "starts_with":
+            return _Read(pc.starts_with(pc.field(name), pattern), {name: _beginning(pattern)})
+        plain = pattern.removesuffix("%")
+        if any(sign in plain for sign in "%_\\"):
+            return None
+        return _Read(
+            pc.match_like(pc.field(name), pattern), {name: _text(plain) if plain == pattern else _beginning(plain)}
+        )
+
+    def _read_list(self, name: str) -> _Read | None:
+        kind = self._kind(name)
+        if kind is None or not self._lists:
+            return None
+        values = self._lists.pop(0)
+        # Arrow finds -0.0 and NaN in a list in other ways than it compares them.
+        if values.null_count or pt.is_floating(kind):
+            return None
+        found = [_compared(kind, "==", value) for value in values]
+        if any(one is None for one in found):
+            return None
+        ranges = either(*(one for one in found if one is not None))
+        return _Read(pc.field(name).isin(values), {name: ranges}, strict=False)
+
+
+def _joined(one: _Read, word: str, other: _Read) -> _Read | None:
+    """Return the conjunction or the disjunction of two expressions; the latter if both read one column, and the same
+    one."""
+    strict = one.strict and other.strict
+    if word == "and":
+        sets = dict(one.sets)
+        for name, ranges in other.sets.items():
+            sets[name] = both(sets[name], ranges) if name in sets else ranges
+        return _Read(one.expression & other.expression, sets, strict and len(sets) == 1)
+    if len(one.sets) != 1 or one.sets.keys() != other.sets.keys():
+        return None
+    ((name, ranges),) = one.sets.items()
+    return _Read(one.expression | other.expression, {name: either(ranges, other.sets[name])}, strict)
+
+
+def _halves(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the sides of "(left and right)" and of "(left or right)", if the text may have this form."""
+    if not text.startswith("("):
+        return
     depth = 0
     for at, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
-        if depth == 1 and letter == ")" and text.startswith(" and ", at + 1):
-            yield text[1 : at + 1], text[at + 6 : -1]
-            return
+        if depth == 1 and letter == " ":
+            for word in ("and", "or"):
+                if text.startswith(f" {word} ", at):
+                    yield text[1:at], word, text[at + len(word) + 2 : -1]
+
+
+def _lists_of(expression: pc.Expression) -> list[pa.Array]:
+    """Return the lists of values in an expression, in the order of its calls; none if Arrow pickles in another way."""
+    if "is_in(" not in str(expression):
+        return []
+    try:
+        (pickled,) = expression.__reduce__()[1]
+        table = pa.ipc.open_file(pickled).read_all()
+    except FAILURES:
+        return []
+    options = [one.combine_chunks() for one in table.columns if pt.is_struct(one.type)]
+    return [one.field("value_set").flatten() for one in options if one.type.get_field_index("value_set") >= 0]
 
 
 _Literal = Callable[[str, pa.DataType], pa.Scalar | None]
@@ -136,9 +307,19 @@ def _natural(text: str, kind: pa.DataType) -> pa.Scalar | None:
             return pa.scalar(text.removesuffix("Z")).cast(pa.timestamp("us")).cast(pa.timestamp("us", _zone(text)))
         if pt.is_date32(kind):
             return pa.scalar(text).cast(kind)
+        if pt.is_decimal128(kind):
+            return pa.scalar(Decimal(text))
         value = json.loads(text)
-        return pa.scalar(value) if type(value) in (int, float, str) else None
-    except (ValueError, OverflowError, *FAILURES):
+        return pa.scalar(value) if type(value) in (bool, int, float, str) else None
+    except (ValueError, ArithmeticError, *FAILURES):
+        return None
+
+
+def _double(text: str, kind: pa.DataType) -> pa.Scalar | None:
+    """Return a constant as a double, for a column of any floats."""
+    try:
+        return pa.scalar(float(text)) if pt.is_floating(kind) else None
+    except ValueError:
         return None
 
 
@@ -157,31 +338,102 @@ def _zone(text: str) -> str | None:
     return "UTC" if text.endswith("Z") else None
 
 
-def _range(name: str, kind: pa.DataType, op: str, value: pa.Scalar) -> ColumnRange | None:
-    """Return the values of a column for which a comparison holds; None if they have no codes."""
-    if pt.is_string(kind) or pt.is_large_string(kind):
-        same = op == "==" and (pt.is_string(value.type) or pt.is_large_string(value.type))
-        return ColumnRange(name, 0, 0, value.as_py()) if same else None
+# The values of a comparison
+
+
+def _everything(kind: pa.DataType) -> Ranges:
+    return ALL_TEXTS if is_text(kind) else ALL
+
+
+def _with_codes(expression: pc.Expression, name: str, kind: pa.DataType) -> _Read | None:
+    """Return an expression that is true for each value of a column, and false for null; None without codes."""
+    known = is_text(kind) or _has_codes(kind)
+    return _Read(expression, {name: _everything(kind)}, strict=False) if known else None
+
+
+def _has_codes(kind: pa.DataType) -> bool:
+    return bool(
+        pt.is_boolean(kind)
+        or pt.is_float32(kind)
+        or pt.is_float64(kind)
+        or (pt.is_integer(kind) and not pt.is_uint64(kind))
+        or (pt.is_decimal128(kind) and kind.precision <= DIGITS)
+        or pt.is_date32(kind)
+        or pt.is_timestamp(kind)
+    )
+
+
+def _compared(kind: pa.DataType, op: str, value: pa.Scalar) -> Ranges | None:
+    """Return the values of a column for which a comparison with a constant holds; None if they have no codes."""
+    if is_text(kind):
+        if not is_text(value.type):
+            return None
+        text = value.as_py().encode()
+        return _ordered(op, (text, 0), (text, 1), *ALL_TEXTS[0])
     code = _code(value, kind)
     if code is None:
         return None
-    low = code if op in (">=", "==") else code + 1 if op == ">" else LEAST
-    high = code if op in ("<=", "==") else code - 1 if op == "<" else GREATEST
-    return ColumnRange(name, low, high)
+    if op == "!=":
+        return outside(within(code, code), ALL)
+    greatest = INFINITE if pt.is_floating(kind) else GREATEST
+    return _ordered(op, code, code + 1, LEAST, greatest + 1)
+
+
+def _ordered(op: str, at: Any, after: Any, least: Any, end: Any) -> Ranges:
+    """Return the ranges of a comparison with a value, which begins at `at` and ends before `after`."""
+    match op:
+        case "!=":
+            return outside(((at, after),), ((least, end),))
+        case "==":
+            low, high = at, after
+        case "<" | "<=":
+            low, high = least, at if op == "<" else after
+        case _:
+            low, high = at if op == ">=" else after, end
+    return ((low, high),) if low < high else ()
+
+
+def _text(text: str) -> Ranges:
+    return (((text.encode(), 0), (text.encode(), 1)),)
+
+
+def _beginning(prefix: str) -> Ranges:
+    """Return the texts with a prefix."""
+    begun = prefix.encode()
+    return (((begun, 0), (begun[:-1] + bytes([begun[-1] + 1]), 0)),) if begun else ALL_TEXTS
 
 
 def _code(value: pa.Scalar, kind: pa.DataType) -> int | None:
     """Return the code of a constant in a column; None where Arrow might compare the constant in another way."""
-    if pt.is_float64(kind):
-        given = value.as_py()
+    if not _has_codes(kind):
+        return None
+    given = value.as_py()
+    if pt.is_floating(kind):
         if type(given) not in (int, float) or given != given or (type(given) is int and abs(given) > EXACT):
             return None
         return int(codes(pa.array([given], pa.float64()))[0][0])
-    if pt.is_integer(kind) and not pt.is_uint64(kind):
-        return value.as_py() if pt.is_integer(value.type) else None
-    if pt.is_date32(kind) or pt.is_timestamp(kind):
-        try:
-            return int(value.cast(kind).value)
-        except FAILURES:
-            return None
-    return None
+    if pt.is_boolean(kind):
+        return int(given) if type(given) is bool else None
+    if pt.is_decimal128(kind):
+        own = value.type
+        # Of other types, Arrow may find no common one.
+        fits = (
+            pt.is_decimal128(own)
+            and own.scale <= kind.scale
+            and own.precision - own.scale <= kind.precision - kind.scale
+        )
+        return int(given.scaleb(kind.scale)) if fits else None
+    if pt.is_integer(kind):
+        return given if pt.is_integer(value.type) else None
+    try:
+        return int(value.cast(kind).value)
+    except FAILURES:
+        return None
+
+
+def as_sets(sets: Sequence[ColumnSet]) -> dict[str, Ranges]:
+    """Return the sets of several conditions that all hold, by column."""
+    found: dict[str, Ranges] = {}
+    for column, ranges in sets:
+        found[column] = both(found[column], ranges) if column in found else ranges
+    return found

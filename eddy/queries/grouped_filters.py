@@ -1,4 +1,4 @@
-"""Grouped filters: the ranges of all versions, asked at once, in time that grows with the log of their number.
+"""Grouped filters: the sets of values of all versions, asked at once, in time that grows with the log of their number.
 
 The ends of all ranges on a column cut its values into cells, in which no answer changes:
 
@@ -6,7 +6,8 @@ The ends of all ranges on a column cut its values into cells, in which no answer
     version 1: x >= 6                                       bits          -   0    0 1    1
 
 A row is accepted by the versions whose bits are set in its cells of all columns. A version that asks nothing of a
-column accepts all of its cells, null included.
+column accepts all of its cells, null included. Texts are cut in the same way: the code of a text is the number of cuts
+that are not after it.
 
 A sorted array of cuts is made anew when a version comes or goes, in O(versions * log(versions) + bits set), 1 ms for
 1 000 versions; it serves the search of the kernels as it is, so no structure for adding and removing lies beside it.
@@ -22,70 +23,105 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from eddy.filters.ranges import GREATEST, LEAST, Codes, ColumnRange, codes
-from eddy.queries.kernels import accepted_by_any, set_bits, share
+from eddy.filters.ranges import GREATEST, LEAST, Codes, ColumnSet, Ranges, TextEnd, as_sets, codes
+from eddy.queries.kernels import accepted_by_any, set_bits, share, text_codes
 
 Int64s = npt.NDArray[np.int64]
 _NONE = np.zeros(0, np.int64)
+
+
+class TextCuts:
+    """The cuts of a column of texts, numbered from 1 on in their order.
+
+    A text of a cut has two of them, before and after it; one of the two may be missing.
+    """
+
+    def __init__(self, ends: Iterable[TextEnd]) -> None:
+        cuts = sorted(set(ends))
+        self.numbers = {cut: n for n, cut in enumerate(cuts, 1)}
+        texts = sorted({text for text, _ in cuts})
+        known = pa.array(texts, pa.large_binary())
+        self._offsets, self._bytes = _buffers_of(known)
+        # The code of a text between two texts, and of each text itself, in turn.
+        befores = np.array([self.numbers.get((text, 0), 0) for text in texts], np.int64)
+        afters = np.array([self.numbers.get((text, 1), 0) for text in texts], np.int64)
+        turns = np.stack([befores, afters], axis=1).reshape(-1)
+        self._places = np.maximum.accumulate(np.concatenate([_FIRST, turns]))
+
+    def codes(self, column: pa.Array) -> Int64s:
+        """Return the number of cuts that are not after each text, int64[rows]; any number for a null."""
+        found = np.empty(len(column), np.int64)
+        offsets, data = _buffers_of(column.cast(pa.large_binary()))
+        text_codes(offsets, data, self._offsets, self._bytes, self._places, found)
+        return found
+
+
+def _buffers_of(texts: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
+    """Return the offsets and the bytes of an array of large_binary."""
+    _, offsets, data = texts.buffers()
+    own = np.zeros(1, np.int64) if offsets is None else np.frombuffer(offsets, np.int64)
+    return (
+        own[texts.offset : texts.offset + len(texts) + 1],
+        np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8),
+    )
+
+
+_FIRST = np.zeros(1, np.int64)
 
 
 class _Column(NamedTuple):
     """The cells of one column: number 0 is null, number n + 1 begins at cut n - 1.
 
     cuts   int64[cuts], ascending
-    texts  the texts that versions ask for, ascending, as an Arrow array; their numbers are the codes. None: not a text
+    texts  the cuts of texts, whose numbers are the codes. None: not a column of texts
     base   the row of `bits` of its first cell
     """
 
     cuts: Int64s
-    texts: pa.Array | None
+    texts: TextCuts | None
     base: int
 
 
 class GroupedFilters:
-    """The ranges of some versions, one version or more.
+    """The sets of values of some versions, one version or more.
 
-    ranges  per version those that must all hold
+    sets    per version those that must all hold
 
     Memory: cells * versions bits. Not changed after it was made.
     """
 
-    def __init__(self, ranges: Sequence[Sequence[ColumnRange]]) -> None:
-        self.versions = len(ranges)
-        self._everyone = _set_of(range(self.versions), self.versions)
-        texts: dict[str, set[str]] = {}
-        for one in (one for own in ranges for one in own if one.text is not None):
-            texts.setdefault(one.column, set()).add(str(one.text))
-        number = {column: {text: n for n, text in enumerate(sorted(own))} for column, own in texts.items()}
-        asked: dict[str, dict[int, tuple[int, int]]] = {}
-        for version, own in enumerate(ranges):
-            for column, low, high, text in own:
-                if text is not None:
-                    low = high = number[column][text]
-                before = asked.setdefault(column, {}).get(version, (LEAST, GREATEST))
-                asked[column][version] = max(low, before[0]), min(high, before[1])
+    def __init__(self, sets: Sequence[Sequence[ColumnSet]]) -> None:
+        self.versions = len(sets)
+        wanted = {version: own for version, one in enumerate(sets) if all((own := as_sets(one)).values())}
+        # The others accept nothing, as conditions of theirs contradict each other.
+        self._everyone = _set_of(wanted, self.versions)
+        asked: dict[str, dict[int, Ranges]] = {}
+        for version, own in wanted.items():
+            for column, ranges in own.items():
+                asked.setdefault(column, {})[version] = ranges
         self._columns: dict[str, _Column] = {}
         blocks = [np.zeros((0, len(self._everyone)), np.int64)]
         for column, by_version in asked.items():
+            texts = _texts_of(by_version)
+            if texts is not None:
+                by_version = {version: _numbered(ranges, texts.numbers) for version, ranges in by_version.items()}
             cuts, block = self._cells(by_version)
-            known = pa.array(sorted(texts[column])) if column in texts else None
-            self._columns[column] = _Column(cuts, known, sum(map(len, blocks)))
+            self._columns[column] = _Column(cuts, texts, sum(map(len, blocks)))
             blocks.append(block)
         self._bits = np.concatenate(blocks)
 
-    def _cells(self, asked: Mapping[int, tuple[int, int]]) -> tuple[Int64s, Int64s]:
-        """Return the cuts of a column and the bits of its cells, given the range of each version that has one."""
-        within = {version: ends for version, ends in asked.items() if ends[0] <= ends[1]}
-        lows = np.array([low for low, _ in within.values()], np.int64)
-        highs = np.array([high for _, high in within.values()], np.int64)
+    def _cells(self, asked: Mapping[int, Ranges]) -> tuple[Int64s, Int64s]:
+        """Return the cuts of a column and the bits of its cells, given the ranges of each version that asks for it."""
+        versions = np.array([version for version, ranges in asked.items() for _ in ranges], np.int64)
+        lows = np.array([low for ranges in asked.values() for low, _ in ranges], np.int64)
+        highs = np.array([end - 1 for ranges in asked.values() for _, end in ranges], np.int64)
         cuts = np.unique(np.concatenate([lows, highs[highs < GREATEST] + 1]))
         cuts = cuts[cuts > LEAST]
         bits = np.tile(self._everyone & ~_set_of(asked, self.versions), (len(cuts) + 2, 1))
         first = np.searchsorted(cuts, lows, side="right") + 1
         end = np.searchsorted(cuts, highs, side="right") + 2
-        set_bits(bits, np.fromiter(within, np.int64), first, end)
+        set_bits(bits, versions, first, end)
         return cuts, bits
 
     def share(self, n: int, values: Callable[[str], pa.Array | Codes]) -> dict[int, Int64s | None]:
@@ -121,7 +157,8 @@ class GroupedFilters:
         for name, column in self._columns.items() if n else ():
             given, valid = values(name), None
             if column.texts is not None and isinstance(given, pa.Array):
-                given = np.asarray(pc.index_in(given, column.texts.cast(given.type)).fill_null(-1)).astype(np.int64)
+                valid = np.asarray(given.is_valid()) if given.null_count else None
+                given = column.texts.codes(given)
             elif isinstance(given, pa.Array):
                 given, valid = codes(given)
             if valid is None:
@@ -132,6 +169,17 @@ class GroupedFilters:
             cells = np.searchsorted(column.cuts, given, side="right") + (column.base + 1)
             found.append(cells if valid is None else np.where(valid, cells, column.base))
         return np.stack(found, axis=1) if found else np.zeros((n, 0), np.int64), always
+
+
+def _texts_of(asked: Mapping[int, Ranges]) -> TextCuts | None:
+    """Return the cuts of a column of texts, None for another column."""
+    ends = [end for ranges in asked.values() for one in ranges for end in one]
+    return TextCuts(ends) if isinstance(ends[0], tuple) else None
+
+
+def _numbered(ranges: Ranges, numbers: Mapping[TextEnd, int]) -> Ranges:
+    """Return ranges of texts as ranges of codes."""
+    return tuple((numbers[low], numbers[end]) for low, end in ranges)
 
 
 def _set_of(chosen: Iterable[int], versions: int) -> Int64s:

@@ -14,6 +14,7 @@ from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.bits import lowest_bit
 
 Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
 
 @jit
@@ -23,6 +24,43 @@ def set_bits(bits: Int64s, versions: Int64s, first: Int64s, end: Int64s) -> None
         word, bit = versions[x] >> 6, np.int64(1) << (versions[x] & 63)
         for cell in range(first[x], end[x]):
             bits[u64(cell), u64(word)] |= bit
+
+
+@inlined
+def compared(data: Bytes, at: int, end: int, other: Bytes, begin: int, stop: int) -> int:
+    """Return -1, 0 or 1, as one text is before, equal to or after another one, byte by byte."""
+    for k in range(min(end - at, stop - begin)):
+        mine, theirs = data[u64(at + k)], other[u64(begin + k)]
+        if mine != theirs:
+            return -1 if mine < theirs else 1
+    longer = (end - at) - (stop - begin)
+    return -1 if longer < 0 else 1 if longer > 0 else 0
+
+
+@jit
+def text_codes(
+    offsets: Int64s, data: Bytes, known_offsets: Int64s, known: Bytes, places: Int64s, found: Int64s
+) -> None:
+    """Write the code of each text: places[2 * n + 1] for known text n, places[2 * n] for those just before it.
+
+    offsets, known_offsets   int64[texts + 1], where each text begins in `data` and in `known`, whose texts ascend
+    places                   int64[2 * known texts + 1]
+
+    O(rows * log(known texts)) comparisons.
+    """
+    for row in range(found.shape[0]):
+        at, end = offsets[u64(row)], offsets[u64(row + 1)]
+        low, high, same = np.int64(0), np.int64(known_offsets.shape[0] - 1), np.int64(0)
+        while low < high:
+            middle = (low + high) >> 1
+            order = compared(data, at, end, known, known_offsets[u64(middle)], known_offsets[u64(middle + 1)])
+            if order > 0:
+                low = middle + 1
+            else:
+                high = middle
+                if order == 0:
+                    low, same = middle, np.int64(1)
+        found[u64(row)] = places[u64(2 * low + same)]
 
 
 @inlined

@@ -15,7 +15,7 @@ import pyarrow as pa
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Predicate
 from eddy.filters.faults import Faults
-from eddy.filters.ranges import GREATEST, LEAST, ColumnRange, ranges_of
+from eddy.filters.ranges import GREATEST, LEAST, ColumnSet, ranges_of, within
 from eddy.queries.found import AGE, FIRST, LAST, FoundCombinations
 from eddy.queries.grouping import Grouping
 from eddy.queries.version import Version
@@ -50,8 +50,8 @@ class Owner(Generic[Of]):
         """The columns of the version's results and the columns that `where` reads, as "stream.column"."""
         self.nothing = query.row_schema.empty_table()
         """The results of a push without any: Arrow takes tens of microseconds to make an empty table."""
-        self.ranges: dict[str, list[ColumnRange]] = {stream.name: [] for stream in query.streams}
-        """Stream -> those of its conditions that are ranges, on columns named "stream.column"."""
+        self.ranges: dict[str, list[ColumnSet]] = {stream.name: [] for stream in query.streams}
+        """Stream -> those of its conditions that are sets of values, of columns named "stream.column"."""
         self._filters: dict[str, AdaptiveFilter] = {}
         self._filtered: dict[str, list[str]] = {}
         for stream in query.streams:
@@ -75,7 +75,7 @@ class Owner(Generic[Of]):
         """All columns of the family's results that the version reads, except event times."""
 
     def _read(self, given: Predicate, schema: pa.Schema, named: pa.Schema, owner: Mapping[str, str]) -> bool:
-        """Add the ranges of a condition; return whether it has any.
+        """Add the sets of values of a condition; return whether it has any.
 
         named, owner   the columns of the schema, named "stream.column", and the stream of each
         """
@@ -87,7 +87,7 @@ class Owner(Generic[Of]):
 
     # Its results
 
-    def bounds(self) -> list[ColumnRange]:
+    def bounds(self) -> list[ColumnSet]:
         """Return the bounds on positions of the version's results, if the family has results beyond them.
 
         The version must have started.
@@ -96,26 +96,27 @@ class Owner(Generic[Of]):
         assert version.start is not None
         found = []
         if version.start > self.family.oldest:
-            found.append(ColumnRange(LAST if version.warm else FIRST, version.start, GREATEST))
+            found.append(ColumnSet(LAST if version.warm else FIRST, within(version.start, GREATEST)))
         if version.stop is not None:
-            found.append(ColumnRange(LAST, LEAST, version.stop - 1))
+            found.append(ColumnSet(LAST, within(LEAST, version.stop - 1)))
         if version.drain is not None and self.grouping is None:
-            found.append(ColumnRange(FIRST, LEAST, version.drain.at - 1))
+            found.append(ColumnSet(FIRST, within(LEAST, version.drain.at - 1)))
         return found
 
     def within_bounds(self, found: FoundCombinations, rows: Positions) -> npt.NDArray[np.bool_]:
         """Return whether each of the rows is within the present bounds."""
         keep = np.ones(len(rows), np.bool_)
-        for column, low, high, _ in self.bounds():
+        for column, ranges in self.bounds():
             places = (found.first if column == FIRST else found.last)[rows]
-            keep &= (places >= low) & (places <= high)
+            ((low, end),) = ranges
+            keep &= (places >= low) & (places < end)
         return keep
 
-    def windows(self) -> list[ColumnRange]:
+    def windows(self) -> list[ColumnSet]:
         """Return the greatest ages of components, for streams for which the family has a wider window."""
         pairs = zip(self.query.streams, self.query.graph.windows, strict=True)
         return [
-            ColumnRange(AGE + stream.name, LEAST, window.size)
+            ColumnSet(AGE + stream.name, within(LEAST, window.size))
             for stream, window in pairs
             if window.kind == WindowKind.RANGE and self.family.windows[stream.name] != window
         ]

@@ -10,38 +10,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddy.filters.ranges import GREATEST, LEAST, ColumnRange
+from eddy.filters.ranges import GREATEST, LEAST, ColumnSet, both, either, outside, within
 from eddy.queries.grouped_filters import GroupedFilters
 
 ENDS = [LEAST - 1, LEAST, LEAST + 1, -3, 0, 2, 5, GREATEST - 1, GREATEST, GREATEST + 1]
 VALUES = [LEAST, LEAST + 1, -4, -3, 0, 1, 2, 3, 5, GREATEST - 1, GREATEST]
-TEXTS = ["", "a", "b", "c"]
+TEXTS = ["", "a", "aa", "b", "bä", "ä"]
+TEXT_ENDS = [(text.encode(), after) for text in [*TEXTS, "ab"] for after in (0, 1)] + [(b"\xff", 0)]
 
 
 @st.composite
-def ranges(draw: Any) -> ColumnRange:
+def sets(draw: Any) -> ColumnSet:
     if draw(st.booleans()):
-        return ColumnRange("text", 0, 0, draw(st.sampled_from(TEXTS)))
-    return ColumnRange(draw(st.sampled_from("xy")), draw(st.sampled_from(ENDS[1:])), draw(st.sampled_from(ENDS[:-1])))
+        pairs = draw(st.lists(st.tuples(st.sampled_from(TEXT_ENDS), st.sampled_from(TEXT_ENDS)), max_size=3))
+        return ColumnSet("text", either(tuple(one for one in pairs if one[0] < one[1])))
+    pairs = draw(st.lists(st.tuples(st.sampled_from(ENDS[1:]), st.sampled_from(ENDS[:-1])), max_size=3))
+    return ColumnSet(draw(st.sampled_from("xy")), either(*(within(*one) for one in pairs)))
 
 
-@given(st.lists(st.lists(ranges(), max_size=3), min_size=1, max_size=140), st.integers(0, 1000), st.integers(0, 40))
-def test_each_version_gets_the_rows_that_it_accepts(given: list[list[ColumnRange]], seed: int, n: int) -> None:
+def inside(position: Any, ranges: Any) -> bool:
+    return any(low <= position < end for low, end in ranges)
+
+
+@given(st.lists(st.lists(sets(), max_size=3), min_size=1, max_size=140), st.integers(0, 1000), st.integers(0, 40))
+def test_each_version_gets_the_rows_that_it_accepts(given: list[list[ColumnSet]], seed: int, n: int) -> None:
     chance = np.random.default_rng(seed)
     x: list[Any] = [int(one) for one in chance.choice(np.array(VALUES, object), n)]
-    text = [None if one == "c" else one for one in chance.choice(TEXTS, n).tolist()]
+    text = [None if one == "b" else one for one in chance.choice(TEXTS, n).tolist()]
     y = [None if one == 5 else one for one in x[::-1]]
     columns: dict[str, Any] = {
         "x": np.array(x, np.int64),
         "y": pa.array(y, pa.int64()),
-        "text": pa.array(text, pa.large_string()),
+        # As a slice of a longer array.
+        "text": pa.array(["z", *text], pa.large_string() if seed % 2 else pa.string())[1:],
     }
 
-    def held(one: ColumnRange, row: int) -> bool:
-        if one.text is not None:
-            return text[row] == one.text
-        value = x[row] if one.column == "x" else y[row]
-        return value is not None and one.low <= value <= one.high
+    def held(one: ColumnSet, row: int) -> bool:
+        value = {"x": x, "y": y, "text": text}[one.column][row]
+        return value is not None and inside((value.encode(), 0) if isinstance(value, str) else value, one.ranges)
 
     wanted = [[row for row in range(n) if all(held(one, row) for one in own)] for own in given]
     filters = GroupedFilters(given)
@@ -53,9 +59,24 @@ def test_each_version_gets_the_rows_that_it_accepts(given: list[list[ColumnRange
     assert (list(range(n)) if union is None else union.tolist()) == sorted({row for own in wanted for row in own})
 
 
+@given(st.data())
+def test_sets_of_ranges_are_sets(data: Any) -> None:
+    pairs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4)
+    one, other = (either(tuple(p for p in data.draw(pairs) if p[0] < p[1])) for _ in range(2))
+    for found, holds in (
+        (both(one, other), lambda v: inside(v, one) and inside(v, other)),
+        (either(one, other), lambda v: inside(v, one) or inside(v, other)),
+        (outside(one, ((0, 10),)), lambda v: not inside(v, one)),
+    ):
+        assert [inside(value, found) for value in range(10)] == [holds(value) for value in range(10)]
+        ends = [end for pair in found for end in pair]
+        assert ends == sorted(ends)
+        assert all(low < end for low, end in found)
+
+
 @pytest.mark.parametrize("versions", [1, 63, 64, 65, 128])
 def test_a_column_in_one_cell_is_asked_once(versions: int) -> None:
-    filters = GroupedFilters([[ColumnRange("x", version, GREATEST)] for version in range(versions)])
+    filters = GroupedFilters([[ColumnSet("x", within(version, GREATEST))] for version in range(versions)])
     found = filters.share(3, lambda _: np.array([versions - 2] * 3, np.int64))
     assert found == dict.fromkeys(range(versions - 1))
     assert filters.wanted(3, lambda _: np.array([-1] * 3, np.int64)) is not None
