@@ -181,12 +181,10 @@ class _Reader:
         if not deepest:
             return None
         for left, word, right in _halves(text):
-            lists = list(self._lists)
             one = self.read(left, deepest - 1)
             other = None if one is None else self.read(right, deepest - 1)
             if one is not None and other is not None:
                 return _joined(one, word, other)
-            self._lists = lists
         call = _CALL.fullmatch(text)
         if call is not None:
             return self._read_call(call[1], call[2], deepest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import math
 import operator
 from decimal import Decimal
 from typing import Any
@@ -20,7 +21,8 @@ from eddy.filters.ranges import codes, is_text, ranges_of
 
 COMPARE = (operator.ge, operator.gt, operator.le, operator.lt, operator.eq, operator.ne)
 MOMENTS = [dt.datetime(2026, 1, day, 12, tzinfo=dt.UTC) for day in range(1, 6)]
-FLOATS = [float("-inf"), -1e30, -0.1, -0.0, 0.0, 0.1, 5.0, 1e30, float("inf"), float("nan")]
+NAN = float("nan")
+FLOATS = [float("-inf"), -1e30, -0.1, -0.0, 0.0, 0.1, 5.0, 1e30, float("inf"), NAN, math.copysign(NAN, -1.0)]
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "flag": (pa.bool_(), [True, False]),
     "byte": (pa.int8(), [-128, -1, 0, 1, 127]),
