@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eddy.program.text import ProgramTable
+from eddy.program.join_options import PREFIX, check_join, join_options
+from eddy.program.text import Insertion, ProgramTable
 from eddy.spark.errors import SparkJoinError, first_line
 from eddy.spark.types import spark_schema, struct_type
 from eddy.streams.keyed import OP_COLUMN, KeyedInput
@@ -77,7 +78,11 @@ def options_of(table: ProgramTable, known: Mapping[str, Connector], role: str) -
     Raises SqlError, at the place of the option, for a connector or an option that is unknown, missing or has a value
     that it cannot have.
     """
-    given = {name: _value(table, name, one.text) for name, one in table.declared.options.items()}
+    given = {
+        name: _value(table, name, one.text)
+        for name, one in table.declared.options.items()
+        if known is INPUTS or not name.startswith(PREFIX)
+    }
     if "connector" not in given:
         names = " or ".join(map(repr, known))
         raise table.refused("connector", f"WITH ('connector' = …) is missing; {role} has {names}")
@@ -212,8 +217,15 @@ def sink_of(table: ProgramTable) -> tuple[str, dict[str, str]]:
     return "kafka", {**settings, "kafka.bootstrap.servers": given["servers"], "topic": given["topic"], **named}
 
 
-def check_output(table: ProgramTable, columns: Sequence[str]) -> None:
-    """Raise SqlError for options of an output, and for those that name no column of its query."""
+def options_of_join(table: ProgramTable) -> dict[str, Any]:
+    """Return the keyword arguments of `eddy.spark.join` for a target. Raises SqlError for its options."""
+    return join_options(table, lambda name, text: _value(table, name, text))
+
+
+def check_output(insertion: Insertion) -> None:
+    """Raise SqlError for options of an output and of its join, and for those that name no column of its query."""
+    table, columns = insertion.target, insertion.query.output_schema.names
+    check_join(insertion, options_of_join(table))
     _, given = options_of(table, OUTPUTS, "an output")
     sink_of(table)
     for name in ("key", "partition-by"):

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG
-from eddy.program.connectors import INPUTS, OUTPUTS, check_output, connector_of, input_frame, sink_of
+from eddy.program.connectors import (
+    INPUTS,
+    OUTPUTS,
+    check_output,
+    connector_of,
+    input_frame,
+    options_of_join,
+    sink_of,
+)
 from eddy.program.text import Insertion, read_program
 from eddy.spark.errors import SparkJoinError, first_line
 from stairs.errors import EddyError
@@ -31,7 +39,7 @@ def check_program(text: str) -> list[Insertion]:
     """Return the INSERT statements of a program, with all options checked. Starts nothing. Raises SqlError."""
     found = read_program(text)
     for one in found:
-        check_output(one.target, one.query.output_schema.names)
+        check_output(one)
         describe(one)
     return found
 
@@ -74,7 +82,8 @@ class RunningProgram:
             for one in program:
                 frames = {name: input_frame(spark, table) for name, table in one.inputs.items()}
                 form, options = sink_of(one.target)
-                joined = join(one.query, one.query.inputs(frames), checkpoint=checkpoint / one.target.name)
+                how = options_of_join(one.target)
+                joined = join(one.query, one.query.inputs(frames), checkpoint=checkpoint / one.target.name, **how)
                 writer = joined.writeStream.format(form).options(**options).queryName(one.target.name)
                 writers[one.target.name] = writer.trigger(**trigger) if trigger else writer
             for name, ready in writers.items():

@@ -10,9 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from eddy import cli
-from eddy.program.connectors import INPUTS, OUTPUTS, frame_schema, options_of, sink_of
+from eddy.program.connectors import INPUTS, OUTPUTS, frame_schema, options_of, options_of_join, sink_of
+from eddy.program.join_options import JOIN_OPTIONS
 from eddy.program.running import check_program, describe
 from eddy.program.text import read_program
+from eddy.spark.options import StreamingKeywords
 from stairs.errors import SqlError
 from tests.documents import ROOT
 
@@ -105,6 +107,13 @@ FAULTS = {
     WHOLE.replace("sales WITH", "sales (k BIGINT, page STRING, price DOUBLE, PRIMARY KEY (k) NOT ENFORCED) WITH"): (
         "line 5, column 1: table 'sales': rows replace each other by a PRIMARY KEY in 'delta' and 'kafka'"
     ),
+    WHOLE.replace("'print'", "'print', 'join.plans' = 'x'"): "line 5, column 49: table 'sales': there is no option",
+    WHOLE.replace("'print'", "'print', 'join.keep' = 'x'"): "line 5, column 49: table 'sales': 'join.keep' is a number",
+    WHOLE.replace("'print'", "'print', 'join.keep' = '1'"): "line 5, column 49: table 'sales': keep=1: give 2 or more",
+    WHOLE.replace("'print'", "'print', 'join.output' = 'all'"): "column 49: table 'sales': output='all': pass 'append'",
+    WHOLE.replace("'print'", "'print', 'join.plan' = 'c d'"): "line 5, column 49: table 'sales': plan 'c d': there is",
+    WHOLE.replace("'print'", "'print', 'join.policy' = 'best'"): "column 49: table 'sales': there is no policy 'best'",
+    WHOLE.replace("'path' = 'p'", "'path' = 'p', 'join.plan' = 'c b'", 1): "option 'join.plan' has no meaning for an",
     WHOLE.replace("'p')", "'p') 'open", 1): "line 6, column 126: the text cannot be split into words",
     WHOLE.replace(
         "'p')", "'p', 'kafka.sasl.password' = hunter2)", 1
@@ -178,6 +187,26 @@ def test_options_take_values_of_the_environment(monkeypatch: pytest.MonkeyPatch)
     assert describe(one).endswith("-> files out/sales")
 
 
+def test_a_target_has_the_options_of_its_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDDY_TEST_GROUPS", "4")
+    given = "'join.plan' = 'buys clicks', 'join.key-groups' = '${EDDY_TEST_GROUPS}', 'join.idle-after' = '2.5'"
+    (one,) = check_program(
+        WHOLE.replace("'print'", f"'print', {given}, 'join.memory' = '1 GiB', 'join.output'='changelog'")
+    )
+    assert options_of_join(one.target) == {
+        "plan": "buys clicks",
+        "key_groups": 4,
+        "idle_after": 2.5,
+        "memory": "1 GiB",
+        "output": "changelog",
+    }
+    known = {option.replace("-", "_") for option in JOIN_OPTIONS}
+    assert known < StreamingKeywords.__annotations__.keys()
+    # These are objects of Python, or follow from CREATE TABLE and from the command.
+    left = StreamingKeywords.__annotations__.keys() - known
+    assert left == {"checkpoint", "lateness", "purge", "store", "watermark"}
+
+
 def test_a_watermark_and_a_version_exclude_each_other() -> None:
     versions = USERS.replace("lsn BIGINT", "at TIMESTAMP(3), WATERMARK FOR at AS at")
     text = f"{versions} WITH ('connector' = 'files', 'path' = 'p', 'version' = 'at')"
@@ -195,6 +224,8 @@ def test_the_guide_names_every_connector_and_option_and_shows_a_real_error() -> 
             several = {choice: values for choice, values in one.choices.items() if len(values) > 1}
             named = {*one.needed, *one.more, *several, *(value for values in several.values() for value in values)}
             assert {option for option in named if f"`{option}`" not in rows[name]} == set()
+    of_join = page.split("## Options of the join")[1]
+    assert {option for option in JOIN_OPTIONS if f"`{option}`" not in of_join} == set()
     (text,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     with pytest.raises(SqlError) as fault:
         check_program(text.replace("'path' = 'in/buys'", "'paths' = 'in/buys'"))

@@ -90,6 +90,20 @@ def test_each_result_is_written_once_through_restarts(spark: SparkSession, tmp_p
     assert {one.name for one in (tmp_path / "state").iterdir()} == {"sales", "pairs"}
 
 
+def test_options_of_the_join_stand_at_its_target(spark: SparkSession, tmp_path: Path) -> None:
+    text = PROGRAM.replace("/sales')", "/sales', 'join.output' = 'changelog', 'join.plan' = 'buys clicks')")
+    text = text.replace("BETWEEN c.at AND", "BETWEEN c.at - INTERVAL '10' MINUTE AND")
+    for step, at in enumerate(("00:00", "01:00", "30:00")):
+        moment = f"2026-01-01T00:{at}"
+        write(tmp_path, "clicks", [{"k": 1, "page": f"page {step}", "at": moment}])
+        write(tmp_path, "buys", [{"k": 1, "price": float(step), "at": moment}])
+        finished(spark, tmp_path, text)
+    files = sorted(str(path) for path in (tmp_path / "sales").glob("batch=*/*.parquet"))
+    rows = pyarrow.dataset.dataset(files).to_table(columns=["op", "page", "price"]).to_pylist()
+    # The rows of a start wait until those of the next one have come; then those of the first two have left.
+    assert Counter(tuple(row.values()) for row in rows) == Counter([("+I", "page 0", 0.0), ("-D", "page 0", 0.0)])
+
+
 def test_a_program_reads_what_another_has_written(spark: SparkSession, tmp_path: Path) -> None:
     add(tmp_path, 0)
     finished(spark, tmp_path)
