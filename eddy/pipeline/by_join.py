@@ -18,6 +18,9 @@ def plans_in(query: Query, text: Any) -> dict[Path, str]:
     plans: dict[Path, str] = {}
     if text is not None and not isinstance(text, str):
         raise PlanError(f"plan is text such as 'R S; (R S) T', not {text!r}")
+    if query.tree is None and text is not None:
+        # The one plan, in which a semicolon is part of a name.
+        return {join_of(query, text): text.strip()}
     # A semicolon may be part of a name in quotes.
     for plan in [] if text is None else re.split(r';(?=(?:[^"]*"[^"]*")*[^"]*$)', text):
         if not plan.strip():

@@ -53,7 +53,9 @@ class _NoRoom(CapacityError):
 
 def push(pipeline: Pipeline, batches: Batches, order: Any, watermark: int | None, atomic: bool = False) -> pa.Table:
     """Process arrivals and return their results; see `Runtime.push`."""
-    if atomic and not (takes_back(pipeline.options.output) or pipeline.gate.changes):
+    if atomic and not (
+        takes_back(pipeline.options.output) or any(isinstance(one, Table) for one in pipeline.query.streams)
+    ):
         raise InputError("atomic is for a changelog, and no result of this runtime is taken back; leave it out")
     prepared = prepare(pipeline, batches, order, watermark, atomic=atomic)
     pipeline.settle(prepared)

@@ -50,7 +50,8 @@ def join(query: Query, frames: Mapping[str, DataFrame], **options: Any) -> DataF
 
     The options are the fields of three classes of `eddy.spark.options`, whose docstrings describe them:
 
-    EngineOptions       plan, strategy, policy, max_bytes: how each engine runs
+    EngineOptions       plan, strategy, policy, store, background, purge, max_bytes; for streaming DataFrames output:
+                        how each engine runs
     PartitionOptions    partitions, transport, placement; for batch DataFrames order_by; for streaming DataFrames
                         key_groups, rebalance, memory: how rows reach the tasks, and how work is spread over them
     StreamingOptions    for streaming DataFrames checkpoint (required), keep, change, watermark, lateness, idle_after:
@@ -181,8 +182,8 @@ def _check_changelog(query: Query, change: How | None) -> None:
 
 
 def _below(given: Mapping[str, Any], query: Query, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the results of a query that is an input of another one; its plan and its placement are its own."""
-    own = {name: value for name, value in given.items() if name not in ("plan", "placement", "order_by")}
+    """Return the results of a query that is an input of another one; its plan, states and placement are its own."""
+    own = {name: value for name, value in given.items() if name not in ("plan", "store", "placement", "order_by")}
     prepared = _prepare(query, frames, own)
     assert isinstance(prepared, BatchJoin | GroupedJoin | HopJoin | TopJoin)
     return prepared.frame()

@@ -87,6 +87,6 @@ def test_engines_have_all_options_and_store_states_of_the_first_plan_only() -> N
     with pytest.raises(PlanError, match="R T"):
         EngineOptions(plan="(R S) T", strategy="moving-state", store=["R T"]).runtime(query)
     assert options.text == (
-        "plan=(R S) T, strategy=moving-state, policy=None, max_bytes=None, store=['R S'], background=0, purge=exact,"
-        " output=append"
+        "plan=(R S) T, strategy=moving-state, policy=None, max_bytes=None, store=('R S',), background=0, purge=exact"
     )
+    assert EngineOptions(store=["S T", "R S"]) == EngineOptions(store=("R S", "S T"))

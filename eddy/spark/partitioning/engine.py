@@ -42,9 +42,9 @@ class EngineOptions:
     max_bytes    as in `eddy.Runtime`, for each engine; in hops of a streaming join for each node
 
     For streaming DataFrames only:
-    output       "append", or "changelog": results also end, when a row leaves its window. A join with tables has a
-                 changelog in any case. The results have the column `op`, and are as if rows had come in the order of
-                 event time, whatever the micro-batches: so rows wait until the watermark has passed them
+    output       "append", or "changelog": results also end, when a row leaves its window. The results have the column
+                 `op`, and are as if rows had come in the order of event time, whatever the micro-batches: so rows wait
+                 until the watermark has passed them. A join with tables has a changelog under either value
     """
 
     plan: str | None = None
@@ -59,6 +59,8 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.output not in ("append", "changelog"):
             raise SparkJoinError(f"output={self.output!r}: pass 'append' or 'changelog'")
+        if self.store is not None and not isinstance(self.store, str):
+            object.__setattr__(self, "store", tuple(sorted(self.store)))
 
     def runtime(self, query: Query, plan: str | None = None, *, bounded: bool = False) -> Runtime:
         """Return a new runtime; `plan` replaces the first plan of the options, `bounded`: see `Runtime`."""
@@ -97,9 +99,9 @@ class EngineOptions:
 
     @property
     def text(self) -> str:
-        """The options as text. A policy object appears by its name."""
+        """The options that determine plans, as text. A policy object appears by its name."""
         policy = self.policy if self.policy is None or isinstance(self.policy, str) else self.policy.name
-        shown = {one.name: getattr(self, one.name) for one in fields(self)} | {"policy": policy}
+        shown = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "output"} | {"policy": policy}
         return ", ".join(f"{name}={value}" for name, value in shown.items())
 
 

@@ -239,10 +239,30 @@ def test_a_plan_is_of_one_join_of_several() -> None:
     branched = eddy.Query(
         [s], branches=[eddy.Branch([r], ["R.k = S.k"], "left"), eddy.Branch([t], ["S.k = T.k"], "semi")]
     )
-    requests = EngineRequests("a job", make_job(branched, options=EngineOptions(), partitions=GROUPS))
+    options = EngineOptions(plan="S R; S T")
+    requests = EngineRequests("a job", make_job(branched, options=options, partitions=GROUPS))
+    assert requests.first_plan(0) is None
     requests.transition("T S", None)
     requests.transition("R S", [1])
     states = requests.states({group: GroupState(0, "", (), "S R; S T") for group in (0, 1)})
     assert [one.plan for one in states.values()] == ["S R; T S", "R S; T S"]
     requests.committed(states)
     assert requests.states(states) == states
+    # What was requested for all groups counts for those that come later, and so do the options for another join.
+    requests.transition("R S", [3])
+    states = requests.states({2: GroupState(0, "", (), None)})
+    assert (states[2].plan, requests.first_plan(0), requests.first_plan(3)) == (None, "S R; T S", "R S; T S")
+    requests.transition("R S", [2])
+    assert requests.states(states)[2].plan == "R S; S T"
+
+
+def test_a_semicolon_may_be_part_of_a_name() -> None:
+    names = "a b", "c;d", "e"
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(60), time="t") for name in names]
+    on = [(f'"{names[0]}".k', f'"{names[1]}".k'), (f'"{names[1]}".k', "e.k")]
+    semicolon = eddy.Query(streams, [" = ".join(one) for one in on])
+    requests = EngineRequests("a job", make_job(semicolon, options=EngineOptions(), partitions=GROUPS))
+    requests.transition('("c;d" e) "a b"', None)
+    plan = requests.first_plan(0)
+    assert plan is not None
+    assert EngineOptions().runtime(semicolon, plan).plan == plan

@@ -44,10 +44,8 @@ class EngineRequests:
         self._planned: dict[int | None, _PlanRequest] = {}
         """The requests in the newest plan of a micro-batch."""
         self._later: str | None = None
-        """The plan with which key groups begin that have no rows yet; None = that of the options."""
+        """The plans with which key groups begin that have no rows yet; None = those of the options."""
         self._policy: PolicyTask | None = None
-        self._sent = self._sending = 0
-        """The number of the policy of the newest committed micro-batch, and of the newest one."""
 
     # Requests
 
@@ -61,10 +59,11 @@ class EngineRequests:
         with self._lock:
             if groups is None:
                 own += list(self._plans)
-                self._later = _merged(query, self._later, wanted)
+                self._later = self._merged(self._later, wanted)
             for asked in dict.fromkeys(own):
                 waiting = self._plans.get(asked)
-                self._plans[asked] = _PlanRequest(_merged(query, None if waiting is None else waiting.plan, wanted))
+                plan = wanted if waiting is None else _merged(query, waiting.plan, wanted)
+                self._plans[asked] = _PlanRequest(plan)
 
     def set_policy(self, policy: PolicyName | Policy | None) -> None:
         """Change the policy of all engines with the next batch; see `StreamingJoinQuery.set_policy`."""
@@ -91,20 +90,22 @@ class EngineRequests:
         for group, state in groups.items():
             for asked in (None, group):
                 if asked in self._planned:
-                    state = replace(state, plan=_merged(self.job.query, state.plan, self._planned[asked].plan))
+                    state = replace(state, plan=self._merged(state.plan, self._planned[asked].plan))
             found[group] = state
         return found
 
     def first_plan(self, group: int) -> str | None:
-        """Return the plan of the first engine of a key group, None = that of the options."""
+        """Return the plans of the first engine of a key group, None = those of the options."""
         own = self._planned.get(group)
-        return self._later if own is None else own.plan
+        return self._later if own is None else self._merged(self._later, own.plan)
 
-    def policy(self) -> tuple[PolicyTask | None, bool]:
-        """Return the policy for the workers in a batch, and whether some of them may not know it yet."""
-        with self._lock:
-            self._sending = 0 if self._policy is None else self._policy.number
-            return self._policy, self._sending > self._sent
+    def _merged(self, text: str | None, plan: str) -> str:
+        return _merged(self.job.query, self.job.options.plan if text is None else text, plan)
+
+    @property
+    def policy(self) -> PolicyTask | None:
+        """The policy that replaced that of the options; None = none has replaced it."""
+        return self._policy
 
     def committed(self, groups: Mapping[int, GroupState]) -> None:
         """Take a committed batch; `groups` are its states."""
@@ -117,7 +118,7 @@ class EngineRequests:
             for asked in done:
                 which = "all key groups" if asked is None else f"key group {asked}"
                 LOG.info("%s: %s: plan %s, as requested", self._title, which, self._plans.pop(asked).plan)
-            self._planned, self._sent = {}, self._sending
+            self._planned = {}
 
 
 def _merged(query: Query, text: str | None, plan: str) -> str:

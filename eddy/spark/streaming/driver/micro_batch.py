@@ -458,7 +458,7 @@ class MicroBatches:
     ) -> tuple[BatchPlan, list[PartitionReport]]:
         """Run the tasks of a batch; return the plan that the last attempt made, and the reports."""
         plans: list[BatchPlan] = []
-        hops, (policy, fresh) = self.placing.hops, self.requests.policy()
+        hops, policy = self.placing.hops, self.requests.policy
 
         def decide(said: Sequence[Said]) -> list[BatchTask]:
             plans.append(plan(said))
@@ -467,7 +467,12 @@ class MicroBatches:
                 return hop_works(batch, made, said, self._forget, self._context.job.shares)
             if self._forget:
                 holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
-            works = [replace(one, policy=policy) for one in self._distribute(made, holdings, not fresh)]
+            lack = [policy is not None and one.policy != policy.number for one in holdings]
+            # An engine of another policy is loaded from the log by a worker that did not have it.
+            works = [
+                replace(one, policy=policy if lacks else None)
+                for one, lacks in zip(self._distribute(made, holdings, not any(lack)), lack, strict=True)
+            ]
             if self._memory is None:
                 return works
             return [replace(one, share=own) for one, own in zip(works, shares(self._memory, holdings), strict=True)]

@@ -415,14 +415,16 @@ class StreamingJoinQuery(Uncopied):
     def transition(self, plan: str, groups: int | Iterable[int] | None = None) -> None:
         """Change the plan of the engines of key groups, from the next micro-batch on, on their live state.
 
-        plan    a join tree such as "((R S) T) U", with the streams of the join or of one of its branches
-        groups  the numbers of key groups; None = all, and those that get their first rows later
+        plan    one join tree, such as "((R S) T) U"; in a query with branches that of the core, or of the core with a
+                branch
+        groups  the numbers of key groups; None = all, and those that get their first rows later in this run
 
         An engine changes its plan when its group has rows, before it takes them: no result is lost, added or repeated,
-        and no state is computed ahead except under the strategies that do so (`jisc.strategies`). The manifest stores
-        the plan of each group, so a restart with the same options continues with it. A policy other than "fixed" may
-        change the plan again; `groups()` shows the plan of each group and the reason of its last change. If an engine
-        has no room for the states of the plan within `max_bytes`, the log has a warning and the engine keeps its plan.
+        and no state is computed ahead except under the strategies that do so (`jisc.strategies`). From the micro-batch
+        on, the manifest stores the plan of each group that has rows, so a restart with the same options continues with
+        it; a group without rows begins with the plan of the options then. A policy other than "fixed" may change the
+        plan again; `groups()` shows the plan of each group and the reason of its last change. If an engine has no room
+        for the states of the plan within `max_bytes`, the log has a warning and the engine keeps its plan.
         Raises PlanError for a plan that does not fit the query and for a strategy that cannot change its plan,
         SparkJoinError for a key group that does not exist, for a hub, and for a join in hops.
         """

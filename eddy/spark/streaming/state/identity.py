@@ -211,7 +211,7 @@ def _identity(job: Job, key_groups: int, transport: str, watermarks: Mapping[str
         "shares": job.shares.counts,
         "transport": transport,
         "watermarks": dict(watermarks or {}),
-        "output": job.options.output,
+        "output": "changelog" if job.changing else "append",
     }
     # The identity is converted to the form in which it is read: sequences are lists.
     again: dict[str, Any] = json.loads(json.dumps(identity))

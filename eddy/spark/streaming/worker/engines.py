@@ -67,6 +67,7 @@ class Holding:
     queries     keys of the versions of queries of a hub that the worker knows
     nbytes      bytes of the engines, in memory or spilled
     copies      copy of a window on a node of a join in hops -> its token
+    policy      number of the policy that replaced that of the options, 0 = none has
     """
 
     host: str
@@ -75,6 +76,7 @@ class Holding:
     queries: frozenset[str] = frozenset()
     nbytes: int = 0
     copies: Mapping[NodeCopy, str] = field(default_factory=dict)
+    policy: int = 0
 
 
 class Engines:
@@ -115,7 +117,9 @@ class Engines:
         copies = {
             (number, *copy): one.token for number, node in self.nodes.items() for copy, one in node.copies.items()
         }
-        return Holding(socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes, copies)
+        return Holding(
+            socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes, copies, self._policy
+        )
 
     def learn(self, queries: Mapping[str, bytes], wanted: Iterable[str]) -> None:
         """Take queries that the driver has sent, and drop the queries that are no longer needed."""
@@ -127,7 +131,7 @@ class Engines:
 
     def follow_policy(self, asked: PolicyTask | None) -> None:
         """Take a policy that the driver has sent: live engines follow copies, spilled ones are loaded from the log."""
-        if asked is None or asked.number == self._policy:
+        if asked is None:
             return
         from pyspark.serializers import CloudPickleSerializer
 

@@ -163,7 +163,7 @@ class BatchTask:
     queries     key of a version -> its query as bytes, for versions that the worker does not know yet
     share       bytes for the engines of the worker; None without a bound
     hops        the work in a micro-batch that runs in hops; None in one round
-    policy      the policy that replaced that of the options; None = none has replaced it
+    policy      a policy for all engines that the worker does not know yet; None = the worker keeps its own
     """
 
     partitions: tuple[int, ...]
