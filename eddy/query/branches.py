@@ -16,6 +16,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from eddy.expressions.parser import Column
 from eddy.expressions.written import parse_predicates
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.branch import Branch
@@ -54,6 +55,8 @@ class BranchTree(Generic[J]):
     cores         the cores of its trees of nodes: one, or two for a full outer join
     classes       a key that all streams share, in the core and in every branch, if there is one: rows with different
                   values of this key never join
+    partition_classes   the classes by which a host may deal rows: along each of them, a match of the core is in one
+                  place, and all its partners are there. A stream without a column of the class is copied
     derived       name of a stream whose window follows from intervals -> the size of the window in ticks
     on_conditions the conditions in `on` that are no predicates
     hidden, nullable   the streams of which results have no columns, and those of which a result may lack a row
@@ -85,6 +88,7 @@ class BranchTree(Generic[J]):
             self.cores = (node, self._turned(node))
         self.streams = tuple(self._kept(i) for i in range(len(self.streams)))
         self.classes = self._shared_key(node)
+        self.partition_classes = self._partition_classes(node)
         self._settle_windows()
 
     def _index(self, name: str) -> int:
@@ -178,6 +182,56 @@ class BranchTree(Generic[J]):
                     names = [(self.streams[i].name, key[i]) for i in sorted(key)]
                     return attribute_classes(self.streams, [*pairwise(names)])
         return ()
+
+    def _partition_classes(self, core: BranchNode) -> tuple[AttributeClass, ...]:
+        if self.classes or len(self.cores) > 1:
+            # Nothing is copied. In a full outer join a copy of a row would be without a partner in several places.
+            return self.classes
+        pairs, taken = list[tuple[Column, Column]](), set[Column]()
+        for key in self._keys_of_core(core):
+            found = self._equal_below(core, frozenset(key), taken)
+            taken |= found
+            # One column of each stream of the core: the others of the key are equal to it.
+            pairs += pairwise([*dict(reversed(key)).items(), *sorted(found)])
+        return attribute_classes(self.streams, pairs)
+
+    def _keys_of_core(self, core: BranchNode) -> list[list[Column]]:
+        """Return the columns of the core that a branch is joined by, in groups that are equal in each match."""
+        names = {self.streams[i].name for i in core.own}
+        used = [
+            (name, column)
+            for branch in core.branches
+            for node in branch.below()
+            for one in self.joins[node.path].classes
+            for name, components in one.columns.items()
+            if name in names
+            for component in components
+            for column in component
+        ]
+        groups = []
+        for one in self.joins[core.path].classes if len(core.path) > 1 else ():
+            for k in range(len(one.types)):
+                groups.append([(name, column) for name, own in one.columns.items() for column in own[k]])
+        known = {column for group in groups for column in group}
+        return [*groups, *([one] for one in dict.fromkeys(used) if one not in known)]
+
+    def _equal_below(self, node: BranchNode, key: frozenset[Column], taken: set[Column]) -> set[Column]:
+        """Return a column of each stream below a node that equals a key of the core wherever the stream is a partner.
+
+        taken   columns that other keys have
+        """
+        found = set()
+        for one in node.branches:
+            names = [self.streams[i].name for i in one.own]
+            for own in self.joins[one.path].classes:
+                for k in range(len(own.types)):
+                    if not any((name, column) in key for name, parts in own.columns.items() for column in parts[k]):
+                        continue
+                    for name in names:
+                        free = [(name, column) for column in own.columns.get(name, ((),) * (k + 1))[k]]
+                        found.update([column for column in free if column not in taken][:1])
+            found |= self._equal_below(one, key, taken)
+        return found
 
     def _components(self, path: Path) -> Iterator[dict[int, tuple[str, ...]]]:
         """Yield the equal columns of all streams on a path, by stream, for each key that they share."""

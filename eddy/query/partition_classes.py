@@ -5,7 +5,7 @@ equal in each result that has them, and a version equals the columns that its ke
 
     core R(a, b) S(a), X by R.b:  R.a = S.a,  R.b = X.k     X is dealt by k, or copied along the first class
     core R(a, b) S(a), X by S.a:  R.a = S.a = X.k           X is dealt like R and S
-    R with a branch:              the key that all streams share, as far as X has it; otherwise X is copied
+    R with a branch:              the classes of the branches, as far as X has them; otherwise X is copied
 """
 
 from __future__ import annotations

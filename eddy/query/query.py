@@ -354,7 +354,7 @@ class Query:
         make = partial(_inner_join, self.time_type, bool(self._waits), self.expiry)
         tree = BranchTree(core, self.on, self.branches, self.time_type, make)
         self.on_conditions, self.classes = tree.on_conditions, tree.classes
-        self.partition_classes = self.classes
+        self.partition_classes = tree.partition_classes
         self._follow(tree)
         if self.as_of:
             self.unretracted = len(core) == 1 and core[0].window is None and not self.branches
@@ -362,7 +362,7 @@ class Query:
                 as_of_join(one, tree.shown, self.index, self.time_type, len(tree.streams) + k)
                 for k, one in enumerate(self.as_of)
             )
-            joined = self.classes if self.branches else tree.joins[tree.cores[0].path].classes
+            joined = self.partition_classes if self.branches else tree.joins[tree.cores[0].path].classes
             self.partition_classes = with_versions(self.streams, joined, self.as_of_joins, not self.branches)
             if self.branches and self.looks_up:
                 raise QueryError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from eddy.query.branch import How
 from eddy.spark import explain, join
 from eddy.spark.partitioning.job import make_job
 from tests.branched import NAMES, SCHEMA, SQL, in_order, query, tables
+from tests.cases import text_rows
 from tests.spark.streaming.jobs import Inputs, published, run
 from tests.spark.test_join import files_of
 
@@ -33,6 +35,45 @@ def test_the_same_query_in_spark_sql(spark: SparkSession, tmp_path: Path) -> Non
         got = join(query(), frames, transport=transport, partitions=3)
         assert in_order(got.toArrow()) == expected
     assert "3 partitions by key: R.a = S.a = T.a" in explain(query(), frames, partitions=3)
+
+
+KEYS_APART = """
+SELECT R.id AS r, S.id AS s, T.id AS t
+FROM R JOIN S ON R.a = S.a AND S.at BETWEEN R.at AND R.at + 40
+LEFT JOIN T ON T.b = S.b AND T.at BETWEEN S.at - 10 AND S.at + 5
+WHERE NOT EXISTS (SELECT 1 FROM U WHERE U.id = R.id AND U.at BETWEEN R.at - 50 AND R.at + 15)
+"""
+"""Each join has a key of its own."""
+
+
+def keys_apart() -> eddy.Query:
+    r, s, t, u = (eddy.Stream(name, SCHEMA, time="at") for name in "RSTU")
+    return eddy.Query(
+        [r, s],
+        ["R.a = S.a", "S.at between R.at and R.at + 40"],
+        branches=[
+            eddy.Branch([t], ["T.b = S.b", "T.at between S.at - 10 and S.at + 5"], "left"),
+            eddy.Branch([u], ["U.id = R.id", "U.at between R.at - 50 and R.at + 15"], "anti"),
+        ],
+        select={"r": "R.id", "s": "S.id", "t": "T.id"},
+    )
+
+
+@pytest.mark.parametrize("partitions", [6, 8])
+def test_branches_with_keys_of_their_own_are_dealt_to_all_tasks(
+    spark: SparkSession, tmp_path: Path, partitions: int
+) -> None:
+    frames = files_of(spark, {name: tables(600, 2)[name] for name in "RSTU"}, tmp_path)
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    expected = Counter(text_rows(spark.sql(KEYS_APART).toArrow()))
+    assert 10 < sum("None" in row for row in expected) < len(expected)
+    for transport in ("packed", "rows"):
+        assert (
+            Counter(text_rows(join(keys_apart(), frames, transport=transport, partitions=partitions).toArrow()))
+            == expected
+        )
+    assert f"{partitions} partitions" in explain(keys_apart(), frames, partitions=partitions)
 
 
 def in_files(inputs: Inputs, whole: dict[str, pa.Table], first: int, last: int, batches: int = 6) -> None:
@@ -64,6 +105,32 @@ def test_a_streaming_join_with_branches(spark: SparkSession, tmp_path: Path) -> 
     expected = in_order(spark.sql(SQL).toArrow())
     assert {None} < {row[2] for row in expected}
     assert in_order(published(out)) == expected
+
+
+def test_a_streaming_join_whose_branches_have_keys_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    """Across a restart, moves and splits along each of the keys."""
+    whole, out = {name: tables(600, 4)[name] for name in "RSTU"}, tmp_path / "out"
+    inputs = Inputs(tmp_path / "in", **dict.fromkeys("RSTU", SCHEMA))
+    in_files(inputs, whole, 0, 2)
+    running = run(keys_apart(), inputs.frames(spark), tmp_path / "state", out, partitions=2)
+    assert running.partition_map.groups > 1
+    assert len(set(running.groups().column("group").to_pylist())) > 1
+    in_files(inputs, whole, 2, 4)
+    joined = join(keys_apart(), inputs.frames(spark), checkpoint=tmp_path / "state", rebalance="off")
+    running = joined.writeStream.toParquet(out)
+    for group in range(running.partition_map.groups):
+        running.split(group)
+    running.move(0, 1)
+    running.processAllAvailable()
+    in_files(inputs, whole, 4, 6)
+    for name in "RSTU":
+        inputs.add(name, [{"id": -1, "a": None, "b": "last", "at": LONG_AFTER}])
+    running.processAllAvailable()
+    running.stop()
+    for name, frame in inputs.batch_frames(spark).items():
+        frame.createOrReplaceTempView(name)
+    expected = Counter(text_rows(spark.sql(KEYS_APART).toArrow()))
+    assert Counter(text_rows(published(out))) == expected
 
 
 @pytest.mark.parametrize("how", ["left", "anti", "semi"])
