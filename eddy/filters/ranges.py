@@ -39,7 +39,7 @@ INFINITE = 0x7FF0000000000000
 """The code of infinity. NaN has the code GREATEST: it is in no range of a comparison, but in the complement of one."""
 DIGITS = 18
 """Decimals of up to this precision have codes."""
-DEEPEST = 100
+DEEPEST = 200
 """Greatest depth of an expression that is read."""
 Codes = npt.NDArray[np.int64]
 TextEnd: TypeAlias = tuple[bytes, int]

@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from eddy.program.text import Insertion, ProgramTable
-from eddy.query.query import Query
 from eddy.spark import options
-from stairs.errors import EddyError, PlanError
+from eddy.spark.dataframe_join import check_changelog
+from stairs.errors import EddyError
 
 PREFIX = "join."
+_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+
+
+def _whole(text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise ValueError("a whole number")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("a number of seconds") from None
+
+
+def _bytes(text: str) -> int | str:
+    return _whole(text) if _WHOLE.fullmatch(text) else text
+
+
 JOIN_OPTIONS: dict[str, Callable[[str], Any]] = {
     "plan": str,
     "strategy": str,
     "policy": str,
     "output": str,
-    "background": int,
-    "max-bytes": int,
-    "partitions": int,
-    "key-groups": int,
+    "background": _whole,
+    "max-bytes": _whole,
+    "partitions": _whole,
+    "key-groups": _whole,
     "rebalance": str,
-    "memory": str,
+    "memory": _bytes,
     "placement": str,
     "transport": str,
-    "keep": int,
+    "keep": _whole,
     "change": str,
-    "idle-after": float,
+    "idle-after": _seconds,
 }
-"""Option -> the function that reads its text; `idle-after` is in seconds."""
+"""Option -> the function that reads its text."""
 
 
 def join_options(target: ProgramTable, text_of: Callable[[str, str], str]) -> dict[str, Any]:
@@ -36,7 +57,7 @@ def join_options(target: ProgramTable, text_of: Callable[[str, str], str]) -> di
 
     text_of   takes the name and the text of an option; returns the text with the values of environment variables
 
-    Raises SqlError, at the place of the option, for an unknown option, and for a value that it cannot have.
+    Raises SqlError, at the place of the option, for an unknown option, and for a text that is no number.
     """
     found: dict[str, Any] = {}
     for name, given in target.declared.options.items():
@@ -49,21 +70,21 @@ def join_options(target: ProgramTable, text_of: Callable[[str, str], str]) -> di
         text, keyword = text_of(name, given.text), option.replace("-", "_")
         try:
             found[keyword] = JOIN_OPTIONS[option](text)
-        except ValueError:
-            raise target.refused(name, f"{name!r} is a number, not {text!r}") from None
-        try:
-            options.options_of({keyword: found[keyword]})
-        except EddyError as problem:
-            raise target.refused(name, str(problem)) from problem
+        except ValueError as problem:
+            raise target.refused(name, f"{name!r} is {problem}, not {text!r}") from None
     return found
 
 
 def check_join(insertion: Insertion, given: dict[str, Any]) -> None:
-    """Raise SqlError for options with which the engines of the join of an INSERT cannot run. Starts nothing."""
-    engines, _, _ = options.options_of(given)
-    query: Query = insertion.query
-    try:
-        engines.runtime(query, bounded=True)
-    except EddyError as problem:
-        place = "plan" if isinstance(problem, PlanError) else next(iter(given), "")
-        raise insertion.target.refused(f"{PREFIX}{place.replace('_', '-')}", str(problem)) from problem
+    """Raise SqlError for options with which the join of an INSERT cannot run: each alone, and all of them together.
+
+    Starts nothing.
+    """
+    for names in (*([name] for name in given), list(given)):
+        try:
+            engines, _, streaming = options.options_of({name: given[name] for name in names})
+            engines.runtime(insertion.query, bounded=True)
+            check_changelog(insertion.query, engines, streaming)
+        except EddyError as problem:
+            place = PREFIX + names[0].replace("_", "-") if len(names) == 1 else None
+            raise insertion.target.refused(place, str(problem)) from problem

@@ -15,8 +15,8 @@ from eddy.spark.columns import check_frames
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.groups.batch import GroupedJoin, prepare_groups
 from eddy.spark.groups.first_rows import TopJoin, prepare_top
-from eddy.spark.options import BatchKeywords, StreamingKeywords, options_of, takes_options
-from eddy.spark.streaming.state.identity import How
+from eddy.spark.options import BatchKeywords, StreamingKeywords, StreamingOptions, options_of, takes_options
+from eddy.spark.partitioning.engine import EngineOptions
 from eddy.streams.windows import Rows
 
 if TYPE_CHECKING:
@@ -146,8 +146,7 @@ def _prepare(
             "change= is for queries without aggregates: the windows that are open belong to the query that began them."
             " Start the changed query with a checkpoint of its own"
         )
-    if engines.output == "changelog":
-        _check_changelog(query, streaming.change)
+    check_changelog(query, engines, streaming)
     grouped = query
     if query.aggregation is not None:
         query = without_groups(query)
@@ -157,8 +156,10 @@ def _prepare(
     return found if grouped is query else replace(found, grouped=grouped)
 
 
-def _check_changelog(query: Query, change: How | None) -> None:
+def check_changelog(query: Query, engines: EngineOptions, streaming: StreamingOptions) -> None:
     """Raise SparkJoinError for a query that has no changelog on request, and for a change of a query that has one."""
+    if engines.output == "append" or query.tables_changing:
+        return
     what = "output='changelog'"
     if query.aggregation is not None or query.ranking is not None:
         raise SparkJoinError(f"{what} is for joins without aggregates and top, which put out final rows; leave it out")
@@ -174,7 +175,7 @@ def _check_changelog(query: Query, change: How | None) -> None:
         )
     if not query.graph.timed:
         raise SparkJoinError(f"{what}: no result ever ends, because no stream has a Range window; leave it out")
-    if change is not None:
+    if streaming.change is not None:
         raise SparkJoinError(
             f"change= is for queries whose results are not taken back, and {what} takes back those of the old query."
             " Start the changed query with a checkpoint of its own"

@@ -89,6 +89,8 @@ class PartitionOptions:
         for name in ("partitions", "key_groups"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _count(name, getattr(self, name)))
+        if self.partitions is not None and self.partitions < 1:
+            raise SparkJoinError(f"partitions={self.partitions}: give 1 or more")
         check_transport(self.transport)
         if self.placement is not None:
             check_placement(self.placement)

@@ -108,9 +108,16 @@ FAULTS = {
         "line 5, column 1: table 'sales': rows replace each other by a PRIMARY KEY in 'delta' and 'kafka'"
     ),
     WHOLE.replace("'print'", "'print', 'join.plans' = 'x'"): "line 5, column 49: table 'sales': there is no option",
-    WHOLE.replace("'print'", "'print', 'join.keep' = 'x'"): "line 5, column 49: table 'sales': 'join.keep' is a number",
+    WHOLE.replace("'print'", "'print', 'join.keep' = 'x'"): "line 5, column 49: table 'sales': 'join.keep' is a whole",
     WHOLE.replace("'print'", "'print', 'join.keep' = '1'"): "line 5, column 49: table 'sales': keep=1: give 2 or more",
     WHOLE.replace("'print'", "'print', 'join.output' = 'all'"): "column 49: table 'sales': output='all': pass 'append'",
+    WHOLE.replace("'print'", "'print', 'join.partitions' = '0'"): "column 49: table 'sales': partitions=0: give 1 or",
+    WHOLE.replace(
+        "'print'", "'print', 'join.keep' = '3', 'join.policy' = 'best'"
+    ): "column 68: table 'sales': there is no policy",
+    WHOLE.replace(
+        "'print'", "'print', 'join.output' = 'changelog', 'join.change' = 'handover'"
+    ): "line 5, column 1: table 'sales': change= is for queries whose results are not taken back",
     WHOLE.replace("'print'", "'print', 'join.plan' = 'c d'"): "line 5, column 49: table 'sales': plan 'c d': there is",
     WHOLE.replace("'print'", "'print', 'join.policy' = 'best'"): "column 49: table 'sales': there is no policy 'best'",
     WHOLE.replace("'path' = 'p'", "'path' = 'p', 'join.plan' = 'c b'", 1): "option 'join.plan' has no meaning for an",
@@ -191,7 +198,10 @@ def test_a_target_has_the_options_of_its_join(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("EDDY_TEST_GROUPS", "4")
     given = "'join.plan' = 'buys clicks', 'join.key-groups' = '${EDDY_TEST_GROUPS}', 'join.idle-after' = '2.5'"
     (one,) = check_program(
-        WHOLE.replace("'print'", f"'print', {given}, 'join.memory' = '1 GiB', 'join.output'='changelog'")
+        WHOLE.replace(
+            "'print'",
+            f"'print', {given}, 'join.memory' = '1 GiB', 'join.output'='changelog', 'join.max-bytes'='99000000'",
+        )
     )
     assert options_of_join(one.target) == {
         "plan": "buys clicks",
@@ -199,6 +209,7 @@ def test_a_target_has_the_options_of_its_join(monkeypatch: pytest.MonkeyPatch) -
         "idle_after": 2.5,
         "memory": "1 GiB",
         "output": "changelog",
+        "max_bytes": 99_000_000,
     }
     known = {option.replace("-", "_") for option in JOIN_OPTIONS}
     assert known < StreamingKeywords.__annotations__.keys()

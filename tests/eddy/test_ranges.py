@@ -151,7 +151,7 @@ BYTE, LONG, TEXT = (pc.field(name) for name in ("byte", "long", "text"))
         ~(BYTE > 3),
         BYTE.isin(list(range(100))),
         BYTE.isin([1, 2]) & LONG.isin(list(range(50))) & (TEXT == "(a or"),
-        functools.reduce(operator.or_, [value == LONG for value in range(60)]),
+        functools.reduce(operator.or_, [value == LONG for value in range(190)]),
         pc.match_like(TEXT, "a b%"),
         ~pc.field("flag") & (pc.field("price") >= Decimal(5)),
     ],
