@@ -59,6 +59,7 @@ def keys_apart() -> eddy.Query:
     )
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("partitions", [6, 8])
 def test_branches_with_keys_of_their_own_are_dealt_to_all_tasks(
     spark: SparkSession, tmp_path: Path, partitions: int

@@ -71,6 +71,7 @@ def plans(figures: dict[int, dict[str, Any]]) -> list[str]:
     return [one["plan"] for _, one in sorted(figures.items())]
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("strategy", ["eddy", "jisc", "moving-state"])
 def test_plans_change_on_the_live_state_and_stay_after_a_restart(
     spark: SparkSession, tmp_path: Path, strategy: str
@@ -121,6 +122,7 @@ class Turning:
         return Decision(PLANS[(PLANS.index(view.plan) + 1) % 3] if view.plan in PLANS else PLANS[0], reason="a turn")
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("memory", [None, 60_000])
 def test_the_policy_of_all_engines_changes(spark: SparkSession, tmp_path: Path, memory: int | None) -> None:
     run = RequestsRun(spark, tmp_path)
