@@ -189,10 +189,6 @@ NAMELESS: dict[str, Callable[[str], object]] = {
 """Refusals of a whole push."""
 
 
-def push_atomic() -> None:
-    make_runtime("stream").push({"T": [{"id": 1, "x": 1}]}, atomic=True)
-
-
 def refusal(push: Callable[[], object]) -> tuple[str, tuple[str, int] | None]:
     """Return the message of a push that is refused, and the place in `eddy/ingest` that refused it: file, line."""
     with pytest.raises(eddy.InputError) as caught:
@@ -293,7 +289,7 @@ def test_each_refusal_of_ingestion_has_a_case() -> None:
         noun: {refusal(lambda noun=noun, what=what: push_rows(noun, what))[1] for what in BOTH} for noun in NOUNS
     }  # type: ignore[misc]
     assert of_both["stream"] == of_both["table"]
-    pushes = [STREAMS[what] for what in STREAMS] + [push_atomic]
+    pushes = [STREAMS[what] for what in STREAMS]
     pushes += [lambda what=what: push_changes(what) for what in OPS]  # type: ignore[misc]
     pushes += [lambda what=what: NAMELESS[what]("stream") for what in NAMELESS]  # type: ignore[misc]
     reached = {refusal(push)[1] for push in pushes} | of_both["stream"]
