@@ -70,7 +70,7 @@ class ColumnSet(NamedTuple):
 
 
 def within(low: int, high: int) -> Ranges:
-    """Return the range of codes from low to high, both included; no range if there is none."""
+    """Return the range of the codes from low to high, both included. The result is empty if low is above high."""
     low, high = max(low, LEAST), min(high, GREATEST)
     return ((low, high + 1),) if low <= high else ()
 
