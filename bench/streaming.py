@@ -8,12 +8,13 @@ trigger; the first micro-batches are not counted.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.harness.figure import NAMED, Figure, Point, ReportTable, Row, Say, spread
 from bench.harness.turns import agree
@@ -32,6 +33,13 @@ WARM, WARM_ROWS = 60, 4_000
 """Micro-batches before the measured ones, and their rows: the JVM compiles code only after dozens of micro-batches."""
 
 
+STORE_TITLES = {
+    "trigger_4000_rows_s": "micro-batch of 4 000 rows over 1 M live rows, the whole trigger, s",
+    "recovery_s": "the same after all workers with engines were killed, s",
+    "requests": "requests for each micro-batch of two tasks",
+}
+
+
 def points(full: bool) -> list[Point]:
     """Return a point for each size of micro-batch, of throughput and of scaling, and one of small micro-batches."""
     throughput = [(50_000, 12, 3), (LARGE, 6, 3)] if full else [(2_000, 2, 1), (5_000, 2, 1)]
@@ -41,6 +49,11 @@ def points(full: bool) -> list[Point]:
     for rows, n, m in throughput:
         found.append({"part": "throughput", "rows": rows, "batches": n, "spark_batches": m})
     found.append({"part": "fixed cost", **dict(zip(("live_rows", "rows", "batches"), small, strict=True))})
+    delays = (0, 2, 30) if full else (0,)
+    found += [
+        {"part": "object store", **dict(zip(("live_rows", "rows", "batches"), small, strict=True)), "delay_ms": delay}
+        for delay in delays
+    ]
     return found + [{"part": "scaling", "rows": rows, "batches": n} for rows, n in scaling]
 
 
@@ -51,7 +64,12 @@ def measure(point: Point, say: Say) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder:
         if point["part"] == "scaling":
             return _scaling(point, Path(folder), say)
-        parts = {"results": _results, "throughput": _throughput, "fixed cost": _fixed_cost}
+        parts = {
+            "results": _results,
+            "throughput": _throughput,
+            "fixed cost": _fixed_cost,
+            "object store": _object_store,
+        }
         with bench_session("local[2]") as spark:
             return parts[point["part"]](spark, point, Path(folder), say)
 
@@ -133,18 +151,57 @@ def _throughput(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
 
 def _fixed_cost(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
     """Measure micro-batches of few rows over a large state, and the first one after all workers were killed."""
+    usual, recovery, killed, last = _small(spark, point, folder, say, {"checkpoint": _place(folder) / "checkpoint"})
+    amounts = {
+        "trigger_4000_rows_s": median(usual),
+        "recovery_s": recovery,
+        "streaming.workers_killed": killed,
+        "streaming.state_rows": last["state_rows"],
+        "streaming.state_bytes": last["state_bytes"],
+    }
+    return [{"figure": name, "value": value} for name, value in amounts.items()]
+
+
+def _object_store(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
+    """Measure the same with the checkpoint in an S3 on loopback, each request of which takes some time more."""
+    if not find_spec("moto") or not find_spec("obstore"):
+        return [{"skipped": "a checkpoint in an object store: pip install 'eddy-join[demo]'"}]
+    from eddy.demo.object_server import BUCKET, object_server
+
+    delay = point["delay_ms"]
+    with object_server() as server:
+
+        def slow(method: str, path: str) -> None:
+            time.sleep(delay / 1000)
+
+        server.fault = slow
+        place = {"checkpoint": f"s3://{BUCKET}/job", "checkpoint_options": server.options}
+        usual, recovery, _, last = _small(spark, point, folder, say, place)
+        requests = len(server.requests) / (last["batch"] + 1)
+    name = f"object_store.{delay}_ms"
+    amounts = {f"{name}.trigger_4000_rows_s": median(usual), f"{name}.recovery_s": recovery}
+    return [{"figure": figure, "value": value} for figure, value in (amounts | {f"{name}.requests": requests}).items()]
+
+
+def _small(
+    spark: SparkSession, point: Point, folder: Path, say: Say, place: Mapping[str, Any]
+) -> tuple[list[float], float, int, dict[str, Any]]:
+    """Return the times of small micro-batches, and that after all workers were killed, how many were, and its figures.
+
+    place   the options of the join that say where its checkpoint is
+    """
     from eddy.spark import join
 
     live_rows, rows, repeats = (point[name] for name in ("live_rows", "rows", "batches"))
     warm = point.get("warm", WARM)
     feed = FileFeed(_place(folder), keys=live_rows)
     # Windows are twice as long as the first file, so no row leaves them.
-    live, checkpoint = query(live_rows // len(STREAMS) * 2), _place(folder) / "checkpoint"
+    live = query(live_rows // len(STREAMS) * 2)
     say("small micro-batches")
     feed.add(live_rows)
     for _ in range(warm + repeats):
         feed.add(rows)
-    joined = join(live, feed.frames(spark), checkpoint=checkpoint, transport="packed")
+    joined = join(live, feed.frames(spark), transport="packed", **place)
     running = joined.writeStream.format("noop").start()
 
     def triggers(total: int) -> list[float]:
@@ -164,14 +221,7 @@ def _fixed_cost(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
     running.stop()
     loaded = {"loaded": sum(one["loaded"] for one in after), "groups": joined.job.shares.partitions}
     agree("key groups loaded from the log", loaded)
-    amounts = {
-        "trigger_4000_rows_s": median(usual[-repeats:]),
-        "recovery_s": sum(recovery),
-        "streaming.workers_killed": killed,
-        "streaming.state_rows": after[-1]["state_rows"],
-        "streaming.state_bytes": after[-1]["state_bytes"],
-    }
-    return [{"figure": name, "value": value} for name, value in amounts.items()]
+    return usual[-repeats:], sum(recovery), killed, after[-1]
 
 
 def kill_workers(spark: SparkSession) -> int:
@@ -190,6 +240,8 @@ def _scaling(point: Point, folder: Path, say: Say) -> list[Row]:
             taken[cores] = median(_eddy(spark, feed, _place(folder) / "checkpoint", "packed")[-batches:])
     return [{"figure": f"scaling_1_to_2.{rows}", "value": taken[1] / taken[2]}]
 
+
+PARTS = {"results": _results, "throughput": _throughput, "fixed cost": _fixed_cost, "object store": _object_store}
 
 FIGURES = (
     Figure(
@@ -226,6 +278,11 @@ FIGURES = (
             },
             "trigger_4000_rows_s": "Micro-batch of 4 000 rows over 1 M live rows, the whole trigger, s",
             "recovery_s": "The same after all workers with engines were killed, s",
+            **{
+                f"object_store.{delay}_ms.{figure}": f"Checkpoint in an S3, {delay} ms a request: {title}"
+                for delay in (0, 2, 30)
+                for figure, title in STORE_TITLES.items()
+            },
             f"scaling_1_to_2.{LARGEST}": "Packed transport, micro-batches of 4 M rows: two cores / one",
             f"scaling_1_to_2.{LARGE}": "Packed transport, micro-batches of 500 000 rows: two cores / one",
             "streaming.workers_killed": "Workers killed",
@@ -239,6 +296,8 @@ FIGURES = (
             _ratio("rows", "vs_spark_default", LARGE): "≥ 35",
             "trigger_4000_rows_s": "≤ 0.1",
             "recovery_s": "≤ 1",
+            "object_store.2_ms.trigger_4000_rows_s": "≤ 0.2",
+            "object_store.2_ms.requests": "≤ 6",
             f"scaling_1_to_2.{LARGEST}": "≥ 1.6",
         },
     ),

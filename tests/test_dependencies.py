@@ -33,6 +33,8 @@ PLACES = {
     "java": ("eddy/spark",),
     "delta": ("eddy/spark/streaming/sinks",),
     "kafka": ("eddy/spark",),
+    "demo": ("eddy/demo",),
+    "objects": ("eddy/spark/streaming/state",),
     "registry": ("eddy/spark",),
     "fuzz": ("eddy/fuzz",),
     "bench": ("bench",),
@@ -75,8 +77,8 @@ def declared(extra: str | None) -> set[str]:
     """Return the modules of an extra and of the extras that it includes, or those that are always there."""
     found = set[str]()
     for requirement in PROJECT["dependencies"] if extra is None else PROJECT["optional-dependencies"][extra]:
-        other = re.fullmatch(r"eddy-join\[(\w+)\]", requirement)
-        found |= declared(other[1]) if other else {module_of(requirement)}
+        other = re.fullmatch(r"eddy-join\[([\w,]+)\]", requirement)
+        found |= set().union(*map(declared, other[1].split(","))) if other else {module_of(requirement)}
     return found
 
 

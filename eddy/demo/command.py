@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from json import dumps
+from os import environ
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,12 +19,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from eddy.demo import itineraries, tweets
 from eddy.demo.job import ROUNDS, DemoJob, EngineRun, SparkRun, read_streams, run_in_process, run_in_spark, same_rows
+from eddy.demo.object_server import object_server
 from eddy.demo.report import print_job
 from eddy.demo.scenario import Scenario
 from eddy.demo.stream import run_stream
 from eddy.demo.stream_report import NEWEST, introduction, print_end, view
 from eddy.demo.stream_report import figures as figures_of
 from eddy.demo.transfers import draw
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.state.object_store import is_url
 from stairs.errors import EddyError
 
 if TYPE_CHECKING:
@@ -31,6 +36,10 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 JOBS = {"itineraries": itineraries.job, "tweets": tweets.job}
+
+
+AWS = {f"AWS_{name}" for name in ("ACCESS_KEY_ID", "PROFILE", "ENDPOINT", "ENDPOINT_URL", "WEB_IDENTITY_TOKEN_FILE")}
+"""Variables that say how the user reaches an S3."""
 
 
 class BatchJob(StrEnum):
@@ -51,6 +60,13 @@ def demo(
         Path | None,
         typer.Option(help="Empty folder in which the streaming job keeps its files, checkpoint and results."),
     ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="URL of an object store for the checkpoint of the streaming job, such as s3://bucket/prefix. Without"
+            " credentials in the environment the demo starts an S3 of its own."
+        ),
+    ] = None,
     json: Annotated[
         str | None, typer.Option(help="File for the figures; - for standard output, with the report on standard error.")
     ] = None,
@@ -67,7 +83,7 @@ def demo(
     jobs = [JOBS[name]() for name in JOBS if job in (BatchJob.ALL, name)] if batch or named or not streaming else []
     scenario = Scenario() if streaming or not (batch or named) else None
     try:
-        agree, figures = run(console, jobs, scenario, out, master, keep)
+        agree, figures = run(console, jobs, scenario, out, master, keep, checkpoint)
     except EddyError as error:
         console.print(f"[bold red]{type(error).__name__}:[/] {error}", highlight=False)
         raise typer.Exit(1) from None
@@ -82,7 +98,13 @@ def demo(
 
 
 def run(
-    console: Console, jobs: list[DemoJob], scenario: Scenario | None, out: Path, master: str, keep: Path | None = None
+    console: Console,
+    jobs: list[DemoJob],
+    scenario: Scenario | None,
+    out: Path,
+    master: str,
+    keep: Path | None = None,
+    checkpoint: str | None = None,
 ) -> tuple[bool, dict[str, Any]]:
     """Run jobs one after the other and print reports; return whether all results are exact, and the figures."""
     from eddy import warmup
@@ -102,35 +124,56 @@ def run(
         for job in jobs:
             figures[job.name] = run_job(console, job, spark, out)
         if scenario is not None:
-            figures["streaming"] = run_streaming(console, scenario, spark, keep)
+            figures["streaming"] = run_streaming(console, scenario, spark, keep, checkpoint)
     finally:
         spark.stop()
     return all(one["exact"] for one in figures.values()), figures
 
 
 def run_streaming(
-    console: Console, scenario: Scenario, spark: SparkSession, keep: Path | None = None
+    console: Console, scenario: Scenario, spark: SparkSession, keep: Path | None = None, checkpoint: str | None = None
 ) -> dict[str, Any]:
     """Run the streaming job and show each micro-batch; return the figures.
 
-    keep   folder for the files of the job, None = a temporary one
+    keep        folder for the files of the job, None = a temporary one
+    checkpoint  URL of an object store for its checkpoint, None = below that folder
     """
     start = time.perf_counter()
     console.print()
     console.rule("[bold]A streaming join through drift, failure and restart", align="left")
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="eddy-demo-")))
+        place = None if checkpoint is None else stack.enter_context(_in_store(console, checkpoint))
         arrivals = draw(scenario.batches, scenario.rows)
         console.print(introduction(scenario, arrivals))
         live = stack.enter_context(Live(console=console, auto_refresh=False, vertical_overflow="visible"))
         record, outcome = run_stream(
-            spark, folder.absolute(), scenario, arrivals, lambda record: live.update(view(record, NEWEST), refresh=True)
+            spark,
+            folder.absolute(),
+            scenario,
+            arrivals,
+            lambda record: live.update(view(record, NEWEST), refresh=True),
+            place,
         )
         live.update(view(record), refresh=True)
     print_end(console, record, outcome)
     if keep is not None:
         console.print(f"Files, checkpoint and results: {keep}")
     return figures_of(scenario, record, outcome, time.perf_counter() - start)
+
+
+@contextmanager
+def _in_store(console: Console, url: str) -> Iterator[dict[str, Any]]:
+    """Return the options of a join with a checkpoint in an object store: one of the user, or an S3 of this process."""
+    if not is_url(url):
+        raise SparkJoinError(f"--checkpoint {url}: give the URL of an object store; --keep takes a folder")
+    if not url.startswith("s3") or not environ.keys().isdisjoint(AWS):
+        yield {"checkpoint": url}
+        return
+    with object_server(url.split("/")[2]) as server:
+        console.print(f"an S3 of this process has the checkpoint: {url} at {server.endpoint}")
+        yield {"checkpoint": url, "checkpoint_options": server.options}
+        console.print(f"\n{len(server.requests):,} requests to the S3")
 
 
 def run_job(console: Console, job: DemoJob, spark: SparkSession, out: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,9 +43,16 @@ TIMEOUT_S = 300.0
 
 
 def run_stream(
-    spark: SparkSession, folder: Path, scenario: Scenario, arrivals: TransferArrivals, show: Callable[[RunRecord], None]
+    spark: SparkSession,
+    folder: Path,
+    scenario: Scenario,
+    arrivals: TransferArrivals,
+    show: Callable[[RunRecord], None],
+    checkpoint: Mapping[str, Any] | None = None,
 ) -> tuple[RunRecord, ScenarioOutcome]:
     """Run a scenario in an empty folder; `show` is called with the record whenever it may have changed.
+
+    checkpoint   the options of the join that say where its checkpoint is; None = below the folder
 
     Raises SparkJoinError if the job fails for another reason than the killed worker, or does not end in time.
     """
@@ -59,7 +66,8 @@ def run_stream(
     feeder.start()
     spark.sparkContext.setLogLevel("OFF")  # the failures are on purpose
     try:
-        _ScenarioRun(spark, folder, scenario, feeder, arrivals.drift, record, lambda: show(record)).run()
+        place = {"checkpoint": folder / "checkpoint"} if checkpoint is None else checkpoint
+        _ScenarioRun(spark, folder, place, scenario, feeder, arrivals.drift, record, lambda: show(record)).run()
     finally:
         feeder.stop()
         spark.sparkContext.setLogLevel(spark.conf.get("spark.log.level", None) or "WARN")
@@ -73,6 +81,7 @@ class _ScenarioRun:
 
     spark: SparkSession
     folder: Path
+    checkpoint: Mapping[str, Any]
     scenario: Scenario
     feeder: Feeder
     drift: int
@@ -111,7 +120,7 @@ class _ScenarioRun:
         made = join(
             query(),
             frames,
-            checkpoint=self.folder / "checkpoint",
+            **self.checkpoint,
             partitions=partitions,
             key_groups=self.scenario.key_groups,
         )

@@ -21,7 +21,11 @@ app = typer.Typer(add_completion=False)
 def run(
     program: Annotated[Path, typer.Argument(help="File with CREATE TABLE … WITH (…) and INSERT INTO … SELECT …")],
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Directory in which the job keeps its state; the next start goes on from it.")
+        str | None,
+        typer.Option(
+            help="Directory, or URL such as s3://bucket/prefix, in which the job keeps its state; the next start goes"
+            " on from it."
+        ),
     ] = None,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
@@ -47,7 +51,10 @@ def run(
     if check:
         return
     if checkpoint is None:
-        raise _ended(program, EddyError("give the directory of the job's state: --checkpoint PATH"))
+        raise _ended(
+            program,
+            EddyError("give the place of the job's state: --checkpoint PATH, or a URL such as s3://bucket/prefix"),
+        )
     if (once or finish) and (every is not None or page is not None):
         raise _ended(program, EddyError("--every and --page are for a job that goes on; leave them or --once out"))
     trigger = {"availableNow": True, "finish": finish} if once or finish else {"processingTime": every} if every else {}
@@ -60,7 +67,7 @@ def run(
 def _run(
     program: Path,
     inserts: Sequence[Insertion],
-    checkpoint: Path,
+    checkpoint: str,
     master: str,
     trigger: Mapping[str, Any],
     page: int | None,

@@ -62,10 +62,11 @@ class RunningProgram:
         cls,
         spark: SparkSession,
         program: Sequence[Insertion],
-        checkpoint: Path,
+        checkpoint: str | Path,
         trigger: Mapping[str, Any],
     ) -> RunningProgram:
-        """Start the joins of a program, or resume them, each with a checkpoint in a directory of its target's name.
+        """Start the joins of a program, or resume them, each with a checkpoint in a directory of its target's name,
+        below a path or the URL of an object store.
 
         trigger   arguments of `JoinWriter.trigger`
 
@@ -83,7 +84,7 @@ class RunningProgram:
                 frames = {name: input_frame(spark, table) for name, table in one.inputs.items()}
                 form, options = sink_of(one.target)
                 how = options_of_join(one.target)
-                joined = join(one.query, one.query.inputs(frames), checkpoint=checkpoint / one.target.name, **how)
+                joined = join(one.query, one.query.inputs(frames), checkpoint=f"{checkpoint}/{one.target.name}", **how)
                 writer = joined.writeStream.format(form).options(**options).queryName(one.target.name)
                 writers[one.target.name] = writer.trigger(**trigger) if trigger else writer
             for name, ready in writers.items():

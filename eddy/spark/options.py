@@ -15,7 +15,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import wraps
 from pathlib import Path
@@ -29,6 +29,7 @@ from eddy.spark.hops.placing import Placement, check_placement
 from eddy.spark.local_path import local_path
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.streaming.state.identity import CHANGES, How
+from eddy.spark.streaming.state.object_store import ObjectStore, is_url
 from eddy.spark.transports.choice import AUTO, check_transport
 from eddy.streams.numbers import whole
 from jisc.strategies import StrategyName
@@ -117,8 +118,11 @@ class PartitionOptions:
 class StreamingOptions:
     """Where the state of a streaming join is durable, and which of its rows are late.
 
-    checkpoint  directory of the job's state that the driver and all workers can reach, on a POSIX file system with
-                rename and locks; created if missing. If it holds a state, the job resumes from it
+    checkpoint  where the job's state is durable: a directory that the driver and all workers can reach, on a POSIX file
+                system with rename and locks, created if missing; or the URL of an object store, s3://bucket/prefix,
+                gs://… or az://…. If it holds a state, the job resumes from it
+    checkpoint_options  for a URL, settings of the store as `obstore` names them: "endpoint", "region", "access_key_id",
+                "secret_access_key", …; None = those of the environment. Messages and files have none of their values
     keep        number of states to keep, 2 or more
     change      how a join with another query than the checkpoint starts (docs/guide/streaming.md): "handover", the new
                 query continues with the rows in the log; "immediate", it starts without rows; None = it is refused
@@ -134,6 +138,7 @@ class StreamingOptions:
     """
 
     checkpoint: str | Path | None = None
+    checkpoint_options: Mapping[str, str] | None = field(default=None, repr=False)
     keep: int = 10
     change: How | None = None
     watermark: WatermarkOf = "slowest"
@@ -143,7 +148,12 @@ class StreamingOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep", _count("keep", self.keep))
         if self.checkpoint is not None:
-            object.__setattr__(self, "checkpoint", local_path(self.checkpoint, "checkpoint"))
+            if is_url(self.checkpoint):
+                _ = self.store  # a wrong URL or setting fails here
+            else:
+                object.__setattr__(self, "checkpoint", local_path(self.checkpoint, "checkpoint"))
+        if self.checkpoint_options is not None and not is_url(self.checkpoint):
+            raise SparkJoinError("checkpoint_options are for a checkpoint in an object store; leave them out")
         if self.keep < 2:
             raise SparkJoinError(f"keep={self.keep}: give 2 or more, because the newest state may be damaged")
         if self.change not in (None, *CHANGES):
@@ -160,11 +170,17 @@ class StreamingOptions:
             )
 
     @property
+    def store(self) -> ObjectStore | None:
+        """The object store of the checkpoint, None for a checkpoint on a file system."""
+        return ObjectStore(str(self.checkpoint), self.checkpoint_options) if is_url(self.checkpoint) else None
+
+    @property
     def directory(self) -> Path:
-        """The absolute path of the checkpoint. Raises SparkJoinError without one."""
+        """The absolute path of a checkpoint on a file system. Raises SparkJoinError without one."""
         if self.checkpoint is None:
             raise SparkJoinError(
-                "a streaming join needs checkpoint=, a directory that the driver and all workers reach"
+                "a streaming join needs checkpoint=, a directory that the driver and all workers reach, or the URL of"
+                " an object store"
             )
         return Path(self.checkpoint)
 
@@ -207,6 +223,7 @@ class _OfStreams(TypedDict, total=False):
     key_groups: int | None
     rebalance: Literal["auto", "off"] | Rebalancer
     memory: int | str | None
+    checkpoint_options: Mapping[str, str] | None
     keep: int
     watermark: WatermarkOf
     lateness: timedelta | int | Mapping[str, timedelta | int] | None

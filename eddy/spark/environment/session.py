@@ -108,6 +108,12 @@ def parallelism(spark: SparkSession) -> int:
         return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
+def one_host(spark: SparkSession) -> bool:
+    """Return whether the driver and all tasks run on one host."""
+    # "local-cluster[" stands for several hosts.
+    return re.match(r"local(\[|$)", str(spark.sparkContext.master)) is not None
+
+
 def session(master: str = "local[2]", *, app_name: str = "eddy", **conf: object) -> SparkSession:
     """Start a Spark session for `eddy.spark.join`, or return the running one.
 

@@ -34,6 +34,7 @@ from eddy.tops.modes import mode_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from eddy.spark.streaming.state.locations import Locations
     from eddy.spark.streaming.state.manifest import Manifest
 
 GROUPS_BEGIN = "groups_begin"
@@ -46,9 +47,9 @@ class GroupsSink(Sink):
     Call `committed` with the newest manifest before each `publish`, and before `prepare` if a batch is committed.
     """
 
-    def __init__(self, inner: Sink, query: Query, root: Path) -> None:
-        self._inner, self._query, self._root = inner, query, root
-        self._files = GroupsFiles(root, query)
+    def __init__(self, inner: Sink, query: Query, locations: Locations) -> None:
+        self._inner, self._query, self._locations = inner, query, locations
+        self._files = GroupsFiles(locations, query)
         self._groups: ResultOperator | None = None
         self._given = operator_of(query).schema
         self._batch: int | None = None
@@ -69,8 +70,8 @@ class GroupsSink(Sink):
         self._first = manifest.extra[GROUPS_BEGIN]
         if self._first is None:
             raise StreamingStateError(
-                f"the checkpoint {self._root} belongs to a join without aggregates and top, whose earlier results are"
-                " not counted; use a new one"
+                f"the checkpoint {self._locations.root} belongs to a join without aggregates and top, whose earlier"
+                " results are not counted; use a new one"
             )
         self._watermark = manifest.watermarks["engine"]
 
@@ -132,7 +133,7 @@ class GroupsSink(Sink):
             self._files.write_failed(batch, failed)
         given: list[str] = []
         if self._inner.writes:
-            out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._given))
+            out = ResultFile(self._inner.staging(batch), 0, spark_schema(self._given), self._locations.keep)
             out.write(found)
             given = [one.file for one in out.close()]
         self._files.write(batch, groups, self._watermark, files, given)
@@ -146,7 +147,7 @@ class GroupsSink(Sink):
         self._files.clean(before_batch)
 
 
-def sink_of(inner: Sink, query: Query | None, root: Path, begun: bool) -> Sink:
+def sink_of(inner: Sink, query: Query | None, locations: Locations, begun: bool) -> Sink:
     """Return the sink of a job.
 
     query   the query with aggregates or `top`, None without
@@ -154,6 +155,7 @@ def sink_of(inner: Sink, query: Query | None, root: Path, begun: bool) -> Sink:
 
     Raises StreamingStateError for a checkpoint that began with aggregates if `query` is None, and vice versa.
     """
+    root = locations.root
     found = (root / "groups").exists()
     if query is None:
         if found:
@@ -165,7 +167,7 @@ def sink_of(inner: Sink, query: Query | None, root: Path, begun: bool) -> Sink:
             " use a new one, because its earlier results are not counted; if the directory is lost, restore it from a"
             " backup"
         )
-    return GroupsSink(inner, query, root)
+    return GroupsSink(inner, query, locations)
 
 
 def without_groups(query: Query) -> Query:

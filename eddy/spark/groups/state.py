@@ -26,6 +26,7 @@ from eddy.spark.groups.operators import ResultOperator
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
 from eddy.spark.streaming.state.durable import make_directories, read_twice, write_twice, write_whole
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS, named_in_footer
+from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.storage.file_kind import FileKind
 from stairs.storage.json_form import fields, integer, list_of, mapping, optional, text
@@ -64,8 +65,8 @@ class SavedGroups:
 class GroupsFiles:
     """The files of the groups of one checkpoint."""
 
-    def __init__(self, root: Path, query: Query) -> None:
-        self._root, self._query = root / "groups", query
+    def __init__(self, locations: Locations, query: Query) -> None:
+        self._root, self._query, self._keep = locations.root / "groups", query, locations.keep
         self.recoveries: list[str] = []
         """Texts on files that were restored from their copies."""
 
@@ -96,6 +97,7 @@ class GroupsFiles:
         whole = GROUPS.pack({"header": header, "groups": groups.to_parts()})
         path = self.path(batch)
         write_twice(path, path.with_name(path.name + _COPY), whole)
+        self._keep(path)
 
     def write_failed(self, batch: int, failed: Sequence[pa.RecordBatch]) -> None:
         """Write the groups that fail in a batch: rows of `FAILED`. Another attempt writes the same rows again."""
@@ -106,6 +108,7 @@ class GroupsFiles:
         out = io.BytesIO()
         pq.write_table(table.cast(named_in_footer(table.schema, path.name)), out)
         write_whole(path, out.getvalue())
+        self._keep(path)
 
     def read(self, batch: int) -> SavedGroups:
         """Return the contents of the file after a batch.

@@ -42,7 +42,7 @@ def query(ranges: dict[str, int], least: int = 0, **more: Any) -> eddy.Query:
     return eddy.Query(streams, on, select=COLUMNS, **more)
 
 
-def hub_of(spark: SparkSession, inputs: Inputs, checkpoint: Path, keep: int | None = None, **how: Any) -> Hub:
+def hub_of(spark: SparkSession, inputs: Inputs, checkpoint: Path | str, keep: int | None = None, **how: Any) -> Hub:
     window = None if keep is None else eddy.Range(keep)
     sources = [
         Source(eddy.Stream(name, SCHEMA, window=window, time="t"), inputs.frame(spark, name), key="k")

@@ -92,7 +92,7 @@ class Inputs:
 
 
 def run(
-    query: Query, frames: dict[str, DataFrame], checkpoint: Path, out: Path, format: str = "parquet", **how: Any
+    query: Query, frames: dict[str, DataFrame], checkpoint: Path | str, out: Path, format: str = "parquet", **how: Any
 ) -> StreamingJoinQuery:
     """Run a join over all available files, to the end."""
     how.setdefault("key_groups", 4)

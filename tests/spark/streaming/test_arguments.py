@@ -77,7 +77,7 @@ def test_arguments_of_the_join(frames: dict[str, DataFrame], spark: SparkSession
         (query(), {**frames, "T": frames["R"]}, there, "given for 'T', which is not a stream"),
         (query(), {**frames, "S": frames["S"].drop("t")}, there, "stream 'S': the query needs column 't'"),
         (query(), {**frames, "S": frames["S"].selectExpr("'' k", "t")}, there, "int64, the DataFrame has string"),
-        (query(), frames, {"checkpoint": "hdfs://a/b"}, "'hdfs://a/b' is not a path of a mounted file system"),
+        (query(), frames, {"checkpoint": "hdfs://a/b"}, "'hdfs://a/b' is no URL of an object store"),
         (query(), frames, {**there, "transport": "pigeon"}, "transport='pigeon': pass 'auto', 'rows' or 'packed'"),
         (query(), frames, {**there, "rebalance": "often"}, "rebalance='often': pass 'auto' or 'off', or a Rebalancer"),
         (query(), frames, {**there, "key_groups": 0}, "key_groups=0: give 1 or more"),

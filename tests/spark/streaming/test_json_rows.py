@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, time
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eddy.spark.streaming.sinks import json_rows as own
@@ -70,6 +71,8 @@ def batches(draw: Callable[..., Any]) -> pa.RecordBatch:
 
 
 @given(batches())
+@example(pa.record_batch([pa.array([math.nan, 1.0]), pa.array(["a", "b"], pa.string_view())], ["x", "view"]))
+@example(pa.record_batch([pa.array([], pa.float64()), pa.array([], pa.binary_view())], ["x", "view"]))
 def test_polars_writes_what_the_encoder_of_rows_writes(batch: pa.RecordBatch) -> None:
     wanted = [json.loads(own._encoded(row)) for row in batch.to_pylist()]
     assert [json.loads(line) for line in own.json_rows(batch)] == wanted

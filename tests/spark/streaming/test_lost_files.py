@@ -26,6 +26,7 @@ from eddy.spark import SparkJoinError, StreamingStateError, join
 from eddy.spark.groups.sink import GROUPS_BEGIN, GroupsSink
 from eddy.spark.streaming.sinks import ParquetSink
 from eddy.spark.streaming.sinks.base import Sink
+from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import Manifest
 from tests.cases import text_rows
 from tests.spark.streaming.hub_jobs import DrawnRows, finished, hub_of
@@ -86,7 +87,7 @@ def staged(sink: GroupsSink, batch: int, attempt: str = "a") -> list[str]:
 def run_groups(root: Path, batches: Sequence[int], published: bool = True) -> dict[int, list[tuple[str, ...]]]:
     """Publish batches, of which the first one is committed already if it is not 0, and was published or not."""
     kept = KeepingSink()
-    sink = GroupsSink(kept, GROUPED, root)
+    sink = GroupsSink(kept, GROUPED, Locations(root, "test", root))
     newest = batches[0] - published
     if newest >= 0:
         sink.committed(manifest(newest))
@@ -159,13 +160,13 @@ def test_groups_follow_from_the_batch_that_the_manifest_names(tmp_path: Path, pu
 def test_groups_of_an_attempt_whose_manifest_is_lost_are_made_again(tmp_path: Path) -> None:
     run_groups(tmp_path, range(3))
     kept = KeepingSink()
-    sink = GroupsSink(kept, GROUPED, tmp_path)
+    sink = GroupsSink(kept, GROUPED, Locations(tmp_path, "test", tmp_path))
     sink.committed(manifest(1))
     sink.check(1, ["part-a.parquet"], True)
     sink.prepare(schema=GROUPED.row_schema, owner="test", scratch=tmp_path)
     sink.committed(manifest(2))
     sink.publish(2, staged(sink, 2, "again"), None)  # type: ignore[arg-type]
-    again = GroupsSink(kept, GROUPED, tmp_path)
+    again = GroupsSink(kept, GROUPED, Locations(tmp_path, "test", tmp_path))
     again.committed(manifest(2))
     again.check(2, ["part-again.parquet"], True)
     with pytest.raises(StreamingStateError, match="has the groups of other results of the join than the manifest"):

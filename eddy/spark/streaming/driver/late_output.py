@@ -17,6 +17,7 @@ from eddy.query.query import Query
 from eddy.results.failed_rows import FAILED
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.state.late_files import check_late_file
+from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.tasks import LateCount
 from eddy.streams.late_options import Failed, Late
@@ -32,13 +33,13 @@ class JobLateOutput:
         query      the query that the workers run
     choices    per stream, what happens to its late rows
     failed     what happens to failed rows
-    directory  directory of the files of late rows
+    locations  have the files of late rows
     """
 
-    def __init__(self, query: Query, choices: Sequence[Late], failed: Failed, directory: Path) -> None:
+    def __init__(self, query: Query, choices: Sequence[Late], failed: Failed, locations: Locations) -> None:
         self._query = query
         self._choices = choices
-        self._directory = directory
+        self._locations = locations
         self._on_failed = failed
         self._counts = [0] * len(query.streams)
         self._failed = 0
@@ -92,8 +93,8 @@ class JobLateOutput:
         """Pass failed rows to the function that takes them. Raises SparkJoinError if the function raises."""
         if not callable(self._on_failed):
             return
-        check_late_file(self._directory / file)
-        with pq.ParquetFile(self._directory / file) as reader:
+        path = self._path(file)
+        with pq.ParquetFile(path) as reader:
             rows = reader.read().select(FAILED.names).cast(FAILED)
         try:
             self._on_failed(rows)
@@ -104,6 +105,13 @@ class JobLateOutput:
                 " with the same rows"
             ) from problem
 
+    def _path(self, file: str) -> Path:
+        """Return the path of a file of late rows, which is checked."""
+        path = self._locations.late / file
+        self._locations.fetch(path)
+        check_late_file(path)
+        return path
+
     def hand_over(self, manifest: Manifest) -> None:
         """Pass the late rows of a batch to functions, one file per call. Raises SparkJoinError if a function raises."""
         for file in manifest.late:
@@ -113,8 +121,7 @@ class JobLateOutput:
             choice, stream = self._choices[file.stream], self._query.streams[file.stream]
             if not callable(choice):
                 continue
-            check_late_file(self._directory / file.file)
-            with pq.ParquetFile(self._directory / file.file) as reader:
+            with pq.ParquetFile(self._path(file.file)) as reader:
                 rows = reader.read().cast(stream.late_schema)
             try:
                 choice(stream.name, rows)

@@ -27,9 +27,12 @@ from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.compaction import Chosen, Horizon, compact, part
 from eddy.spark.streaming.state.manifest import GroupState, Manifest, ManifestLink
 from eddy.spark.streaming.state.retention import retain
-from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
+from eddy.spark.streaming.state.segments import Segment
 from eddy.streams.table import Table
 from eddy.streams.versioned_table import VersionedTable
+
+TOGETHER_BYTES = 64 << 20
+"""Bytes of segments that a compaction gets from an object store at once; of more, it gets those of one key group."""
 
 
 class Maintenance:
@@ -134,12 +137,14 @@ class Maintenance:
             thread.join()
 
     def _compact(self, tree: SplitTree, horizon: Horizon) -> None:
-        job, log = self._context.job, self._context.locations.log
-        schemas = job.logged
+        job, locations = self._context.job, self._context.locations
         assert self._name is not None
         try:
-            with SegmentReader(log, schemas) as reader, SegmentWriter(log, self._name) as writer:
+            with locations.reader(job.logged) as reader, locations.writer(self._name) as writer:
                 links = {}
+                wanted = [one for chain in self._compacting.values() for link in chain for one in link.segments]
+                if sum(one.length for one in wanted) <= TOGETHER_BYTES:
+                    reader.expect(wanted)
                 for group, chain in self._compacting.items():
 
                     def own(segment: Segment, rows: pa.RecordBatch, group: int = group) -> pa.RecordBatch:

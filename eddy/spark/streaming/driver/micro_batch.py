@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from eddy.log import LOG, log_endless
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
+from eddy.spark.environment.session import one_host
 from eddy.spark.errors import SparkJoinError, StreamingStateError, error_of_worker
 from eddy.spark.groups.sink import GROUPS_BEGIN, GroupsSink
 from eddy.spark.hops.placing import Placement
@@ -56,7 +57,7 @@ from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.driver.workers import Workers
 from eddy.spark.streaming.state.identity import QueryChange
-from eddy.spark.streaming.state.late_files import FAILED_GROUPS, check_late_file
+from eddy.spark.streaming.state.late_files import check_late_file
 from eddy.spark.streaming.state.manifest import GroupState, Manifest, OutputFile
 from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.spark_files import check_spark_files
@@ -125,7 +126,7 @@ class MicroBatches:
         self._closed = False
         self._at_end = ExitStack()
         self._maintenance = Maintenance(context, settings.streaming.keep)
-        self._late = JobLateOutput(job.query, settings.late, settings.failed, locations.late)
+        self._late = JobLateOutput(job.query, settings.late, settings.failed, locations)
         names = [stream.name for stream in job.query.streams]
         self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
         self._forget = False
@@ -165,19 +166,19 @@ class MicroBatches:
     @property
     def title(self) -> str:
         """The name of the job in log records."""
-        return f"{self._context.name} ({self._context.checkpoint.root})"
+        return f"{self._context.name} ({self._context.checkpoint.place})"
 
     @property
-    def checkpoint(self) -> Path:
-        """The directory of the checkpoint."""
-        return self._context.checkpoint.root
+    def checkpoint(self) -> str:
+        """The directory or the URL of the checkpoint."""
+        return self._context.checkpoint.place
 
     @property
     def query(self) -> Query:
         """The query that the workers run."""
         return self._context.job.query
 
-    def late_files(self, stream: int) -> list[str]:
+    def late_files(self, stream: int) -> list[Path]:
         """Return the files of a stream's late rows, of all committed batches.
 
         Raises StreamingStateError for a file that is missing, damaged, or in the place of another one.
@@ -185,15 +186,15 @@ class MicroBatches:
         found = self._context.checkpoint.late_files(stream)
         for path in found:
             check_late_file(path)
-        return [str(path) for path in found]
+        return found
 
-    def failed_files(self) -> list[str]:
+    def failed_files(self) -> list[Path]:
         """Return the files of failed rows of all committed batches; the files are checked as in `late_files`."""
         found = self._context.checkpoint.late_files(None)
-        found += sorted((self._context.checkpoint.root / "groups").glob(f"*{FAILED_GROUPS}"))
+        found += self._context.checkpoint.failed_groups()
         for path in found:
             check_late_file(path)
-        return [str(path) for path in found]
+        return found
 
     @property
     def failed_count(self) -> int:
@@ -295,6 +296,9 @@ class MicroBatches:
                 self._run_batch(frame, batch)
             except Exception as problem:
                 self.problem = error_of_worker(problem)
+                remote = self._context.checkpoint.remote
+                if self.problem is not None and remote is not None:
+                    self.problem = remote.told(self.problem)
                 if self.problem is None or self.stopping.stopped():
                     raise
                 # This record precedes Spark's own, which contains the whole trace and the trace of this error.
@@ -413,6 +417,9 @@ class MicroBatches:
         sink = self._context.sink
         if isinstance(sink, GroupsSink):
             sink.committed(manifest)
+        remote = self._context.checkpoint.remote
+        if remote is not None and not one_host(self._context.spark):
+            remote.fetch_staged(manifest.batch)
         try:
             sink.publish(manifest.batch, [one.file for one in manifest.results], self._context.spark)
         except Exception as problem:

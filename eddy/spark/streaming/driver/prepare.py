@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -26,6 +27,8 @@ from eddy.spark.streaming.driver.watermarks import make_rules
 from eddy.spark.streaming.driver.writer import StreamingJoin
 from eddy.spark.streaming.state.identity import saved_choices
 from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.streaming.state.remote import RemoteCheckpoint
+from eddy.spark.streaming.state.working_directory import working_directory
 from eddy.spark.streaming.worker.log_stage import LogRows
 from eddy.spark.transports.choice import AUTO, carry_streams
 from eddy.spark.types import struct_type
@@ -50,7 +53,6 @@ def prepare(
     streaming: StreamingOptions,
 ) -> StreamingJoin:
     """Return the join after all checks that are possible before its start; see `eddy.spark.join`."""
-    checkpoint = streaming.directory
     for stream in query.streams:
         if isinstance(stream.window, Rows):
             raise SparkJoinError(
@@ -66,8 +68,14 @@ def prepare(
     ordered = in_query_order(query, frames)
     declared = {name: own[time] for name, time, own in _watermarks(query, ordered) if time in own}
     rules = make_rules(query, streaming, declared)
-    saved = saved_choices(checkpoint)
     session = ordered[0].sparkSession
+    locations = _locations(streaming, session)
+    checkpoint, remote = locations.root, None
+    place = str(checkpoint) if locations.store is None else locations.store.url
+    if locations.store is not None:
+        remote = RemoteCheckpoint(locations)
+        remote.restore()
+    saved = saved_choices(checkpoint)
     if session.sparkContext.getConf().get("spark.dynamicAllocation.enabled") == "true":
         raise SparkJoinError(
             "this session has spark.dynamicAllocation.enabled=true, with which Spark refuses barrier stages; a"
@@ -90,14 +98,11 @@ def prepare(
     tasks = min(parallelism(session), groups) if partitioning.partitions is None else partitioning.partitions
     if not 1 <= tasks <= groups:
         raise SparkJoinError(f"partitions={tasks}: give 1 to {groups}, the number of key groups")
-    scratch = session.conf.get("spark.local.dir", None) or tempfile.gettempdir()
-    state = hashlib.blake2b(str(checkpoint).encode(), digest_size=8).hexdigest()
-    locations = Locations(checkpoint, state, Path(scratch.split(",")[0]))
     transport = partitioning.transport
     if saved is not None:
         if transport not in (AUTO, saved.transport):
             raise SparkJoinError(
-                f"transport={transport!r}: the checkpoint {checkpoint} was begun with {saved.transport!r}, and Spark's"
+                f"transport={transport!r}: the checkpoint {place} was begun with {saved.transport!r}, and Spark's"
                 f" progress in it fits no other; pass 'auto' or {saved.transport!r}, or start with a new checkpoint"
             )
         transport = saved.transport
@@ -108,7 +113,18 @@ def prepare(
     settings = Settings(tasks, rules, rebalancer, query.late_by_stream, query.failed, partitioning, streaming)
     if not carried.inputs:
         carried = carried._replace(frame=observed(job.query, carried.frame))
-    return StreamingJoin(session, job, locations, carried, settings, checkpoint)
+    return StreamingJoin(session, job, locations, carried, settings, checkpoint, remote=remote)
+
+
+def _locations(streaming: StreamingOptions, session: SparkSession) -> Locations:
+    """Return the directories of a checkpoint; one in an object store gets a new working directory."""
+    scratch = Path((session.conf.get("spark.local.dir", None) or tempfile.gettempdir()).split(",")[0])
+    store = streaming.store
+    place = str(streaming.directory) if store is None else store.url
+    state = hashlib.blake2b(place.encode(), digest_size=8).hexdigest()
+    if store is None:
+        return Locations(streaming.directory, state, scratch)
+    return Locations(working_directory(scratch / f"eddy-{os.getuid()}", state), state, scratch, store)
 
 
 def _watermarks(query: Query, frames: Sequence[DataFrame]) -> Iterator[tuple[str, str | None, dict[str, timedelta]]]:

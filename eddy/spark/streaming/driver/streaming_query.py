@@ -16,8 +16,8 @@ from eddy.show.server import PATHS, PORT, Server
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.streaming.driver.progress import completed
 from eddy.spark.streaming.driver.sheet import join_sheet
+from eddy.spark.streaming.sinks.base import read_files
 from eddy.spark.streaming.worker.failed_rows import FAILED_OF_QUERY
-from eddy.spark.types import struct_type
 from eddy.uncopied import Uncopied
 from stairs.errors import EddyError, InputError
 
@@ -270,7 +270,7 @@ class StreamingJoinQuery(Uncopied):
     def _served(
         self, port: int, address: str, hosts: Sequence[str], every: float, paths: Sequence[str], call: str
     ) -> Server:
-        name = self.name or str(self._batches.checkpoint)
+        name = self.name or self._batches.checkpoint
         try:
             server = Server(partial(join_sheet, name, self._batches), port, address, hosts, every, paths, call)
         except InputError as problem:
@@ -280,7 +280,7 @@ class StreamingJoinQuery(Uncopied):
         return server
 
     def __repr__(self) -> str:
-        sheet = join_sheet(self.name or str(self._batches.checkpoint), self._batches)
+        sheet = join_sheet(self.name or self._batches.checkpoint, self._batches)
         batch = sheet.value("batch")
         state = "no micro-batch has run" if batch is None else f"after micro-batch {batch:.0f}"
         lines = [f"StreamingJoinQuery {sheet.name}, {'ended' if self._batches.closed else 'running'}, {state}"]
@@ -288,7 +288,7 @@ class StreamingJoinQuery(Uncopied):
         return "\n".join([*lines, *(f"  plan {one.plan}: {one.title}" for one in sheet.plans)])
 
     def _repr_html_(self) -> str:
-        sheet = join_sheet(self.name or str(self._batches.checkpoint), self._batches)
+        sheet = join_sheet(self.name or self._batches.checkpoint, self._batches)
         return sheet_html(sheet)
 
     def late(self, stream: str) -> DataFrame:
@@ -302,9 +302,8 @@ class StreamingJoinQuery(Uncopied):
         names = [own.name for own in self._batches.query.streams]
         if stream not in names:
             raise SparkJoinError(f"late({stream!r}): the query has no such stream; its streams are {', '.join(names)}")
-        schema = struct_type(self._batches.query.streams[names.index(stream)].late_schema)
-        files = self._batches.late_files(names.index(stream))
-        return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
+        schema = self._batches.query.streams[names.index(stream)].late_schema
+        return read_files(self._spark, schema, self._batches.late_files(names.index(stream)))
 
     def failed(self) -> DataFrame:
         """Return the rows and groups of all committed batches that failed, as a batch DataFrame.
@@ -314,8 +313,7 @@ class StreamingJoinQuery(Uncopied):
         rows that failed while the query had failed="count". Raises StreamingStateError for a file that is missing or
         damaged.
         """
-        schema, files = struct_type(FAILED_OF_QUERY), self._batches.failed_files()
-        return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
+        return read_files(self._spark, FAILED_OF_QUERY, self._batches.failed_files())
 
     @property
     def failed_count(self) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG
 from eddy.spark.environment.pools import in_pool, return_pool, take_pool
-from eddy.spark.environment.session import parallelism
+from eddy.spark.environment.session import one_host, parallelism
 from eddy.spark.errors import MalformedMessageError, error_of_worker
 from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
@@ -60,8 +60,7 @@ class Workers:
         conf = spark.getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
         self._meetings = Meetings(host, context.key, conf.get("spark.driver.bindAddress"))
-        one_host = str(spark.master).startswith("local[")  # not "local-cluster[", which stands for several hosts
-        start = JoinStart(uuid.uuid4().hex, job, context.key, one_host)
+        start = JoinStart(uuid.uuid4().hex, job, context.key, one_host(context.spark))
         self._run_task = RunTask(start, self._meetings.place)
         self._attempts = _attempts(spark)
         self._stages: dict[int, RDD[TaskReport]] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint, committed_batches
 from eddy.spark.streaming.state.identity import changes_of, check_identity, has_identity, write_identity
 from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.streaming.state.remote import RemoteCheckpoint
 from eddy.spark.transports.base import Carried
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class StreamingJoin:
     locations   directories of the tasks
     carried     the way of the rows to the workers: the streaming plan, and the files that the workers read
     settings    settings that may change from one start to the next
-    checkpoint  absolute path of the state's directory
+    checkpoint  absolute path of the state's directory; the working directory of a checkpoint in an object store
+    remote      that checkpoint, None on a file system
     grouped     the query with aggregates or `top`, of which `job` has the join; None without
 
     A StreamingJoin has no other methods of a DataFrame: process results in `foreachBatch`, or read the output of the
@@ -71,16 +73,22 @@ class StreamingJoin:
     settings: Settings
     checkpoint: Path
     grouped: Query | None = None
+    remote: RemoteCheckpoint | None = None
 
     def __repr__(self) -> str:
         return (
             f"StreamingJoin of {', '.join(self.job.query.graph.names)}, not started; writeStream starts it\n"
             f"  {self.job.query!r}\n"
-            f"  {self.job.shares.partitions} key groups, {self.settings.partitions} tasks, checkpoint {self.checkpoint}"
+            f"  {self.job.shares.partitions} key groups, {self.settings.partitions} tasks, checkpoint {self.place}"
         )
 
     def _repr_html_(self) -> str:
         return drawn("StreamingJoin, not started", repr(self), [planned(self.job.query)])
+
+    @property
+    def place(self) -> str:
+        """The checkpoint as it was given: an absolute path, or the URL of an object store."""
+        return str(self.checkpoint) if self.remote is None else self.remote.store.url
 
     @property
     def writeStream(self) -> JoinWriter:
@@ -106,9 +114,10 @@ class StreamingJoin:
         check_sink_key(sink, self.job.query if self.grouped is None else self.grouped)
         check_workers(self.spark)
         self._warn_of_settings()
-        checkpoint = Checkpoint(self.checkpoint)
+        checkpoint = Checkpoint(self.checkpoint, self.remote)
         checkpoint.lock.acquire()
-        with ExitStack() as undo:
+        told = nullcontext() if self.remote is None else self.remote.names_objects()
+        with told, ExitStack() as undo:
             undo.callback(checkpoint.lock.release)
             groups, transport = self.job.shares.partitions, self.carried.transport
             begun = has_identity(self.checkpoint) or checkpoint.newest_number() is not None
@@ -118,7 +127,7 @@ class StreamingJoin:
             if begun and not changed:
                 remedy = self._remedy() if make_batches is MicroBatches else ""
                 checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport, remedy=remedy)
-            sink = sink_of(sink, self.grouped, self.checkpoint, begun)
+            sink = sink_of(sink, self.grouped, self.locations, begun)
             named = name or "eddy"
             context = JobContext(
                 self.spark, self.job, self.locations, checkpoint, sink, self.carried, named, changes=changes
@@ -131,7 +140,7 @@ class StreamingJoin:
             calls = Calls(batches)
             batches.at_end(calls.end)
             writer = frame.writeStream.foreachBatch(calls)
-            writer = writer.option("checkpointLocation", str(self.checkpoint / "spark"))
+            writer = writer.option("checkpointLocation", f"file://{self.checkpoint / 'spark'}")
             if name is not None:
                 writer = writer.queryName(name)
             if trigger and not now:
@@ -194,7 +203,7 @@ class StreamingJoin:
         newest = max(committed_batches(self.checkpoint), default=None)
         state = "new" if newest is None else f"after batch {newest}"
         settings = self.settings
-        progress = f"{state}, in {self.checkpoint}\n{self._placed(newest)}"
+        progress = f"{state}, in {self.place}\n{self._placed(newest)}"
         text = explain_job(self.job, settings, self.carried.remark, progress)
         if self.grouped is None:
             return text

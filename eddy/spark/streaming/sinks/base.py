@@ -8,13 +8,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eddy.spark.environment.session import one_host
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks.ownership import claim
 from eddy.spark.streaming.sinks.staging import Staging
+from eddy.spark.streaming.state.working_directory import is_working
 from eddy.spark.types import struct_type
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -168,6 +172,9 @@ class Sink(ABC):
 
 def read_files(spark: SparkSession, schema: pa.Schema, files: Sequence[Path]) -> DataFrame:
     """Return Parquet files as one DataFrame, with the Spark types of the query's `schema`."""
-    named = [f"file://{path}" for path in files]  # with a scheme, as the default file system may be a distributed one
     kind = struct_type(schema)
+    if files and not one_host(spark) and is_working(files[0]):
+        # Only this host has the files, so Spark gets their rows.
+        return spark.createDataFrame(pa.concat_tables(pq.read_table(path) for path in files), kind)
+    named = [f"file://{path}" for path in files]  # with a scheme, as the default file system may be a distributed one
     return spark.read.schema(kind).parquet(*named) if named else spark.createDataFrame([], kind)

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from stairs.plain_types import to_plain
+
 
 def json_rows(rows: pa.RecordBatch) -> Iterator[bytes]:
     """Yield each row as a JSON object in UTF-8, with all columns, including nulls.
@@ -30,6 +32,9 @@ def json_rows(rows: pa.RecordBatch) -> Iterator[bytes]:
         yield from map(_encoded, rows.to_pylist())
         return
     finite = _finite_rows(rows)
+    if finite is not None:
+        # Arrow cannot filter views of texts.
+        rows = pa.record_batch([to_plain(column) for column in rows.columns], rows.schema.names)
     lines = iter(_lines(rows if finite is None else rows.filter(finite)))
     if finite is None:
         yield from lines

@@ -19,6 +19,8 @@ that the manifest names was made durable before. The steps of batch b are, in th
 
 After a stop between any two steps, Spark replays batch b.
 
+A checkpoint in an object store has this layout in a working directory (remote.py).
+
 Every write goes to a file with a temporary name, which is synced and renamed; then its directory is synced
 (durable.py).
 """
@@ -26,6 +28,7 @@ Every write goes to a file with a temporary name, which is synced and renamed; t
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +44,9 @@ from eddy.spark.streaming.state.durable import (
     sync_directory,
     write_twice,
 )
+from eddy.spark.streaming.state.late_files import FAILED_GROUPS
 from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.state.remote import RemoteCheckpoint
 
 _MANIFEST = ".manifest"
 
@@ -61,20 +66,21 @@ class NamedFiles:
 class Checkpoint:
     """The files of one job under `root`. Creates missing directories; raises StreamingStateError if this fails.
 
+    remote      the checkpoint in an object store of which `root` is the working directory; None on a file system
     lock        held by the driver of the job
     recoveries  texts on damage that was repaired or skipped, oldest first
     damaged     batches whose manifest is damaged in both copies, with the damage of each copy
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = Path(root)
+    def __init__(self, root: Path, remote: RemoteCheckpoint | None = None) -> None:
+        self.root, self.remote = Path(root), remote
         self.log = self.root / "log"
         self.late = self.root / "late"
         self.manifests = self.root / "manifests"
         self.copies = self.manifests / "copies"
         self.published = self.root / "published"
         self.spark = self.root / "spark"
-        self.lock = DriverLock(self.root)
+        self.lock: DriverLock | RemoteCheckpoint = DriverLock(self.root) if remote is None else remote
         self.recoveries: list[str] = []
         self.damaged: dict[int, tuple[str, ...]] = {}
         self._named: dict[int, NamedFiles] = {}
@@ -86,6 +92,11 @@ class Checkpoint:
                 f"{self.root} cannot hold the state of a streaming join: {problem}; give a directory in which the"
                 " driver and the workers may write"
             ) from problem
+
+    @property
+    def place(self) -> str:
+        """The checkpoint in messages: its directory, or its URL."""
+        return str(self.root) if self.remote is None else self.remote.store.url
 
     # Manifests
 
@@ -114,6 +125,8 @@ class Checkpoint:
                     f"batch {batch} cannot be committed in {self.manifests}: the newest is batch {last}, the next is"
                     f" {last + 1}; Spark's checkpoint {self.spark} belongs to another job, or was replaced: restore it"
                 )
+        if self.remote is not None:
+            self.remote.commit(batch, data)
         write_twice(path, copy, data)
         self.damaged.pop(batch, None)
         self._named[batch] = NamedFiles.of(manifest)
@@ -177,6 +190,8 @@ class Checkpoint:
 
     def mark_published(self, batch: int) -> None:
         """Record that the results of a committed batch were published. Survives a power cut; idempotent."""
+        if self.remote is not None:
+            self.remote.mark_published(batch)
         os.close(os.open(self.published / batch_name(batch), os.O_WRONLY | os.O_CREAT, PRIVATE_FILE))
         sync_directory(self.published)
 
@@ -193,9 +208,29 @@ class Checkpoint:
         read = [found for batch in numbers if (found := self._read(batch).value) is not None]
         named = {one.file for manifest in read for one in manifest.late if one.stream == stream}
         # Retention deletes unnamed files before manifests, so a manifest named each file older than all manifests.
-        gone = [path.name for path in self.late.iterdir() if numbers and (batch_of(path.name) or 0) < numbers[0]]
+        there = self._names(self.late)
+        gone = [name for name in there if numbers and (batch_of(name) or 0) < numbers[0]]
         named.update(name for name in gone if name.split("-")[1] == ("failed" if stream is None else str(stream)))
-        return [self.late / name for name in sorted(named)]
+        return self._here(self.late, named)
+
+    def failed_groups(self) -> list[Path]:
+        """Return the files of groups that failed, of all batches, oldest first."""
+        groups = self.root / "groups"
+        return self._here(groups, (name for name in self._names(groups) if name.endswith(FAILED_GROUPS)))
+
+    def _names(self, directory: Path) -> list[str]:
+        """Return the names of all files of a directory, those that are only objects as well."""
+        found = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+        if self.remote is not None:
+            found.update(self.remote.names(directory.name))
+        return sorted(found)
+
+    def _here(self, directory: Path, names: Iterable[str]) -> list[Path]:
+        """Return the paths of files of a directory, after those that are only objects were fetched."""
+        paths = [directory / name for name in sorted(names)]
+        if self.remote is not None:
+            self.remote.fetch(paths)
+        return paths
 
     # Spark's own checkpoint
 

@@ -88,6 +88,8 @@ def compact(
     stream's rows. Raises StreamingStateError for segments that cannot be read.
     """
     written: list[Segment] = []
+    everything = ((link, one) for link in chain for one in link.segments)
+    reader.expect(one for link, one in everything if not _is_below(one, horizon.least(link, one.stream)))
     for stream in range(len(horizon.spans)):
         parts = list[pa.RecordBatch]()
         for link in chain:

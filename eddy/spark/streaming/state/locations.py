@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
+from eddy.spark.streaming.state.durable import make_directories, write_whole
+from eddy.spark.streaming.state.object_store import ObjectStore
+from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
+from eddy.spark.streaming.state.working_directory import forget_old, is_working
 from stairs.storage.private import private_directory
 
+KEPT_BATCHES = 2
+"""Batches for which a host keeps the files of the log that it wrote, beside those in an object store."""
 OLD_AFTER_S = 7 * 24 * 3600
 """Seconds after which the live engines of a job that no longer runs on a host are deleted."""
 
@@ -19,14 +28,16 @@ OLD_AFTER_S = 7 * 24 * 3600
 class Locations:
     """The directories of one checkpoint.
 
-    root   the checkpoint, which the driver and all workers can reach
+    root   the checkpoint, which the driver and all workers can reach; with a store, the working directory of each host
     state  name of the checkpoint among others on a host
     local  scratch directory of hosts whose environment names none; cluster managers name one
+    store  the object store that has the checkpoint, None for a checkpoint on a file system
     """
 
     root: Path
     state: str
     local: Path
+    store: ObjectStore | None = None
 
     @property
     def log(self) -> Path:
@@ -37,6 +48,45 @@ class Locations:
     def late(self) -> Path:
         """Directory of late rows."""
         return self.root / "late"
+
+    def keep(self, path: Path, name: str | None = None) -> None:
+        """Put a durable file into the object store; without effect without one, and for a file that is not below root.
+
+        name   the final name of a file that still has a temporary one
+        """
+        if self.store is not None and path.is_relative_to(self.root):
+            self.store.put(path.with_name(name or path.name).relative_to(self.root).as_posix(), path)
+            with suppress(FileNotFoundError):
+                os.utime(self.root)  # working directories without use for a week are deleted
+
+    def fetch(self, path: Path) -> None:
+        """Get a file that this host does not have from the object store, if it is there."""
+        if self.store is None or path.exists() or not path.is_relative_to(self.root):
+            return
+        found = self.store.read(path.relative_to(self.root).as_posix())
+        if found is not None:
+            make_directories(path.parent)
+            write_whole(path, found[0])
+
+    def writer(self, name: str) -> SegmentWriter:
+        """Return the writer of a file of the log. Its name is unique to this attempt of a task."""
+        return SegmentWriter(self.log, name, None if self.store is None else self.keep)
+
+    def reader(self, schemas: Sequence[pa.Schema]) -> SegmentReader:
+        """Return a reader of the log, with the schema of the rows of each stream."""
+        return SegmentReader(self.log, schemas, None if self.store is None else self._ranges)
+
+    def _ranges(self, file: str, segments: Sequence[Segment]) -> Sequence[bytes] | None:
+        assert self.store is not None
+        return self.store.ranges(f"{self.log.name}/{file}", [(one.offset, one.length) for one in segments])
+
+    def begin(self, batch: int) -> None:
+        """Make the working directory of a host ready for the files of a batch; without effect without a store."""
+        if self.store is not None:
+            make_directories(self.log, self.late)
+            # The driver deletes those of its host, which its compaction reads.
+            if not is_working(self.log):
+                forget_old(self.log, batch - KEPT_BATCHES)
 
     @property
     def engines(self) -> Path:
@@ -69,7 +119,7 @@ class Locations:
         directory = private_directory(self.engines)
         os.utime(directory)
         for other in directory.parent.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another driver may delete the directory as well
+            with suppress(FileNotFoundError):  # another driver may delete the directory as well
                 if time.time() - other.stat().st_mtime > OLD_AFTER_S:
                     shutil.rmtree(other, ignore_errors=True)
 

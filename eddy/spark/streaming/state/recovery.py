@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.checkpoint import Checkpoint, manifest_paths
+from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.state.remote import read_bundle
 
 
-def read_manifest(root: Path, batch: int) -> Manifest:
+def read_manifest(locations: Locations, batch: int) -> Manifest:
     """Return the manifest of a batch, for workers. Repairs nothing.
 
     Raises StreamingStateError if neither the file nor its copy is whole.
     """
+    if locations.store is not None and not manifest_paths(locations.root, batch)[0].exists():
+        return Manifest.from_bytes(read_bundle(locations.store, batch).manifest)
     problems = []
-    for path in manifest_paths(root, batch):
+    for path in manifest_paths(locations.root, batch):
         try:
             return Manifest.from_bytes(path.read_bytes())
         except (OSError, StreamingStateError) as problem:

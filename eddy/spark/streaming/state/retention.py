@@ -36,6 +36,9 @@ def retain(checkpoint: Checkpoint, keep: int = 10, *, in_use: Iterable[str] = ()
         named = {batch: checkpoint.named_files(batch) for batch in numbers}
         if all(named[batch] is not None for batch in numbers if batch >= oldest):
             deleted += _retain_files(checkpoint, numbers, oldest, named, in_use)
+            if checkpoint.remote is not None:
+                kept = [one.log for batch, one in named.items() if one is not None and batch >= oldest]
+                checkpoint.remote.sweep(oldest, frozenset(in_use).union(*kept))
     return [str(path.relative_to(checkpoint.root)) for path in deleted]
 
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,8 @@ from eddy.storage.seal import digest
 MAGIC = b"eddyslog"
 VERSION = 2
 DIGEST_BYTES = 8
+_READERS = 16
+"""Files that a reader gets at a time."""
 _START = struct.Struct("<8sQ")
 _HEADER = _START.pack(MAGIC, VERSION).ljust(ALIGNMENT, b"\0")
 
@@ -69,16 +72,21 @@ class Segment:
     splits: int = 0
 
 
+Ranges = Callable[[str, Sequence[Segment]], Sequence[bytes] | None]
+"""(file, segments in it) -> their bytes; None if there is no such file."""
+
+
 class SegmentWriter:
     """Writes one file of the log. A context manager that deletes an unfinished file.
 
     directory  of the log
     name       of the file: the name begins with the batch in 12 digits, which retention reads, and is unique to this
                attempt of this task: two attempts with one name would mix their rows
+    keep       puts a durable file, whose final name is given, where other hosts find it; None = they see the directory
     """
 
-    def __init__(self, directory: Path, name: str) -> None:
-        self._path = Path(directory) / name
+    def __init__(self, directory: Path, name: str, keep: Callable[[Path, str], None] | None = None) -> None:
+        self._path, self._keep = Path(directory) / name, keep
         self._temporary = self._path.with_name(temporary_name(name))
         self._file: BinaryIO | None = None
         self._at = 0
@@ -112,6 +120,8 @@ class SegmentWriter:
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
+            if self._keep is not None:
+                self._keep(self._temporary, self._path.name)
             self._name()
             self._close()
         return self._segments
@@ -131,6 +141,8 @@ class SegmentWriter:
         """Make a file durable to which `show` has given its name."""
         if self._file is not None:
             os.fsync(self._file.fileno())
+            if self._keep is not None:
+                self._keep(self._path, self._path.name)
             self._close()
 
     def _name(self) -> None:
@@ -173,10 +185,12 @@ class SegmentReader:
 
     directory  of the log
     schemas    per stream, the schema of its rows
+    ranges     gets segments of a file that this host does not have; None = all files are in the directory
     """
 
-    def __init__(self, directory: Path, schemas: Sequence[pa.Schema]) -> None:
-        self._directory = Path(directory)
+    def __init__(self, directory: Path, schemas: Sequence[pa.Schema], ranges: Ranges | None = None) -> None:
+        self._directory, self._ranges = Path(directory), ranges
+        self._got: dict[tuple[str, int], pa.Buffer] = {}
         self._schemas = tuple(schemas)
         self._files: dict[str, pa.Buffer] = {}
         self._known: dict[tuple[str, int], pa.RecordBatch] = {}
@@ -184,6 +198,26 @@ class SegmentReader:
     def know(self, rows: Mapping[Segment, pa.RecordBatch]) -> None:
         """Take the rows of segments that this process has just written; `read` does not read them from the file."""
         self._known.update({(segment.file, segment.offset): own for segment, own in rows.items()})
+
+    def expect(self, segments: Iterable[Segment]) -> None:
+        """Get segments that will be read, and whose files this host does not have, together and in parallel."""
+        if self._ranges is None:
+            return
+        wanted: dict[str, list[Segment]] = {}
+        for one in segments:
+            place = (one.file, one.offset)
+            if not (place in self._known or place in self._got or one.file in self._files):
+                wanted.setdefault(one.file, []).append(one)
+        lacking = [own for file, own in wanted.items() if not (self._directory / file).exists()]
+        with ThreadPoolExecutor(_READERS) as pool:
+            list(pool.map(self._get, lacking))
+
+    def _get(self, segments: Sequence[Segment]) -> None:
+        """Get segments of one file."""
+        assert self._ranges is not None
+        whole = [one for one in segments if one.offset >= 0 and one.length > 0]
+        for one, data in zip(whole, self._ranges(whole[0].file, whole) or (), strict=False):
+            self._got[one.file, one.offset] = pa.py_buffer(data)
 
     def read(self, segment: Segment) -> pa.RecordBatch:
         """Return the rows of a segment. The mapped memory lives as long as the rows.
@@ -195,14 +229,7 @@ class SegmentReader:
         known = self._known.get((segment.file, segment.offset))
         if known is not None:
             return known
-        data = self._files.get(segment.file)
-        if data is None:
-            data = self._files[segment.file] = self._open(segment)
-        if segment.offset < 0 or segment.length < 0 or segment.offset + segment.length > data.size:
-            raise self._lost(
-                segment, f"the file is truncated: it has {data.size} bytes, and the segment has {segment.length}"
-            )
-        body = data.slice(segment.offset, segment.length)
+        body = self._body(segment)
         if digest(body, size=DIGEST_BYTES).hex() != segment.digest:
             raise self._lost(segment, f"its {segment.length} bytes are damaged: they do not match their digest")
         if not 0 <= segment.stream < len(self._schemas):
@@ -217,9 +244,25 @@ class SegmentReader:
             raise self._lost(segment, f"it has {rows.num_rows} rows, but {segment.rows} were written")
         return rows
 
+    def _body(self, segment: Segment) -> pa.Buffer:
+        """Return the bytes of a segment."""
+        self.expect([segment])
+        got = self._got.pop((segment.file, segment.offset), None)
+        if got is not None:
+            return got
+        data = self._files.get(segment.file)
+        if data is None:
+            data = self._files[segment.file] = self._open(segment)
+        if segment.offset < 0 or segment.length < 0 or segment.offset + segment.length > data.size:
+            raise self._lost(
+                segment, f"the file is truncated: it has {data.size} bytes, and the segment has {segment.length}"
+            )
+        return data.slice(segment.offset, segment.length)
+
     def close(self) -> None:
         """Unmap the files. Rows that were read stay valid."""
         self._files.clear()
+        self._got.clear()
         self._known.clear()
 
     def __enter__(self) -> SegmentReader:

@@ -23,7 +23,7 @@ _MAGIC = b"crc\0"
 
 def check_spark_files(spark: Path) -> None:
     """Raise StreamingStateError, which names the file, if Spark could not resume from its files. O(bytes read)."""
-    for path in _read_at_start(spark):
+    for path in read_at_start(spark):
         problem = _damage(path)
         if problem is None:
             continue
@@ -36,7 +36,7 @@ def check_spark_files(spark: Path) -> None:
         raise StreamingStateError(f"{path}: this file of Spark is damaged: {problem}; {remedy}")
 
 
-def _read_at_start(spark: Path) -> Iterator[Path]:
+def read_at_start(spark: Path) -> Iterator[Path]:
     """Yield the files that Spark reads at a start: the newest batches of its logs, and all lists of file sources."""
     metadata = spark / "metadata"
     if metadata.exists():

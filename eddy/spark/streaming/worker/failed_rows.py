@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import pyarrow as pa
 
 from eddy.results.failed_rows import FAILED
 from eddy.spark.partitioning.engine import as_spark
+from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.output_files import write_set_aside
 from eddy.spark.types import spark_schema
@@ -36,6 +36,6 @@ class FailedRows:
         """Return the failed rows in Spark's types."""
         return as_spark(pa.Table.from_batches(self._rows, FAILED_OF_QUERY), spark_schema(FAILED_OF_QUERY))
 
-    def write(self, directory: Path, batch: int) -> list[OutputFile]:
+    def write(self, locations: Locations, batch: int) -> list[OutputFile]:
         """Write a file; without failed rows, write no file."""
-        return [write_set_aside(directory, batch, FAILED_NAME, self._rows)] if self._rows else []
+        return [write_set_aside(locations, batch, FAILED_NAME, self._rows)] if self._rows else []

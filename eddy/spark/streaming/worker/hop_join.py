@@ -28,7 +28,7 @@ from eddy.spark.hops.legs import deal
 from eddy.spark.hops.windows import BLOCK_ROWS, GrowingWindow, together
 from eddy.spark.partitioning.pieces import PIECE_ROWS
 from eddy.spark.partitioning.split_tree import own_rows
-from eddy.spark.streaming.state.segments import Segment, SegmentReader
+from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engines
 from eddy.spark.streaming.worker.failed_rows import FailedRows
 from eddy.spark.streaming.worker.late_rows import TaskLateRows
@@ -60,12 +60,14 @@ class HopJoinTask:
         self._engines, self._peers, self._task = engines, peers, task
         self._job, self._hops = engines.job, task.hops
         self._own = [node for node, at in enumerate(task.tasks) if at == number]
-        self._reader = SegmentReader(engines.locations.log, [stream.schema for stream in self._job.query.streams])
+        self._reader = engines.locations.reader([stream.schema for stream in self._job.query.streams])
         self._reader.know(known)
         self._late = TaskLateRows(self._job.query, task.late_below)
         self._failed = FailedRows()
         self._sampler = StreamSampler(self._job.query, task.steps)
-        self._results = ResultFile(task.staging, number, spark_schema(self._job.query.output_schema))
+        self._results = ResultFile(
+            task.staging, number, spark_schema(self._job.query.output_schema), engines.locations.keep
+        )
         self._nodes: dict[int, WorkerNode] = {}
         self._heads: dict[tuple[int, int], pa.RecordBatch] = {}
         """(head, node) -> the rows with which the head begins at the node."""
@@ -92,7 +94,7 @@ class HopJoinTask:
             self._reader.close()
             report.results = self._results.close()
         report.late, report.late_rows = self._late.write(self._engines.locations, self._task.batch), self._late.counts
-        report.late += self._failed.write(self._engines.locations.late, self._task.batch)
+        report.late += self._failed.write(self._engines.locations, self._task.batch)
         for node, figures in self._figures.items():
             figures["state_bytes"] = self._nodes[node].nbytes
         report.groups, report.shipped = list(self._figures.values()), self._peers.sent
@@ -123,6 +125,7 @@ class HopJoinTask:
         for node, stream, c in self._task.missing:
             missing[stream, c].add(node)
         rows: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self._reader.expect(one for link in self._task.base for one in link.segments)
         for link in self._task.base:
             for segment in link.segments:
                 read = self._reader.read(segment)

@@ -39,4 +39,4 @@ class TaskLateRows:
 
     def write(self, locations: Locations, batch: int) -> list[OutputFile]:
         """Write a file for each stream with late rows."""
-        return [write_late(locations.late, batch, i, rows) for i, rows in enumerate(self._rows) if rows]
+        return [write_late(locations, batch, i, rows) for i, rows in enumerate(self._rows) if rows]

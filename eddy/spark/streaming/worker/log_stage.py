@@ -110,7 +110,8 @@ def reports_of(table: pa.Table) -> list[StreamReport]:
 
 def log_writer(locations: Locations, batch: int, what: str) -> SegmentWriter:
     """Return the writer of a new log file. Two attempts of one task must not write to one file."""
-    return SegmentWriter(locations.log, f"{batch_name(batch)}-{what}-{uuid.uuid4().hex}")
+    locations.begin(batch)
+    return locations.writer(f"{batch_name(batch)}-{what}-{uuid.uuid4().hex}")
 
 
 def log_rows(
@@ -150,7 +151,7 @@ def log_rows(
         last=last,
         segments=tuple(replace(one, group=one.group + offset) for one in written for offset in splitter.offsets),
         bytes=sum(one.length for one in written),
-        failed=tuple(failed.write(locations.late, batch)),
+        failed=tuple(failed.write(locations, batch)),
     )
     return report, written
 

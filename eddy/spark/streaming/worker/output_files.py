@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import pyarrow.parquet as pq
 
 from eddy.spark.partitioning.engine import as_spark
 from eddy.spark.streaming.state.batch_names import batch_name
-from eddy.spark.streaming.state.durable import private_opener, sync_directory
+from eddy.spark.streaming.state.durable import make_directories, private_opener, sync_directory
 from eddy.spark.streaming.state.late_files import named_in_footer
+from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.types import spark_schema
 
@@ -22,10 +24,13 @@ class ResultFile:
     """The results of one task as one Parquet file, created with the first result.
 
     staging   directory of the file; None = results are only counted
+    keep      puts the durable file where the driver finds it (`Locations.keep`)
     """
 
-    def __init__(self, staging: Path | None, partition: int, schema: pa.Schema) -> None:
-        self._staging = staging
+    def __init__(
+        self, staging: Path | None, partition: int, schema: pa.Schema, keep: Callable[[Path], None] | None
+    ) -> None:
+        self._staging, self._keep = staging, keep
         self._name = f"part-{partition:05d}-{uuid.uuid4().hex}.parquet"
         self._schema = schema
         self._writer: pq.ParquetWriter | None = None
@@ -46,23 +51,30 @@ class ResultFile:
         if self._writer is None or self._staging is None:
             return []
         self._writer.close()
-        return [_durable(self._staging, self._name, self.rows)]
+        found = _durable(self._staging, self._name, self.rows)
+        if self._keep is not None:
+            self._keep(self._staging / self._name)
+        return [found]
 
 
-def write_late(directory: Path, batch: int, stream: int, rows: list[pa.RecordBatch]) -> OutputFile:
+def write_late(locations: Locations, batch: int, stream: int, rows: list[pa.RecordBatch]) -> OutputFile:
     """Write late rows of one stream to a new file and make it durable."""
-    return replace(write_set_aside(directory, batch, str(stream), rows), stream=stream)
+    return replace(write_set_aside(locations, batch, str(stream), rows), stream=stream)
 
 
-def write_set_aside(directory: Path, batch: int, what: str, rows: list[pa.RecordBatch]) -> OutputFile:
+def write_set_aside(locations: Locations, batch: int, what: str, rows: list[pa.RecordBatch]) -> OutputFile:
     """Write late or failed rows to a new file in the directory of late rows, and make the file durable."""
     name = f"{batch_name(batch)}-{what}-{uuid.uuid4().hex}.parquet"
     table = pa.Table.from_batches(rows)
     table = as_spark(table, spark_schema(table.schema))
     table = table.cast(named_in_footer(table.schema, name))
+    directory = locations.late
+    make_directories(directory)
     with open(directory / name, "xb", opener=private_opener) as file:
         pq.write_table(table, file)
-    return _durable(directory, name, table.num_rows)
+    found = _durable(directory, name, table.num_rows)
+    locations.keep(directory / name)
+    return found
 
 
 def _durable(directory: Path, name: str, rows: int) -> OutputFile:

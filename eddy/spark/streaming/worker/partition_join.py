@@ -66,7 +66,7 @@ class PartitionJoin:
         self._task = task
         self._state = StateLoader(job, engines.locations, task.previous, task.tree)
         self._state.reader.know(known)
-        self._results = ResultFile(task.staging, task.partition, spark_schema(job.output_schema))
+        self._results = ResultFile(task.staging, task.partition, spark_schema(job.output_schema), self._locations.keep)
         """Results of the one query of a join."""
         self._late, self._failed = TaskLateRows(job.query, task.late_below), FailedRows()
         self._sampler = StreamSampler(job.query, task.steps)
@@ -85,7 +85,7 @@ class PartitionJoin:
             report.results = self._results.close()
         report.samples, report.cpu_s = self._sampler.samples(), process_time() - began
         report.late, report.late_rows = self._late.write(self._locations, self._task.batch), self._late.counts
-        report.late += self._failed.write(self._locations.late, self._task.batch)
+        report.late += self._failed.write(self._locations, self._task.batch)
         return report
 
     def _given(self, watermark: int | None) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -28,9 +29,9 @@ from eddy.spark.types import spark_schema
 class _VersionFiles:
     """The result files of one version in one partition."""
 
-    def __init__(self, version: VersionTask, partition: int, schema: pa.Schema) -> None:
-        self._files = ResultFile(version.staging, partition, schema)
-        self._alone = ResultFile(version.staging, partition, schema) if version.splits else None
+    def __init__(self, version: VersionTask, partition: int, schema: pa.Schema, keep: Callable[[Path], None]) -> None:
+        self._files = ResultFile(version.staging, partition, schema, keep)
+        self._alone = ResultFile(version.staging, partition, schema, keep) if version.splits else None
 
     def write(self, part: VersionResults, batch: int) -> None:
         """Write results of a micro-batch."""
@@ -57,7 +58,9 @@ class QueriesJoin(PartitionJoin):
         self._versions = [(version, engines.queries[version.key]) for version in task.versions]
         self._names = {version.key: version.query for version, query in self._versions if query.failed != "count"}
         self._files = {
-            version.key: _VersionFiles(version, task.partition, spark_schema(query.output_schema))
+            version.key: _VersionFiles(
+                version, task.partition, spark_schema(query.output_schema), engines.locations.keep
+            )
             for version, query in self._versions
         }
 

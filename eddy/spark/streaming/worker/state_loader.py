@@ -40,7 +40,7 @@ class StateLoader:
     @property
     def reader(self) -> SegmentReader:
         """The reader of the log."""
-        self._reader = self._reader or SegmentReader(self._locations.log, self._schemas)
+        self._reader = self._reader or self._locations.reader(self._schemas)
         return self._reader
 
     def load(self, group: int, runtime: Runtime, watermark: int | None) -> None:
@@ -102,8 +102,9 @@ class StateLoader:
         """Yield the stream, the batch of their link, and the rows of each wanted segment that are not late."""
         if self._manifest is None:
             assert self._previous is not None
-            self._manifest = read_manifest(self._locations.root, self._previous)
+            self._manifest = read_manifest(self._locations, self._previous)
         had = self._manifest.groups[self._tree.origin(group, len(self._manifest.splits))]
+        self.reader.expect(one for link in had.chain for one in link.segments if wanted(one))
         for link in had.chain:
             for segment in filter(wanted, link.segments):
                 self.bytes_read += segment.length

@@ -8,19 +8,23 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from eddy.demo.object_server import object_server
 from eddy.spark.streaming.sinks.transactions import snapshot
 from tests.spark.streaming.faults.as_of_workload import AsOfWorkload
 from tests.spark.streaming.faults.daemon import PARENTS, TRAPS
 from tests.spark.streaming.faults.driver import REGROUPED
 from tests.spark.streaming.faults.hub_program import NAMES, HubProgram, Journal, counted_results, on_time, versions
+from tests.spark.streaming.faults.object_driver import SERVER
 from tests.spark.streaming.faults.processes import processes
 from tests.spark.streaming.faults.schedule import plan
 from tests.spark.streaming.faults.tables_workload import TablesWorkload
@@ -140,6 +144,68 @@ class AsOfCampaign(Campaign):
 
     def _workload(self) -> FaultsWorkload:
         return AsOfWorkload(self.seed, self.batches)
+
+
+class ObjectCampaign(Campaign):
+    """One job with its checkpoint in an object store, which fails and is slow, and its faults.
+
+    Of the requests, some fail before or after their effect, lists are slow, and the driver is killed between two
+    requests, or while one is under way.
+    """
+
+    def run(self, root: Path, variables: Mapping[str, str], limit_s: float = 1500.0) -> Ended:
+        """See `Campaign.run`."""
+        with object_server() as server:
+            (root / SERVER).write_text(json.dumps(server.options))
+            faults = ServerFaults(root, self.seed)
+            server.fault = faults
+            ended = super().run(root, variables, limit_s)
+            ended.faults.update(faults.happened)
+            return ended
+
+
+class ServerFaults:
+    """The faults of an object store.
+
+    happened  faults by kind
+    """
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self._root, self._chance = root, random.Random(f"server {seed}")
+        self._lock = threading.Lock()
+        self._to_kill = self._chance.randrange(20, 60)
+        self.happened: Counter[str] = Counter()
+
+    def __call__(self, method: str, path: str) -> str | None:
+        """Return the fault of a request, as `Fault` of the server does."""
+        with self._lock:
+            kind, kill = self._chance.random(), False
+            if (self._root / "ready").exists():
+                self._to_kill -= 1
+                kill = not self._to_kill
+            if kill:
+                self._to_kill = self._chance.randrange(40, 120)
+        if kill:
+            # The request has its effect or not; nobody reads the answer.
+            self._note("driver killed at a request")
+            pid = int((self._root / "lives").read_text().split()[-1])
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            return "before" if kind < 0.5 else "after"
+        if kind < 0.03:
+            self._note(f"{method} throttled")
+            return "before"
+        if kind < 0.06:
+            self._note(f"{method} answered, and the answer lost")
+            return "after"
+        if kind < 0.15:
+            self._note("a slow request")
+            time.sleep(0.2)
+        return None
+
+    def _note(self, kind: str) -> None:
+        with self._lock:
+            self.happened[f"store: {kind}"] += 1
 
 
 @dataclass(frozen=True)

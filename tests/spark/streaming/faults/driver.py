@@ -232,7 +232,7 @@ class ProgramRun:
         joined = join(
             asked,
             frames,
-            checkpoint=self._root / "checkpoint",
+            **self._checkpoint(),
             plan=self._chance.choice(self.PLANS),
             transport=self._config["transport"],
             lateness=self._config["lateness"],
@@ -255,6 +255,10 @@ class ProgramRun:
         except SparkJoinError as refusal:
             self._explain(str(refusal))
             return None
+
+    def _checkpoint(self) -> dict[str, Any]:
+        """Return the options of the join that say where its checkpoint is."""
+        return {"checkpoint": self._root / "checkpoint"}
 
     def _joined(self) -> tuple[eddy.Query, dict[str, Any]]:
         """Return the query, and further options of the join."""
@@ -294,7 +298,10 @@ class ProgramRun:
 
     def _is_committed(self, batch: int) -> bool:
         self._regroup(SHARE_BETWEEN)  # the main thread looks some fifty times a second
-        return (self._root / "checkpoint" / "spark" / "commits" / str(batch)).exists()
+        running = self._running
+        # A checkpoint in an object store has a working directory of each start.
+        root = self._root / "checkpoint" if running is None else running._batches._context.checkpoint.root
+        return (root / "spark" / "commits" / str(batch)).exists()
 
     def _explain(self, problem: str) -> None:
         """Raise Unexplained unless a fault is the reason: present damage, a killed worker, or an injected error."""

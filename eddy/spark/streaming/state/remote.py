@@ -1,0 +1,336 @@
+"""A checkpoint in an object store, and its working directory on the host of the driver.
+
+    lease                   the driver that runs the job (lease.py)
+    manifests/<12 digits>   a bundle for each batch: its manifest, and the files of the driver from which it goes on
+    kept/<digest>           a file of a bundle that is large, under the digest of its bytes
+    published/<12 digits>   an empty object for each batch whose results were published
+    log/ late/ groups/      segments, late rows and groups, under the names of their files
+    staging/ joined/ queries/   results of batches that are not published yet
+
+The working directory has the layout of a checkpoint on a file system (checkpoint.py), so the driver and Spark work as
+they do there. The directory is disposable: a start makes a new one from the newest bundle. A batch is committed from
+the moment at which its bundle exists; only one driver can create it. Every object that the manifest names was written
+before. The bundle has the files of Spark's checkpoint that Spark reads at a start, so that Spark replays the batch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from copy import copy
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from eddy.spark.errors import StreamingStateError
+from eddy.spark.streaming.state.batch_names import batch_name, batch_named, batch_of
+from eddy.spark.streaming.state.durable import make_directories, private_opener
+from eddy.spark.streaming.state.lease import Lease
+from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.streaming.state.object_store import ObjectStore
+from eddy.spark.streaming.state.spark_files import read_at_start
+from eddy.storage.file_kind import FileKind
+from eddy.storage.seal import digest
+from stairs.errors import EddyError
+from stairs.storage.json_form import fields, file_name, integer, list_of, row_of, text
+from stairs.storage.parts import Plain
+
+BUNDLE = FileKind("bundle", b"eddybndl", 1, StreamingStateError, "a streaming join", "go on from")
+LARGE = 1 << 16
+"""Bytes from which on a file of a bundle is an object of its own, which several bundles share."""
+SWEEP_EVERY = 32
+"""Batches between two sweeps, each of which lists the prefix and deletes what is not needed."""
+STAGED = ("staging", "joined", "queries")
+_COPY = "-copy"
+_THREADS = 16
+_HEADER = fields(
+    {
+        "epoch": integer(1, (1 << 63) - 1),
+        "batch": integer(0, (1 << 63) - 1),
+        "names": list_of(file_name),
+        "kept": list_of(row_of(file_name, text)),
+    }
+)
+
+
+class StateBundle:
+    """The bundle of a batch.
+
+    manifest  bytes of the manifest
+    files     the files of the driver by path, those that are objects of their own under their digest
+    """
+
+    def __init__(
+        self, epoch: int, batch: int, manifest: bytes, files: dict[str, bytes], kept: dict[str, str] | None = None
+    ) -> None:
+        self.epoch, self.batch, self.manifest, self.files, self.kept = epoch, batch, manifest, files, kept or {}
+
+    def to_bytes(self) -> bytes:
+        header: Plain = {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "names": list(self.files),
+            "kept": [list(one) for one in self.kept.items()],
+        }
+        whole = [np.frombuffer(data, np.uint8) for data in (self.manifest, *self.files.values())]
+        return BUNDLE.pack({"header": header, "files": whole})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> StateBundle:
+        """Raises StreamingStateError for anything but the bytes of a bundle."""
+        parts = BUNDLE.unpack(data)
+        header = parts.value("header", _HEADER)
+        names = header["names"]
+        whole = [one.tobytes() for one in parts.arrays("files", np.uint8, [(-1,)] * (1 + len(names)))]
+        kept = dict(header["kept"])
+        return cls(header["epoch"], header["batch"], whole[0], dict(zip(names, whole[1:], strict=True)), kept)
+
+
+class RemoteCheckpoint:
+    """The checkpoint of one job in an object store.
+
+    locations  the working directory, and the store
+    lease      held by the driver of the job
+    """
+
+    def __init__(self, locations: Locations) -> None:
+        assert locations.store is not None
+        self.store, self.root, self.lease = locations.store, locations.root, Lease(locations.store)
+        self._locations = locations
+        self._restored: int | None = None
+        self._epoch = 0
+        self._kept: set[str] = set()
+        """Digests of large files that are objects."""
+        self._large = False
+        """Whether a bundle had large files."""
+        self._swept: int | None = None
+
+    @contextmanager
+    def names_objects(self) -> Iterator[None]:
+        """Let errors of the body name objects in place of files of the working directory."""
+        try:
+            yield
+        except EddyError as problem:
+            raise self.told(problem) from problem.__cause__
+
+    def told(self, problem: EddyError) -> EddyError:
+        """Return an error that names objects in place of files of the working directory."""
+        text = str(problem)
+        if str(self.root) not in text:
+            return problem
+        again = copy(problem)
+        again.args = (text.replace(str(self.root), self.store.url), *problem.args[1:])
+        return again
+
+    # A start
+
+    def restore(self) -> None:
+        """Fill the new working directory from the newest bundle. Raises StreamingStateError for a damaged object."""
+        bundles = self._bundles()
+        for before, after in pairwise(bundles):
+            if after.epoch < before.epoch:
+                raise StreamingStateError(
+                    f"{self.store.url}: the epoch went backwards: batch {before.batch} was written with epoch"
+                    f" {before.epoch}, and batch {after.batch} with {after.epoch}: objects of two checkpoints are"
+                    " mixed; restore one of them, or start with a new prefix"
+                )
+        for bundle in bundles:
+            self._write(f"manifests/{batch_name(bundle.batch)}.manifest", bundle.manifest)
+            self._write(f"manifests/copies/{batch_name(bundle.batch)}.manifest", bundle.manifest)
+        if bundles:
+            newest = bundles[-1]
+            self._kept, self._large = set(newest.kept.values()), any(one.kept for one in bundles)
+            self._epoch = newest.epoch
+            for name, data in newest.files.items():
+                self._write(name, data)
+            for name, of in newest.kept.items():
+                self._write(name, _whole(self.store, f"kept/{of}"))
+            if (self.root / "identity.json").exists():
+                self._write("identity-copy.json", (self.root / "identity.json").read_bytes())
+            published = self.store.names("published")
+            for name in published:
+                self._write(name, b"")
+            self._restore_groups()
+            if f"published/{batch_name(newest.batch)}" not in published:
+                self.fetch_staged(newest.batch)
+        self._restored = bundles[-1].batch if bundles else None
+
+    def _bundles(self) -> list[StateBundle]:
+        """Return all bundles, oldest first."""
+        batches = self.numbers()
+        while True:
+            try:
+                with ThreadPoolExecutor(_THREADS) as pool:
+                    return list(pool.map(partial(read_bundle, self.store), batches))
+            except StreamingStateError:
+                # A driver that still runs may have deleted old ones in the meantime.
+                again = self.numbers()
+                if again == batches:
+                    raise
+                batches = again
+
+    def _restore_groups(self) -> None:
+        """Fetch the groups after the newest batches; each batch follows from the groups of the one before."""
+        names = [name for name in self.store.names("groups") if batch_named(Path(name).name) is not None]
+        for name in names[-2:]:
+            data = _whole(self.store, name)
+            self._write(name, data)
+            self._write(name + _COPY, data)
+
+    def acquire(self) -> None:
+        """Take the lease. Raises StreamingStateError if another driver holds it."""
+        self.store.check_conditions()
+        self.lease.acquire(self._epoch)
+        numbers = self.numbers()
+        if (numbers[-1] if numbers else None) != self._restored:
+            # Another driver has gone on since `restore`, or a commit happened whose answer was lost.
+            for name in ("manifests", "published", "files", "spark", "groups", *STAGED):
+                shutil.rmtree(self.root / name, ignore_errors=True)
+            self.restore()
+            make_directories(self.root / "manifests" / "copies", self.root / "published")
+
+    def numbers(self) -> list[int]:
+        """Return the batches that have a bundle, ascending."""
+        found = (batch_named(Path(name).name) for name in self.store.names("manifests"))
+        return sorted(one for one in found if one is not None)
+
+    def _write(self, name: str, data: bytes) -> None:
+        path = self.root / name
+        make_directories(path.parent)
+        with open(path, "wb", opener=private_opener) as file:  # not synced: another start makes a new directory
+            file.write(data)
+
+    # A micro-batch
+
+    def commit(self, batch: int, manifest: bytes) -> None:
+        """Commit a batch. Raises StreamingStateError if another driver has done so, or holds the lease."""
+        self.lease.renew()
+        assert self.lease.epoch is not None
+        bundle = StateBundle(self.lease.epoch, batch, manifest, {})
+        for path in self._driver_files():
+            name, data = path.relative_to(self.root).as_posix(), path.read_bytes()
+            if len(data) < LARGE:
+                bundle.files[name] = data
+                continue
+            self._large = True
+            bundle.kept[name] = of = digest(data).hex()
+            if of not in self._kept:
+                self._kept.add(of)  # first, for a sweep that runs now
+                self.store.put(f"kept/{of}", data)
+        name = f"manifests/{batch_name(batch)}"
+        if not self.store.put_new(name, bundle.to_bytes()):
+            raise StreamingStateError(
+                f"batch {batch} is committed in {self.store.url}/{name} by another driver, which uses this checkpoint:"
+                " stop it"
+            )
+        self._restored, self._epoch = batch, self.lease.epoch
+        os.utime(self.root)
+
+    def _driver_files(self) -> Iterator[Path]:
+        spark = self.root / "spark"
+        if next((spark / "state").glob("*/*/*"), None) is not None:
+            raise StreamingStateError(
+                f"{self.store.url}: a DataFrame of the join keeps a state in Spark, as dropDuplicates and aggregates"
+                " do, and a checkpoint in an object store does not hold it; use a checkpoint on a shared file system,"
+                " or compute the DataFrame in a query of its own"
+            )
+        identity = self.root / "identity.json"
+        if identity.exists():
+            yield identity
+        yield from sorted((self.root / "files").glob("*"))
+        yield from read_at_start(spark)
+
+    def mark_published(self, batch: int) -> None:
+        """Record that the results of a batch were published."""
+        self.store.put(f"published/{batch_name(batch)}", b"")
+
+    # Files of workers
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of files of a folder of the working directory that are objects."""
+        return [Path(name).name for name in self.store.names(folder)]
+
+    def fetch(self, paths: Sequence[Path]) -> None:
+        """Get files that the working directory lacks."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(self._locations.fetch, paths))
+
+    def fetch_staged(self, batch: int) -> None:
+        """Fetch the results of a batch that are not in the working directory."""
+        there = (name for folder in STAGED for name in self.store.names(folder))
+        self.fetch([self.root / name for name in there if _staged_batch(name) == batch])
+
+    def sweep(self, oldest: int, named: frozenset[str]) -> None:
+        """Delete objects that neither a restart nor a running task needs, every `SWEEP_EVERY` batches.
+
+        oldest  the oldest batch whose bundle is kept
+        named   the files of the log that kept manifests name, or that are in use
+        """
+        batches = self.numbers() if self._is_due() else []
+        if not batches:
+            return
+        newest = self._swept = batches[-1]
+        folders = [one for one in ("groups", *STAGED) if (self.root / one).is_dir()]
+        listed = {one: self.store.names(one) for one in ("published", "log", *folders, *["kept"][: self._large])}
+        kept = set[str]()
+        if self._large:
+            kept = {of for batch in batches if batch >= oldest for of in read_bundle(self.store, batch).kept.values()}
+        groups = [one for one in listed.get("groups", ()) if batch_named(Path(one).name) is not None]
+        # All of this was there while this driver held the lease, so no other one has begun to use it.
+        self.lease.renew()
+        # Manifests are deleted first: after a stop in between, no manifest may name an object that is gone.
+        self.store.delete(f"manifests/{batch_name(batch)}" for batch in batches if batch < oldest)
+        self.store.delete(
+            [
+                *(one for one in listed["published"] if (batch_of(Path(one).name) or 0) < oldest),
+                *(one for one in listed["log"] if _is_old(one, newest) and Path(one).name not in named),
+                *(one for one in listed.get("kept", ()) if Path(one).name not in kept | self._kept),
+                *groups[:-2],
+                *(one for folder in STAGED for one in listed.get(folder, ()) if (_staged_batch(one) or 0) < newest),
+            ]
+        )
+        self._kept &= kept
+
+    def _is_due(self) -> bool:
+        if self._restored is None:
+            return False
+        return self._swept is None or self._restored - self._swept >= SWEEP_EVERY
+
+    def release(self) -> None:
+        """Give the lease back; without effect if it is not held."""
+        self.lease.release()
+
+
+def _is_old(name: str, newest: int) -> bool:
+    batch = batch_of(Path(name).name)
+    return batch is not None and batch < newest
+
+
+def _staged_batch(name: str) -> int | None:
+    return batch_named(Path(name).parent.name)
+
+
+def read_bundle(store: ObjectStore, batch: int) -> StateBundle:
+    """Return the bundle of a batch. Raises a StreamingStateError that names the object if it is missing or damaged."""
+    name = f"manifests/{batch_name(batch)}"
+    try:
+        bundle = StateBundle.from_bytes(_whole(store, name))
+        if bundle.batch != batch:
+            raise StreamingStateError(f"it is the bundle of batch {bundle.batch}")
+    except StreamingStateError as problem:
+        raise StreamingStateError(
+            f"{store.url}/{name}: {problem}; restore the object from a version or a backup"
+        ) from None
+    return bundle
+
+
+def _whole(store: ObjectStore, name: str) -> bytes:
+    found = store.read(name)
+    if found is None:
+        raise StreamingStateError(f"{store.url}/{name}: the object is missing; restore it from a backup")
+    return found[0]
