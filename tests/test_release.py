@@ -13,6 +13,7 @@ import eddy
 from eddy.spark.groups.state import GROUPS
 from eddy.spark.streaming.inputs import file_log, offsets
 from eddy.spark.streaming.state import identity, manifest, segments
+from eddy.spark.streaming.state.remote import BUNDLE
 from eddy.storage import file_kind
 from release.sources import copy_sources
 from tests.documents import ROOT
@@ -40,8 +41,8 @@ def test_the_changelog_has_a_section_for_each_release() -> None:
 
 def test_the_upgrade_notes_name_the_formats_of_this_version() -> None:
     formats = [
-        identity.VERSION, manifest.KIND.version, segments.VERSION, file_log._KIND.version, offsets._KIND.version,
-        GROUPS.version, file_kind.SNAPSHOT.version,
+        identity.VERSION, manifest.KIND.version, BUNDLE.version, segments.VERSION, file_log._KIND.version,
+        offsets._KIND.version, GROUPS.version, file_kind.SNAPSHOT.version,
     ]  # fmt: skip
     notes = (ROOT / "docs/guide/production.md").read_text().partition("## Upgrades")[2]
     row = "| " + " | ".join(map(str, [VERSION, *formats])) + " |"
