@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from eddy.spark.errors import SparkJoinError
@@ -19,7 +20,7 @@ def local_path(path: str | os.PathLike[str], argument: str) -> Path:
     text = os.fspath(path)
     if text.startswith("file:/"):
         text = "/" + text.removeprefix("file:").lstrip("/")
-    if "://" in text or not text:
+    if "://" in text or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text) or not text:
         raise SparkJoinError(
             f"{argument}: {text!r} is not a path of a mounted file system; give a local or a shared directory that the"
             " driver and all workers reach under the same path"

@@ -253,6 +253,7 @@ def test_faults_of_an_object_store_change_no_result(tmp_path: Path, variables: d
     total.show(f"{total.late} late rows")
     assert total.results > 100
     assert total.faults["store: driver killed at a request"]
+    assert total.faults["store: driver paused at a request"]
     assert any(kind.endswith("the answer lost") for kind in total.faults)
 
 

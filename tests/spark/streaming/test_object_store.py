@@ -20,7 +20,7 @@ from eddy.spark.errors import StreamingStateError
 from eddy.spark.options import StreamingOptions
 from eddy.spark.streaming.state import lease as leases
 from eddy.spark.streaming.state.lease import LEASE, Lease
-from eddy.spark.streaming.state.object_store import ObjectStore, is_url
+from eddy.spark.streaming.state.object_store import ObjectStore, Tag, is_url
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_conditional_write_knows_whether_it_happened(server: ObjectServer, sto
 
     server.fault = fault
     content: bytes | None = None
-    tags: list[str] = ['"none"']
+    tags = [Tag('"none"', None)]
     for step in range(12):
         data = f"{step}".encode()
         if content is None or chance.random() < 0.3:
@@ -139,7 +139,8 @@ def test_what_is_a_url() -> None:
 def test_a_lease_that_is_renewed_is_not_taken_and_one_that_is_not_is(store: ObjectStore) -> None:
     first, second = Lease(store, 0.6), Lease(store, 0.6)
     first.acquire(0)
-    first.acquire(0)
+    with pytest.raises(StreamingStateError, match="is in use by this process"):
+        first.acquire(0)
     assert first.epoch == 1
     began = time.monotonic()
     with pytest.raises(StreamingStateError, match=r"is in use by process \d+ on "):
@@ -190,6 +191,21 @@ def test_a_lease_that_contradicts_the_checkpoint_is_refused(store: ObjectStore) 
     store.delete([LEASE])
     with pytest.raises(StreamingStateError, match="does not hold the lease"):
         lease.renew()
+    away = lease_elsewhere(store)
+    assert not away.has_ended  # another machine, or one that shares no process numbers
+
+
+def lease_elsewhere(store: ObjectStore) -> leases._LeaseState:
+    """Return the lease of a process of another container, whose number no process has here."""
+    lease = Lease(store, 60.0)
+    lease.acquire(0)
+    assert lease._held is not None
+    held = lease._held[0]
+    lease.release()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert leases.replace(held, pid=ended.pid).has_ended
+    return leases.replace(held, pid=ended.pid, machine=f"{held.machine}1")
 
 
 @pytest.mark.campaign(1)

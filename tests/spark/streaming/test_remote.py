@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from eddy.spark.streaming.state import working_directory as working
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.streaming.state.manifest import GroupState, Manifest, ManifestLink
+from eddy.spark.streaming.state.manifest import GroupState, Manifest, ManifestLink, OutputFile
 from eddy.spark.streaming.state.object_store import ObjectStore
 from eddy.spark.streaming.state.recovery import read_manifest, recover
 from eddy.spark.streaming.state.remote import LARGE, SWEEP_EVERY, RemoteCheckpoint, read_bundle
@@ -74,7 +74,10 @@ class Host:
         return written
 
     def plan(self, batch: int) -> None:
-        """Write what Spark writes when it plans a batch."""
+        """Write what Spark writes when it plans a batch, and the identity, which a start has written before."""
+        identity = self.locations.root / "identity.json"
+        if not identity.exists():
+            identity.write_bytes(b"{}")
         for name, last in (("offsets", batch), ("commits", batch - 1)):
             folder = self.locations.root / "spark" / name
             folder.mkdir(parents=True, exist_ok=True)
@@ -82,9 +85,10 @@ class Host:
                 (folder / str(last)).write_text('v1\n{"batch": 1}')
 
 
-def manifest_of(batch: int, links: list[tuple[int, list[Segment]]]) -> Manifest:
+def manifest_of(batch: int, links: list[tuple[int, list[Segment]]], late: Sequence[OutputFile] = ()) -> Manifest:
     chain = tuple(ManifestLink(number, None, tuple(own)) for number, own in links)
-    return make_manifest(batch, groups={0: GroupState(batch, f"token {batch}", chain, None)}, late=(), results=())
+    groups = {0: GroupState(batch, f"token {batch}", chain, None)}
+    return make_manifest(batch, groups=groups, late=tuple(late), results=())
 
 
 @pytest.mark.campaign(2)
@@ -99,6 +103,7 @@ def test_a_start_elsewhere_has_the_whole_state(
     links: list[tuple[int, list[Segment]]] = []
     rows: dict[Segment, pa.RecordBatch] = {}
     strays: list[str] = []
+    late: list[str] = []
     batch, published = 0, -1
     for life in range(4):
         host = Host(tmp_path / str(life), store)
@@ -112,6 +117,7 @@ def test_a_start_elsewhere_has_the_whole_state(
             reader.expect(one for _, own in links for one in own)
             for one in (one for _, own in links for one in own):
                 assert reader.read(one).equals(rows[one])
+        assert [path.name for path in checkpoint.late_files(0)] == sorted(late)
         if batch:
             assert read_manifest(replace(host.locations, root=tmp_path / "nowhere"), batch - 1) == newest
             assert checkpoint.is_published(batch - 1) == (published == batch - 1)
@@ -127,7 +133,10 @@ def test_a_start_elsewhere_has_the_whole_state(
                     files[name] = chance.randbytes(chance.choice([10, LARGE + 5]))
                     (host.locations.root / name).parent.mkdir(exist_ok=True)
                     (host.locations.root / name).write_bytes(files[name])
-            checkpoint.commit(manifest_of(batch, links))
+            files_late = [write_late(host.locations, batch, 0, [written[0][1]]) for _ in range(chance.randrange(3))]
+            counted = files_late[: chance.randrange(len(files_late) + 1)]  # the others are of another attempt
+            late += [one.file for one in counted]
+            checkpoint.commit(manifest_of(batch, links, counted))
             batch += 1
             if chance.random() < 0.9:
                 checkpoint.mark_published(batch - 1)
@@ -204,22 +213,96 @@ def test_a_driver_that_was_believed_dead_commits_and_deletes_nothing(tmp_path: P
     first.plan(0)
     for batch in range(2):
         own = [one for one, _ in first.log(batch, random.Random(batch))]
+        first.plan(batch)
         checkpoint.commit(manifest_of(batch, [(batch, own)]))
         checkpoint.mark_published(batch)
     first.remote.lease._ends.set()
     second.remote.lease._term_s = 0.2
     again = second.start()
     segments = [one for one, _ in second.log(2, random.Random(7))]
-    with pytest.raises(StreamingStateError, match=r"has lost its lease \(epoch 1\).* nothing of this micro-batch"):
+    with pytest.raises(StreamingStateError, match=r"has lost its lease \(epoch 1\).* goes on from the newest"):
         checkpoint.commit(manifest_of(2, []))
+    second.plan(2)
     again.commit(manifest_of(2, [(2, segments)]))
     before = store.names("log")
     first.remote._swept = None
-    with pytest.raises(StreamingStateError, match="does not hold the lease"):
+    with pytest.raises(StreamingStateError, match="has lost its lease"):
         retain(checkpoint, 2)
     assert store.names("log") == before
     assert [read_bundle(store, batch).epoch for batch in range(3)] == [1, 1, 2]
     second.remote.release()
+
+
+def test_a_working_directory_that_was_deleted_commits_nothing(tmp_path: Path, store: ObjectStore) -> None:
+    host = Host(tmp_path / "host", store)
+    checkpoint = host.start()
+    host.plan(0)
+    checkpoint.commit(manifest_of(0, []))
+    host.plan(1)
+    for name in ("spark", "identity.json"):
+        path = host.locations.root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        with pytest.raises(StreamingStateError, match="was deleted while the job ran; batch 1 is not committed"):
+            checkpoint.commit(manifest_of(1, []))
+        host.plan(1)
+    checkpoint.commit(manifest_of(1, []))
+    checkpoint.lock.release()
+
+
+def test_runs_one_after_the_other_share_a_join_and_not_a_lease(tmp_path: Path, store: ObjectStore) -> None:
+    host = Host(tmp_path / "host", store)
+    first = host.start()
+    first.lock.acquire()
+    host.plan(0)
+    first.commit(manifest_of(0, []))
+    again = Checkpoint(host.locations.root, host.remote)
+    with pytest.raises(StreamingStateError, match="is in use by this process"):
+        again.lock.acquire()
+    again.lock.release()
+    host.plan(1)
+    first.commit(manifest_of(1, []))
+    (host.locations.root / "files").mkdir(exist_ok=True)
+    (host.locations.root / "files" / "left").write_bytes(b"by a commit that failed")
+    first.lock.release()
+    again.lock.acquire()
+    first.lock.release()  # as the handle of the first run does again
+    assert not (host.locations.root / "files" / "left").exists()
+    host.plan(2)
+    again.commit(manifest_of(2, []))
+    again.lock.release()
+
+
+def test_a_start_that_fails_gives_the_lease_back(
+    tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, other = Host(tmp_path / "host", store), Host(tmp_path / "other", store)
+    host.remote.restore()
+    with monkeypatch.context() as patch:
+        patch.setattr(host.remote, "numbers", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            Checkpoint(host.locations.root, host.remote).lock.acquire()
+    other.start().lock.release()
+
+
+def test_what_a_first_start_has_fixed_stays(tmp_path: Path, store: ObjectStore) -> None:
+    """A job that dies before its first commit begins again where it began: topics may have had rows since."""
+    host, other = Host(tmp_path / "host", store), Host(tmp_path / "other", store)
+    checkpoint = host.start()
+    host.plan(0)
+    (host.locations.root / "files").mkdir()
+    (host.locations.root / "files" / "starts").write_bytes(b"offsets")
+    host.remote.begin()
+    checkpoint.lock.release()
+    again = other.start()
+    assert (other.locations.root / "files" / "starts").read_bytes() == b"offsets"
+    assert (other.locations.root / "identity.json").exists()
+    assert not (other.locations.root / "spark").exists()
+    (other.locations.root / "files" / "starts").write_bytes(b"other offsets")
+    other.remote.begin()
+    again.lock.release()
+    third = Host(tmp_path / "third", store)
+    third.remote.restore()
+    assert (third.locations.root / "files" / "starts").read_bytes() == b"offsets"
 
 
 def test_a_commit_that_another_driver_has_made_is_not_made_again(tmp_path: Path, store: ObjectStore) -> None:
@@ -227,6 +310,7 @@ def test_a_commit_that_another_driver_has_made_is_not_made_again(tmp_path: Path,
     checkpoint = one.start()
     one.plan(0)
     checkpoint.commit(manifest_of(0, []))
+    one.plan(1)
     store.put(f"manifests/{batch_name(1)}", b"of another driver, between the renewal and the commit")
     with pytest.raises(StreamingStateError, match=r"batch 1 is committed in .* by another driver"):
         checkpoint.commit(manifest_of(1, []))
@@ -245,6 +329,7 @@ def test_a_start_after_another_run_goes_on_from_there(tmp_path: Path, store: Obj
     late.lock.acquire()
     assert late.newest_number() == 0
     assert late.spark_planned() == 0
+    other.plan(1)
     late.commit(manifest_of(1, []))
     other.remote.release()
 
@@ -256,6 +341,7 @@ def test_damage_is_refused_by_name(tmp_path: Path, store: ObjectStore) -> None:
     (host.locations.root / "files").mkdir()
     (host.locations.root / "files" / "large").write_bytes(bytes(LARGE))
     for batch in range(3):
+        host.plan(batch)
         checkpoint.commit(manifest_of(batch, []))
     host.remote.release()
     whole = {name: store.read(name) for name in [*store.names("manifests"), *store.names("kept")]}

@@ -408,6 +408,9 @@ class MicroBatches:
 
     def _publish(self, manifest: Manifest) -> None:
         if not self._context.checkpoint.is_published(manifest.batch):
+            remote = self._context.checkpoint.remote
+            if remote is not None:
+                remote.lease.confirm()
             with self._described(manifest.batch, "publish results"):
                 self._publish_results(manifest)
             self._late.hand_over(manifest)

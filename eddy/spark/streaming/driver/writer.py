@@ -115,9 +115,9 @@ class StreamingJoin:
         check_workers(self.spark)
         self._warn_of_settings()
         checkpoint = Checkpoint(self.checkpoint, self.remote)
-        checkpoint.lock.acquire()
         told = nullcontext() if self.remote is None else self.remote.names_objects()
         with told, ExitStack() as undo:
+            checkpoint.lock.acquire()
             undo.callback(checkpoint.lock.release)
             groups, transport = self.job.shares.partitions, self.carried.transport
             begun = has_identity(self.checkpoint) or checkpoint.newest_number() is not None
@@ -137,6 +137,8 @@ class StreamingJoin:
             if not begun or changed:
                 # The check of the sink comes first, because a start that fails must not fix the identity.
                 write_identity(self.checkpoint, self.job, groups, transport, change=batches.change)
+            if self.remote is not None:
+                self.remote.begin()
             calls = Calls(batches)
             batches.at_end(calls.end)
             writer = frame.writeStream.foreachBatch(calls)

@@ -117,7 +117,8 @@ class Sink(ABC):
 
         schema   schema of the results, in the query's types
         owner    identifies the job across runs; refuse a destination that has results of another owner
-        scratch  directory of the job that the driver and all workers reach under this path; it remains after a run
+        scratch  directory of the job that the driver and all workers reach under this path; it remains after a run.
+                 If the checkpoint is in an object store, only staged results remain, and each host has its own
 
         The default prepares a staging directory below `scratch`. An overriding method must first call the default.
         Raises a SparkJoinError that names the path and a remedy.

@@ -46,7 +46,7 @@ from eddy.spark.streaming.state.durable import (
 )
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS
 from eddy.spark.streaming.state.manifest import Manifest
-from eddy.spark.streaming.state.remote import RemoteCheckpoint
+from eddy.spark.streaming.state.remote import RemoteCheckpoint, RunLock
 
 _MANIFEST = ".manifest"
 
@@ -80,7 +80,7 @@ class Checkpoint:
         self.copies = self.manifests / "copies"
         self.published = self.root / "published"
         self.spark = self.root / "spark"
-        self.lock: DriverLock | RemoteCheckpoint = DriverLock(self.root) if remote is None else remote
+        self.lock: DriverLock | RunLock = DriverLock(self.root) if remote is None else RunLock(remote)
         self.recoveries: list[str] = []
         self.damaged: dict[int, tuple[str, ...]] = {}
         self._named: dict[int, NamedFiles] = {}
@@ -126,7 +126,7 @@ class Checkpoint:
                     f" {last + 1}; Spark's checkpoint {self.spark} belongs to another job, or was replaced: restore it"
                 )
         if self.remote is not None:
-            self.remote.commit(batch, data)
+            self.remote.commit(manifest, data)
         write_twice(path, copy, data)
         self.damaged.pop(batch, None)
         self._named[batch] = NamedFiles.of(manifest)

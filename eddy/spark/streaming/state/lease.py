@@ -17,10 +17,11 @@ import socket
 import threading
 import time
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from eddy.log import LOG
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.state.object_store import ObjectStore
+from eddy.spark.streaming.state.object_store import ObjectStore, Tag
 from stairs.storage.json_form import FormError, boolean, fields, integer, parse, text
 
 LEASE = "lease"
@@ -33,6 +34,7 @@ _FORM = fields(
         "renewal": integer(0, _MOST),
         "pid": integer(0, _MOST),
         "host": text,
+        "machine": text,
         "nonce": text,
         "returned": boolean,
     }
@@ -47,6 +49,7 @@ class _LeaseState:
     renewal: int
     pid: int
     host: str
+    machine: str
     nonce: str
     returned: bool = False
 
@@ -59,8 +62,8 @@ class _LeaseState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the holder is a process of this host that does not exist any more."""
-        if self.host != socket.gethostname() or self.pid == os.getpid():
+        """Whether the holder is a process of this machine that does not exist any more."""
+        if not self.machine or self.machine != _machine() or self.pid == os.getpid():
             return False
         try:
             os.kill(self.pid, 0)
@@ -71,6 +74,15 @@ class _LeaseState:
         return False
 
 
+def _machine() -> str:
+    """Return what two processes have in common if one sees the process numbers of the other; "" if it is unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
 class Lease:
     """The lease of one checkpoint, which this driver takes, renews and gives back.
 
@@ -79,7 +91,8 @@ class Lease:
 
     def __init__(self, store: ObjectStore, term_s: float = TERM_S) -> None:
         self._store, self._term_s = store, term_s
-        self._held: tuple[_LeaseState, str] | None = None
+        self._held: tuple[_LeaseState, Tag] | None = None
+        self._lost: StreamingStateError | None = None
         self._lock = threading.Lock()
         self._renewed_at = 0.0
         self._ends = threading.Event()
@@ -90,7 +103,7 @@ class Lease:
         return None if self._held is None else self._held[0].epoch
 
     def acquire(self, above: int) -> None:
-        """Take the lease; idempotent.
+        """Take the lease.
 
         above   the greatest epoch in the checkpoint
 
@@ -98,8 +111,8 @@ class Lease:
         StreamingStateError that names the holder if there is one, and for a lease that is older than the checkpoint.
         """
         if self._held is not None:
-            return
-        mine = _LeaseState(above + 1, 0, os.getpid(), socket.gethostname(), secrets.token_hex(8))
+            raise self._in_use("this process")
+        mine = _LeaseState(above + 1, 0, os.getpid(), socket.gethostname(), _machine(), secrets.token_hex(8))
         there = self._store.read(LEASE)
         if there is None:
             if not self._store.put_new(LEASE, mine.to_bytes()):
@@ -107,7 +120,7 @@ class Lease:
             there = self._store.read(LEASE)
             if there is None or there[0] != mine.to_bytes():
                 raise self._in_use("another driver, which has started at the same time")
-            tag: str | None = there[1]
+            tag: Tag | None = there[1]
         else:
             before = self._parsed(there[0])
             if before.epoch < above:
@@ -123,11 +136,11 @@ class Lease:
             if tag is None:
                 raise self._in_use("another driver, which has started at the same time")
         assert tag is not None
-        self._held, self._renewed_at = (mine, tag), time.monotonic()
+        self._held, self._renewed_at, self._lost = (mine, tag), time.monotonic(), None
         self._ends = threading.Event()
         threading.Thread(target=self._renew_often, args=(self._ends,), name="eddy lease", daemon=True).start()
 
-    def _watch(self, there: tuple[bytes, str], before: _LeaseState) -> None:
+    def _watch(self, there: tuple[bytes, Tag], before: _LeaseState) -> None:
         """Wait until the lease has not been renewed for its term. Raises StreamingStateError if it is renewed."""
         LOG.warning(
             "%s was in use by %s; waiting up to %.0f s for a sign of it", self._store.url, before.holder, self._term_s
@@ -145,7 +158,7 @@ class Lease:
         """Renew the lease, before a commit. Raises StreamingStateError if another driver has taken it."""
         with self._lock:
             if self._held is None:
-                raise StreamingStateError(f"{self._store.url}: this driver does not hold the lease of the checkpoint")
+                raise self._lost or StreamingStateError(f"{self._store.url}: this driver does not hold the lease")
             held, tag = self._held
             renewed = replace(held, renewal=held.renewal + 1)
             new_tag = self._store.swap(LEASE, renewed.to_bytes(), tag)
@@ -154,22 +167,28 @@ class Lease:
                 self._held = None
                 there = self._store.read(LEASE)
                 by = "nobody: the object was deleted" if there is None else self._parsed(there[0]).holder
-                raise StreamingStateError(
+                self._lost = StreamingStateError(
                     f"{self._store.url}: this driver has lost its lease (epoch {held.epoch}); it is held by {by}. Only"
-                    " one driver can run a checkpoint at a time; nothing of this micro-batch was committed"
+                    " one driver can run a checkpoint at a time: the other one goes on from the newest committed batch"
                 )
+                raise self._lost
             self._held, self._renewed_at = (renewed, new_tag), time.monotonic()
+
+    def confirm(self) -> None:
+        """Renew the lease unless that was done a moment ago, before something that other drivers would do as well."""
+        if self._held is None or time.monotonic() - self._renewed_at > self._term_s / 4:
+            self.renew()
 
     def _renew_often(self, ends: threading.Event) -> None:
         """Renew the lease while no commit does."""
-        step = self._term_s / 4
+        step = self._term_s / 3
         while not ends.wait(max(0.05, self._renewed_at + step - time.monotonic())):
             if time.monotonic() - self._renewed_at < step:
                 continue
             try:
                 self.renew()
             except StreamingStateError as problem:
-                # The next commit fails with this error, or finds the store in order again.
+                # If the lease is lost, the next commit fails with this error.
                 LOG.warning("the lease of the checkpoint was not renewed: %s", problem)
                 self._renewed_at = time.monotonic()
 

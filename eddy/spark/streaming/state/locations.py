@@ -15,11 +15,11 @@ import pyarrow as pa
 from eddy.spark.streaming.state.durable import make_directories, write_whole
 from eddy.spark.streaming.state.object_store import ObjectStore
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
-from eddy.spark.streaming.state.working_directory import forget_old, is_working
+from eddy.spark.streaming.state.working_directory import forget_old, is_held, is_working
 from stairs.storage.private import private_directory
 
 KEPT_BATCHES = 2
-"""Batches for which a host keeps the files of the log that it wrote, beside those in an object store."""
+"""Batches for which a host without the driver keeps the files that it wrote, beside those in an object store."""
 OLD_AFTER_S = 7 * 24 * 3600
 """Seconds after which the live engines of a job that no longer runs on a host are deleted."""
 
@@ -83,10 +83,11 @@ class Locations:
     def begin(self, batch: int) -> None:
         """Make the working directory of a host ready for the files of a batch; without effect without a store."""
         if self.store is not None:
+            private_directory(self.root)
             make_directories(self.log, self.late)
             # The driver deletes those of its host, which its compaction reads.
             if not is_working(self.log):
-                forget_old(self.log, batch - KEPT_BATCHES)
+                forget_old(self.root, batch - KEPT_BATCHES)
 
     @property
     def engines(self) -> Path:
@@ -120,7 +121,7 @@ class Locations:
         os.utime(directory)
         for other in directory.parent.iterdir():
             with suppress(FileNotFoundError):  # another driver may delete the directory as well
-                if time.time() - other.stat().st_mtime > OLD_AFTER_S:
+                if time.time() - other.stat().st_mtime > OLD_AFTER_S and not is_held(other):
                     shutil.rmtree(other, ignore_errors=True)
 
 

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 _URL = re.compile(r"([A-Za-z0-9+.-]+)://(.+)")
-_PLAIN = ("endpoint", "region", "allow_http")
-"""How names of settings end that messages may show."""
+_SECRET = re.compile("key|secret|token|password|credential|sas|account")
+"""In the names of settings whose values no message shows."""
 _METADATA = "169.254.169.254"
 """Where machines of clouds ask for credentials if none are given."""
 _TRIES = 4
@@ -35,6 +35,13 @@ def is_url(place: object) -> bool:
     """Return whether a checkpoint is given as the URL of an object store."""
     found = _URL.fullmatch(place) if isinstance(place, str) else None
     return found is not None and found[1].lower() != "file"
+
+
+class Tag(NamedTuple):
+    """What tells the contents of an object apart: S3 and Azure compare tags, Google Cloud Storage compares versions."""
+
+    e_tag: str | None
+    version: str | None
 
 
 class ObjectStore:
@@ -55,8 +62,11 @@ class ObjectStore:
                 f"checkpoint: {url!r} is no URL of an object store; pass one that begins with s3://, gs:// or az://, or"
                 " a path of a mounted file system"
             )
-        if "@" in url or "?" in url:
-            raise SparkJoinError("checkpoint: a URL must not contain credentials; pass them as checkpoint_options")
+        if "@" in url or "?" in url or "@" in (options or {}).get("endpoint", ""):
+            raise SparkJoinError(
+                "checkpoint: a URL or an endpoint must not contain credentials; pass them as settings of their own in"
+                " checkpoint_options"
+            )
         self.url = url.rstrip("/")
         self._options = {str(name): str(value) for name, value in (options or {}).items()}
         self._made: tuple[int, Any] | None = None
@@ -80,46 +90,42 @@ class ObjectStore:
         """Create an object; return whether the object now has these bytes. Bytes of two writers must differ."""
         import obstore
 
-        for left in reversed(range(_TRIES)):
+        left = _TRIES
+        while True:
             try:
                 obstore.put(self._client(), name, data, mode="create")
                 return True
             except Exception as problem:
-                if not _is(problem, "AlreadyExistsError", "PreconditionError") and not left:
-                    raise self._failed(f"creating {name}", problem) from None
                 # An attempt whose answer was lost may have created the object.
                 there = self.read(name)
                 if there is not None:
                     return there[0] == data
+                left -= 1
                 self._pause(problem, f"creating {name}", left)
-        return False
 
-    def swap(self, name: str, data: bytes, tag: str) -> str | None:
+    def swap(self, name: str, data: bytes, tag: Tag) -> Tag | None:
         """Replace an object that still has a tag; return its new tag, None if another writer has replaced it."""
         import obstore
 
-        for left in reversed(range(_TRIES)):
+        left = _TRIES
+        while True:
             try:
-                return self._tag(obstore.put(self._client(), name, data, mode={"e_tag": tag}))
+                known = {kind: value for kind, value in tag._asdict().items() if value is not None}
+                return self._tag(obstore.put(self._client(), name, data, mode=known))  # type: ignore[arg-type]
             except Exception as problem:
-                lost = _is(problem, "PreconditionError", "NotFoundError", "AlreadyExistsError")
-                if not lost and not left:
-                    raise self._failed(f"replacing {name}", problem) from None
                 there = self.read(name)
-                if there is None:
+                if there is None or (there[0] != data and there[1] != tag):
                     return None
                 if there[0] == data:
                     return there[1]
-                if there[1] != tag:
-                    return None
+                left -= 1
                 self._pause(problem, f"replacing {name}", left)
-        return None
 
-    def read(self, name: str) -> tuple[bytes, str] | None:
+    def read(self, name: str) -> tuple[bytes, Tag] | None:
         """Return the bytes and the tag of an object; None if there is none."""
         import obstore
 
-        def request(store: Any) -> tuple[bytes, str] | None:
+        def request(store: Any) -> tuple[bytes, Tag] | None:
             try:
                 found = obstore.get(store, name)
             except FileNotFoundError as problem:
@@ -146,12 +152,15 @@ class ObjectStore:
 
         return self._run(f"reading {name}", request)
 
-    def names(self, below: str) -> list[str]:
-        """Return the names of all objects below a folder, ascending; with the folder."""
+    def names(self, below: str, after: str | None = None) -> list[str]:
+        """Return the names of all objects below a folder, ascending; with the folder.
+
+        after   the names that sort after this one; None = all
+        """
         import obstore
 
         def request(store: Any) -> list[str]:
-            return sorted(one["path"] for one in obstore.list(store, prefix=below).collect())
+            return sorted(one["path"] for one in obstore.list(store, prefix=below, offset=after).collect())
 
         return self._run(f"listing {below}/", request)
 
@@ -173,12 +182,13 @@ class ObjectStore:
 
     def check_conditions(self) -> None:
         """Raise StreamingStateError if the store ignores the conditions of writes, which keep two drivers apart."""
-        first, second = (secrets.token_hex(8).encode() for _ in range(2))
+        first, second, third = (secrets.token_hex(8).encode() for _ in range(3))
         self.put_new("probe", first)
         there = self.read("probe")
-        refused = there is not None and not self.put_new("probe", second)
-        refused = refused and self.swap("probe", second, '"another"') is None
-        if not refused:
+        obeyed = there is not None and not self.put_new("probe", second)
+        if obeyed and there is not None:
+            obeyed = self.swap("probe", second, there[1]) is not None and self.swap("probe", third, there[1]) is None
+        if not obeyed:
             raise StreamingStateError(
                 f"{self.url}: the store overwrites objects although the request forbids it (If-None-Match), so two"
                 " drivers of one job could not be kept apart: use a store that has conditional writes"
@@ -207,12 +217,13 @@ class ObjectStore:
             raise SparkJoinError(f"checkpoint={self.url!r}: {self._told(problem)}; see checkpoint_options") from None
 
     def _run(self, action: str, request: Callable[[Any], T]) -> T:
-        for left in reversed(range(_TRIES)):
+        left = _TRIES
+        while True:
             try:
                 return request(self._client())
             except Exception as problem:
+                left -= 1
                 self._pause(problem, action, left)
-        raise AssertionError  # the last pause raises
 
     def _pause(self, problem: Exception, action: str, left: int) -> None:
         """Wait before another attempt, or raise the error if none is left or none can help."""
@@ -234,16 +245,15 @@ class ObjectStore:
     def _told(self, problem: Exception) -> str:
         """Return the first line of the text of an error, without values of the options."""
         text = str(problem).strip().split("\n", 1)[0].split(": <?xml", 1)[0]
-        secrets = [value for name, value in self._options.items() if not name.lower().endswith(_PLAIN)]
-        for value in sorted(secrets, key=len, reverse=True):
-            text = text.replace(value, "…") if value else text
+        hidden = [value for name, value in self._options.items() if _SECRET.search(name.lower()) and value]
+        for value in sorted(hidden, key=len, reverse=True):
+            text = text.replace(value, "…")
         return text
 
-    def _tag(self, meta: Any) -> str:
-        tag = meta["e_tag"]
-        if tag is None:
+    def _tag(self, meta: Any) -> Tag:
+        if meta["e_tag"] is None and meta["version"] is None:
             raise StreamingStateError(f"{self.url}: the store gives objects no tags (ETag); use another store")
-        return str(tag)
+        return Tag(meta["e_tag"], meta["version"])
 
 
 def _is(problem: Exception, *names: str) -> bool:

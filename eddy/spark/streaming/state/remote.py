@@ -1,5 +1,6 @@
 """A checkpoint in an object store, and its working directory on the host of the driver.
 
+    begun                   what the job had before its first batch
     lease                   the driver that runs the job (lease.py)
     manifests/<12 digits>   a bundle for each batch: its manifest, and the files of the driver from which it goes on
     kept/<digest>           a file of a bundle that is large, under the digest of its bytes
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
@@ -32,12 +33,13 @@ from eddy.spark.streaming.state.batch_names import batch_name, batch_named, batc
 from eddy.spark.streaming.state.durable import make_directories, private_opener
 from eddy.spark.streaming.state.lease import Lease
 from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.state.object_store import ObjectStore
 from eddy.spark.streaming.state.spark_files import read_at_start
 from eddy.storage.file_kind import FileKind
 from eddy.storage.seal import digest
 from stairs.errors import EddyError
-from stairs.storage.json_form import fields, file_name, integer, list_of, row_of, text
+from stairs.storage.json_form import boolean, fields, file_name, integer, list_of, row_of, text
 from stairs.storage.parts import Plain
 
 BUNDLE = FileKind("bundle", b"eddybndl", 1, StreamingStateError, "a streaming join", "go on from")
@@ -45,7 +47,10 @@ LARGE = 1 << 16
 """Bytes from which on a file of a bundle is an object of its own, which several bundles share."""
 SWEEP_EVERY = 32
 """Batches between two sweeps, each of which lists the prefix and deletes what is not needed."""
+BEGUN = "begun"
+"""The object with what a job had before its first batch."""
 STAGED = ("staging", "joined", "queries")
+_FOLDERS = ("manifests", "published", "files", "spark", "groups")
 _COPY = "-copy"
 _THREADS = 16
 _HEADER = fields(
@@ -54,6 +59,7 @@ _HEADER = fields(
         "batch": integer(0, (1 << 63) - 1),
         "names": list_of(file_name),
         "kept": list_of(row_of(file_name, text)),
+        "groups": boolean,
     }
 )
 
@@ -62,13 +68,14 @@ class StateBundle:
     """The bundle of a batch.
 
     manifest  bytes of the manifest
-    files     the files of the driver by path, those that are objects of their own under their digest
+    files     the small files of the driver by path
+    kept      the digests of the large ones, which are objects of their own
+    groups    whether the checkpoint has groups of aggregates
     """
 
-    def __init__(
-        self, epoch: int, batch: int, manifest: bytes, files: dict[str, bytes], kept: dict[str, str] | None = None
-    ) -> None:
-        self.epoch, self.batch, self.manifest, self.files, self.kept = epoch, batch, manifest, files, kept or {}
+    def __init__(self, epoch: int, batch: int, manifest: bytes, files: dict[str, bytes], groups: bool) -> None:
+        self.epoch, self.batch, self.manifest, self.files, self.groups = epoch, batch, manifest, files, groups
+        self.kept: dict[str, str] = {}
 
     def to_bytes(self) -> bytes:
         header: Plain = {
@@ -76,6 +83,7 @@ class StateBundle:
             "batch": self.batch,
             "names": list(self.files),
             "kept": [list(one) for one in self.kept.items()],
+            "groups": self.groups,
         }
         whole = [np.frombuffer(data, np.uint8) for data in (self.manifest, *self.files.values())]
         return BUNDLE.pack({"header": header, "files": whole})
@@ -87,8 +95,10 @@ class StateBundle:
         header = parts.value("header", _HEADER)
         names = header["names"]
         whole = [one.tobytes() for one in parts.arrays("files", np.uint8, [(-1,)] * (1 + len(names)))]
-        kept = dict(header["kept"])
-        return cls(header["epoch"], header["batch"], whole[0], dict(zip(names, whole[1:], strict=True)), kept)
+        files = dict(zip(names, whole[1:], strict=True))
+        found = cls(header["epoch"], header["batch"], whole[0], files, header["groups"])
+        found.kept = dict(header["kept"])
+        return found
 
 
 class RemoteCheckpoint:
@@ -102,8 +112,12 @@ class RemoteCheckpoint:
         assert locations.store is not None
         self.store, self.root, self.lease = locations.store, locations.root, Lease(locations.store)
         self._locations = locations
+        self._fresh = False
+        """Whether the working directory is as `restore` has made it."""
         self._restored: int | None = None
         self._epoch = 0
+        self._late: dict[int, frozenset[str]] = {}
+        """By batch whose bundle may be there, the files of late rows that its manifest names."""
         self._kept: set[str] = set()
         """Digests of large files that are objects."""
         self._large = False
@@ -139,26 +153,35 @@ class RemoteCheckpoint:
                     f" {before.epoch}, and batch {after.batch} with {after.epoch}: objects of two checkpoints are"
                     " mixed; restore one of them, or start with a new prefix"
                 )
+        self._late = {one.batch: _late_of(Manifest.from_bytes(one.manifest)) for one in bundles}
         for bundle in bundles:
             self._write(f"manifests/{batch_name(bundle.batch)}.manifest", bundle.manifest)
             self._write(f"manifests/copies/{batch_name(bundle.batch)}.manifest", bundle.manifest)
+        begun = None if bundles else self.store.read(BEGUN)
+        if begun is not None:
+            self._write_files(StateBundle.from_bytes(begun[0]))
         if bundles:
             newest = bundles[-1]
             self._kept, self._large = set(newest.kept.values()), any(one.kept for one in bundles)
             self._epoch = newest.epoch
-            for name, data in newest.files.items():
-                self._write(name, data)
-            for name, of in newest.kept.items():
-                self._write(name, _whole(self.store, f"kept/{of}"))
-            if (self.root / "identity.json").exists():
-                self._write("identity-copy.json", (self.root / "identity.json").read_bytes())
+            self._write_files(newest)
             published = self.store.names("published")
             for name in published:
                 self._write(name, b"")
             self._restore_groups()
             if f"published/{batch_name(newest.batch)}" not in published:
-                self.fetch_staged(newest.batch)
-        self._restored = bundles[-1].batch if bundles else None
+                self.fetch_staged(newest.batch, everything=True)
+        self._restored, self._fresh = (bundles[-1].batch if bundles else None), True
+
+    def _write_files(self, bundle: StateBundle) -> None:
+        for name, data in bundle.files.items():
+            self._write(name, data)
+        for name, of in bundle.kept.items():
+            self._write(name, _whole(self.store, f"kept/{of}"))
+        if (self.root / "identity.json").exists():
+            self._write("identity-copy.json", (self.root / "identity.json").read_bytes())
+        if bundle.groups:
+            make_directories(self.root / "groups")
 
     def _bundles(self) -> list[StateBundle]:
         """Return all bundles, oldest first."""
@@ -186,13 +209,26 @@ class RemoteCheckpoint:
         """Take the lease. Raises StreamingStateError if another driver holds it."""
         self.store.check_conditions()
         self.lease.acquire(self._epoch)
-        numbers = self.numbers()
-        if (numbers[-1] if numbers else None) != self._restored:
-            # Another driver has gone on since `restore`, or a commit happened whose answer was lost.
-            for name in ("manifests", "published", "files", "spark", "groups", *STAGED):
-                shutil.rmtree(self.root / name, ignore_errors=True)
-            self.restore()
-            make_directories(self.root / "manifests" / "copies", self.root / "published")
+        try:
+            numbers = self.numbers()
+            if not self._fresh or (numbers[-1] if numbers else None) != self._restored:
+                # An earlier run has used the directory, or another driver has gone on since `restore`.
+                for name in (*_FOLDERS, *STAGED):
+                    shutil.rmtree(self.root / name, ignore_errors=True)
+                self.restore()
+                make_directories(self.root / "manifests" / "copies", self.root / "published")
+            self._fresh = False
+        except BaseException:
+            self.lease.release()
+            raise
+
+    def begin(self) -> None:
+        """Store what a first start has fixed before its first batch: the identity, and where topics begin."""
+        if self._restored is None:
+            assert self.lease.epoch is not None
+            begun = StateBundle(self.lease.epoch, 0, b"", {}, False)
+            self._add_files(begun, self._own_files())
+            self.store.put_new(BEGUN, begun.to_bytes())
 
     def numbers(self) -> list[int]:
         """Return the batches that have a bundle, ascending."""
@@ -207,12 +243,35 @@ class RemoteCheckpoint:
 
     # A micro-batch
 
-    def commit(self, batch: int, manifest: bytes) -> None:
-        """Commit a batch. Raises StreamingStateError if another driver has done so, or holds the lease."""
+    def commit(self, manifest: Manifest, data: bytes) -> None:
+        """Commit a batch. Raises StreamingStateError if another driver has done so, or holds the lease.
+
+        data   the bytes of the manifest
+        """
         self.lease.renew()
         assert self.lease.epoch is not None
-        bundle = StateBundle(self.lease.epoch, batch, manifest, {})
-        for path in self._driver_files():
+        batch = manifest.batch
+        bundle = StateBundle(self.lease.epoch, batch, data, {}, (self.root / "groups").is_dir())
+        spark = self.root / "spark"
+        self._check_spark_state(spark)
+        self._add_files(bundle, (*self._own_files(), *read_at_start(spark)))
+        if not {"identity.json", f"spark/offsets/{batch}"} <= bundle.files.keys() | bundle.kept.keys():
+            raise StreamingStateError(
+                f"{self.store.url}: the working directory of this driver, below spark.local.dir, was deleted while the"
+                f" job ran; batch {batch} is not committed: start the job again"
+            )
+        name = f"manifests/{batch_name(batch)}"
+        if not self.store.put_new(name, bundle.to_bytes()):
+            raise StreamingStateError(
+                f"batch {batch} is committed in {self.store.url}/{name} by another driver, which uses this checkpoint:"
+                " stop it, or start this job again if no other one runs"
+            )
+        self._restored, self._epoch = batch, self.lease.epoch
+        self._late[batch] = _late_of(manifest)
+        os.utime(self.root)
+
+    def _add_files(self, bundle: StateBundle, paths: Iterable[Path]) -> None:
+        for path in paths:
             name, data = path.relative_to(self.root).as_posix(), path.read_bytes()
             if len(data) < LARGE:
                 bundle.files[name] = data
@@ -220,30 +279,22 @@ class RemoteCheckpoint:
             self._large = True
             bundle.kept[name] = of = digest(data).hex()
             if of not in self._kept:
-                self._kept.add(of)  # first, for a sweep that runs now
                 self.store.put(f"kept/{of}", data)
-        name = f"manifests/{batch_name(batch)}"
-        if not self.store.put_new(name, bundle.to_bytes()):
-            raise StreamingStateError(
-                f"batch {batch} is committed in {self.store.url}/{name} by another driver, which uses this checkpoint:"
-                " stop it"
-            )
-        self._restored, self._epoch = batch, self.lease.epoch
-        os.utime(self.root)
+                self._kept.add(of)
 
-    def _driver_files(self) -> Iterator[Path]:
-        spark = self.root / "spark"
+    def _own_files(self) -> list[Path]:
+        """Return the files of the driver, without those of Spark."""
+        identity = self.root / "identity.json"
+        return [*([identity] if identity.exists() else []), *sorted((self.root / "files").glob("*"))]
+
+    def _check_spark_state(self, spark: Path) -> None:
+        """Raise StreamingStateError if Spark keeps more than the progress of the sources."""
         if next((spark / "state").glob("*/*/*"), None) is not None:
             raise StreamingStateError(
                 f"{self.store.url}: a DataFrame of the join keeps a state in Spark, as dropDuplicates and aggregates"
                 " do, and a checkpoint in an object store does not hold it; use a checkpoint on a shared file system,"
                 " or compute the DataFrame in a query of its own"
             )
-        identity = self.root / "identity.json"
-        if identity.exists():
-            yield identity
-        yield from sorted((self.root / "files").glob("*"))
-        yield from read_at_start(spark)
 
     def mark_published(self, batch: int) -> None:
         """Record that the results of a batch were published."""
@@ -260,9 +311,13 @@ class RemoteCheckpoint:
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(self._locations.fetch, paths))
 
-    def fetch_staged(self, batch: int) -> None:
-        """Fetch the results of a batch that are not in the working directory."""
-        there = (name for folder in STAGED for name in self.store.names(folder))
+    def fetch_staged(self, batch: int, *, everything: bool = False) -> None:
+        """Fetch the results of a batch that are not in the working directory.
+
+        everything   whether a sink may stage results where the working directory has no folder yet
+        """
+        folders = [one for one in STAGED if everything or (self.root / one).is_dir()]
+        there = (name for folder in folders for name in self.store.names(folder))
         self.fetch([self.root / name for name in there if _staged_batch(name) == batch])
 
     def sweep(self, oldest: int, named: frozenset[str]) -> None:
@@ -282,7 +337,12 @@ class RemoteCheckpoint:
             kept = {of for batch in batches if batch >= oldest for of in read_bundle(self.store, batch).kept.values()}
         groups = [one for one in listed.get("groups", ()) if batch_named(Path(one).name) is not None]
         # All of this was there while this driver held the lease, so no other one has begun to use it.
+        oldest_known = min(self._late, default=newest)
+        late = self.store.names("late", f"late/{batch_name(oldest_known)}")
+        unnamed = [one for one in late if _is_old(one, newest) and Path(one).name not in self._late_named(one)]
         self.lease.renew()
+        # Files of late rows that no manifest names go first: without its manifest, each file of a batch counts.
+        self.store.delete(unnamed)
         # Manifests are deleted first: after a stop in between, no manifest may name an object that is gone.
         self.store.delete(f"manifests/{batch_name(batch)}" for batch in batches if batch < oldest)
         self.store.delete(
@@ -295,6 +355,12 @@ class RemoteCheckpoint:
             ]
         )
         self._kept &= kept
+        self._late = {batch: names for batch, names in self._late.items() if batch >= oldest}
+
+    def _late_named(self, name: str) -> frozenset[str]:
+        """Return the files of late rows that the manifest of a file's batch names; without it each file counts."""
+        file = Path(name).name
+        return self._late.get(batch_of(file) or 0, frozenset([file]))
 
     def _is_due(self) -> bool:
         if self._restored is None:
@@ -304,6 +370,32 @@ class RemoteCheckpoint:
     def release(self) -> None:
         """Give the lease back; without effect if it is not held."""
         self.lease.release()
+
+
+class RunLock:
+    """The lease as the lock of one run: it gives back only what it has taken.
+
+    remote   the checkpoint, which several runs may use one after the other
+    """
+
+    def __init__(self, remote: RemoteCheckpoint) -> None:
+        self._remote, self._holds = remote, False
+
+    def acquire(self) -> None:
+        """Take the lease, and make the working directory ready; idempotent. Raises what `acquire` of `remote` does."""
+        if not self._holds:
+            self._remote.acquire()
+            self._holds = True
+
+    def release(self) -> None:
+        """Give the lease back; without effect if this run does not hold it."""
+        if self._holds:
+            self._holds = False
+            self._remote.release()
+
+
+def _late_of(manifest: Manifest) -> frozenset[str]:
+    return frozenset(one.file for one in manifest.late)
 
 
 def _is_old(name: str, newest: int) -> bool:

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from eddy.spark.streaming.state.batch_names import batch_of
+from eddy.spark.streaming.state.batch_names import batch_named, batch_of
 from eddy.spark.streaming.state.durable import TEMPORARY
 from stairs.storage.private import private_directory
 
@@ -35,8 +35,19 @@ def working_directory(scratch: Path, state: str) -> Path:
     descriptor = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     _ALIVE.append(descriptor)
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    atexit.register(_remove, root, os.getpid())
     return root
+
+
+def _remove(root: Path, pid: int) -> None:
+    """Delete a directory at the end of the process that made it, and not at that of a forked one."""
+    if os.getpid() == pid:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def is_held(root: Path) -> bool:
+    """Return whether a process of this host uses a working directory as its driver."""
+    return (root / _LOCK).exists() and not _is_free(root / _LOCK)
 
 
 def is_working(path: Path) -> bool:
@@ -58,9 +69,14 @@ def _is_free(path: Path) -> bool:
     return True
 
 
-def forget_old(directory: Path, before: int) -> None:
-    """Delete files of the log of batches before this one in a working directory; the objects stay."""
-    for name in os.listdir(directory):
-        batch = batch_of(name)
-        if batch is not None and batch < before and not name.endswith(TEMPORARY):
-            (directory / name).unlink(missing_ok=True)
+def forget_old(root: Path, before: int) -> None:
+    """Delete the files of batches before this one, which are objects as well, in the working directory of a host."""
+    for path in (*root.glob("log/*"), *root.glob("late/*")):
+        batch = batch_of(path.name)
+        if batch is not None and batch < before and not path.name.endswith(TEMPORARY):
+            path.unlink(missing_ok=True)
+    for place in root.glob("**/staging"):
+        for path in place.iterdir():
+            batch = batch_named(path.name)
+            if batch is not None and batch < before:
+                shutil.rmtree(path, ignore_errors=True)

@@ -304,4 +304,5 @@ def engines_of(start: JoinStart) -> Engines:
             other.close()
         _engines.clear()
         found = _engines[start.name] = Engines(start)
+        found.locations.delete_old_engines()
     return found

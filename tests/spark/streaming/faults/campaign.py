@@ -31,6 +31,8 @@ from tests.spark.streaming.faults.tables_workload import TablesWorkload
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Traps
 from tests.spark.streaming.faults.workload import LATENESS, STREAMS, FaultsWorkload, Result, Row, counted
 
+PAUSED = "paused"
+"""File with the process of a driver that stands still."""
 ROOT = Path(__file__).resolve().parents[4]
 
 
@@ -149,8 +151,8 @@ class AsOfCampaign(Campaign):
 class ObjectCampaign(Campaign):
     """One job with its checkpoint in an object store, which fails and is slow, and its faults.
 
-    Of the requests, some fail before or after their effect, lists are slow, and the driver is killed between two
-    requests, or while one is under way.
+    Of the requests, some fail before or after their effect, others are slow, and the driver is killed between two
+    requests, or while one is under way. Once it only stands still, and goes on when another driver has taken over.
     """
 
     def run(self, root: Path, variables: Mapping[str, str], limit_s: float = 1500.0) -> Ended:
@@ -174,6 +176,7 @@ class ServerFaults:
         self._root, self._chance = root, random.Random(f"server {seed}")
         self._lock = threading.Lock()
         self._to_kill = self._chance.randrange(20, 60)
+        self._pauses = 1
         self.happened: Counter[str] = Counter()
 
     def __call__(self, method: str, path: str) -> str | None:
@@ -187,10 +190,16 @@ class ServerFaults:
                 self._to_kill = self._chance.randrange(40, 120)
         if kill:
             # The request has its effect or not; nobody reads the answer.
-            self._note("driver killed at a request")
             pid = int((self._root / "lives").read_text().split()[-1])
+            pauses, self._pauses = self._pauses, 0
+            self._note("driver paused at a request" if pauses else "driver killed at a request")
             with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
+                if pauses:
+                    (self._root / PAUSED).write_text(str(pid))
+                os.killpg(pid, signal.SIGSTOP if pauses else signal.SIGKILL)
+            if pauses:
+                threading.Thread(target=self._resume, args=(pid,), daemon=True).start()
+                return None
             return "before" if kind < 0.5 else "after"
         if kind < 0.03:
             self._note(f"{method} throttled")
@@ -202,6 +211,16 @@ class ServerFaults:
             self._note("a slow request")
             time.sleep(0.2)
         return None
+
+    def _resume(self, pid: int) -> None:
+        """Let a driver that stands still go on beside the one that has taken over, for a while."""
+        lives = self._root / "lives"
+        while int(lives.read_text().split()[-1]) == pid or not (self._root / "ready").exists():
+            time.sleep(0.05)
+        for what, pause in ((signal.SIGCONT, 10.0), (signal.SIGKILL, 0.0)):
+            with suppress(ProcessLookupError):
+                os.killpg(pid, what)
+            time.sleep(pause)
 
     def _note(self, kind: str) -> None:
         with self._lock:
@@ -280,9 +299,15 @@ class _Life:
             )
         try:
             self._disturb(process, kill, faults)
-            return process.wait()
+            return -signal.SIGKILL if self._is_paused(process) else process.wait()
         finally:
-            self._end(process)
+            if not self._is_paused(process):
+                self._end(process)
+
+    def _is_paused(self, process: subprocess.Popen[bytes]) -> bool:
+        """Return whether the driver stands still, and another one is to take its place."""
+        paused = self._root / PAUSED
+        return paused.exists() and paused.read_text() == str(process.pid)
 
     def _disturb(self, process: subprocess.Popen[bytes], kill: bool, faults: Counter[str]) -> None:
         while process.poll() is None and not self._ready.exists():
@@ -291,7 +316,7 @@ class _Life:
                 self._end(process)
         kill_at = time.monotonic() + self._chance.uniform(0.3, 4.0)
         worker_at = [time.monotonic() + self._chance.uniform(*span) for span in ((0.1, 2.0), (3.0, 6.0))]
-        while process.poll() is None:
+        while process.poll() is None and not self._is_paused(process):
             time.sleep(0.01)
             now = time.monotonic()
             if now > self._until or (kill and now >= kill_at):
