@@ -234,8 +234,8 @@ class ObjectStore:
 
     def _failed(self, action: str, problem: Exception) -> StreamingStateError:
         remedy = "check the network and the state of the store; the job resumes from the checkpoint"
-        if "NoSuchBucket" in str(problem):
-            remedy = "the bucket does not exist: create it, or correct the URL"
+        if "NoSuchBucket" in str(problem) or isinstance(problem, FileNotFoundError):
+            remedy = "the bucket does not exist: create it (a container on Azure), or correct the URL"
         elif _is(problem, "PermissionDeniedError", "UnauthenticatedError"):
             remedy = "the credentials do not permit it: the job reads, writes, lists and deletes below the prefix"
         elif "credential" in str(problem).lower() or _METADATA in str(problem):
