@@ -52,6 +52,7 @@ def points(full: bool) -> list[Point]:
     delays = (0, 2, 30) if full else (0,)
     found += [
         {"part": "object store", **dict(zip(("live_rows", "rows", "batches"), small, strict=True)), "delay_ms": delay}
+        | ({} if full else {"warm": 2})
         for delay in delays
     ]
     return found + [{"part": "scaling", "rows": rows, "batches": n} for rows, n in scaling]

@@ -239,13 +239,14 @@ def test_faults_under_tables_change_no_answer(
 @pytest.mark.slow
 @pytest.mark.xdist_group("faults")
 def test_faults_of_an_object_store_change_no_result(tmp_path: Path, variables: dict[str, str]) -> None:
-    """EDDY_FAULTS continues with further jobs, as above. Only the first one runs without it."""
+    """EDDY_FAULTS continues with further jobs, as above. Only the first one runs without it, and no driver stands still
+    in it, which takes half a minute."""
     eddy.warmup()
     pieces.warmup()
     wanted = int(os.environ.get("EDDY_FAULTS", HUB_FEWEST))
     total = Total()
     for seed, ((sink, transport, trigger), kills) in enumerate(zip(cycle(PLACES), cycle(KILLS)), start=FIRST_SEED):
-        batches, kills = (6, kills) if LONG else (4, SHORT_HUB_KILLS)
+        batches, kills = (6, kills) if LONG else (3, SHORT_HUB_KILLS)
         campaign = ObjectCampaign(seed, sink, transport, trigger, batches, kills, program="object_driver", long=LONG)
         total.run(campaign, tmp_path / str(seed), variables)
         if total.faults.total() >= wanted:
@@ -253,7 +254,7 @@ def test_faults_of_an_object_store_change_no_result(tmp_path: Path, variables: d
     total.show(f"{total.late} late rows")
     assert total.results > 100
     assert total.faults["store: driver killed at a request"]
-    assert total.faults["store: driver paused at a request"]
+    assert total.faults["store: driver paused at a request"] or not LONG
     assert any(kind.endswith("the answer lost") for kind in total.faults)
 
 

@@ -159,7 +159,7 @@ class ObjectCampaign(Campaign):
         """See `Campaign.run`."""
         with object_server() as server:
             (root / SERVER).write_text(json.dumps(server.options))
-            faults = ServerFaults(root, self.seed)
+            faults = ServerFaults(root, self.seed, pauses=int(self.long))
             server.fault = faults
             ended = super().run(root, variables, limit_s)
             ended.faults.update(faults.happened)
@@ -169,14 +169,15 @@ class ObjectCampaign(Campaign):
 class ServerFaults:
     """The faults of an object store.
 
+    pauses    how often the driver stands still until another one has taken its place
     happened  faults by kind
     """
 
-    def __init__(self, root: Path, seed: int) -> None:
+    def __init__(self, root: Path, seed: int, pauses: int) -> None:
         self._root, self._chance = root, random.Random(f"server {seed}")
         self._lock = threading.Lock()
         self._to_kill = self._chance.randrange(20, 60)
-        self._pauses = 1
+        self._pauses = pauses
         self.happened: Counter[str] = Counter()
 
     def __call__(self, method: str, path: str) -> str | None:
