@@ -19,7 +19,7 @@ Fault = Callable[[str, str], str | None]
 
 
 class ObjectServer:
-    """A server with one bucket, in this process. Its objects are in memory, and end with it.
+    """A server with one bucket, in this process. Its objects are in memory; all servers of a process share them.
 
     endpoint  URL of the server
     options   the settings with which an `ObjectStore` reaches it

@@ -74,7 +74,9 @@ def test_micro_batches_without_input_do_not_count_on_the_side_of_spark() -> None
 
 
 def test_figures_of_a_full_run_have_titles() -> None:
-    assert {"results", "throughput", "fixed cost", "scaling"} == {str(point["part"]) for point in points(True)}
+    assert {"results", "throughput", "fixed cost", "object store", "scaling"} == {
+        str(point["part"]) for point in points(True)
+    }
     assert set(FIGURE.bars) < set(FIGURE.titles)
 
 

@@ -31,7 +31,8 @@ class ObjectDriver(ProgramRun):
 
     def _checkpoint(self) -> dict[str, Any]:
         options = json.loads((self._root / SERVER).read_text())
-        return {"checkpoint": "s3://checkpoints/job/of/faults", "checkpoint_options": options}
+        # The servers of one process share their objects.
+        return {"checkpoint": f"s3://checkpoints/job/{self._config['seed']}", "checkpoint_options": options}
 
 
 if __name__ == "__main__":
