@@ -30,7 +30,7 @@ import numpy as np
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named, batch_of
-from eddy.spark.streaming.state.durable import make_directories, private_opener
+from eddy.spark.streaming.state.durable import TEMPORARY, make_directories, private_opener
 from eddy.spark.streaming.state.lease import Lease
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import Manifest
@@ -226,7 +226,7 @@ class RemoteCheckpoint:
         """Store what a first start has fixed before its first batch: the identity, and where topics begin."""
         if self._restored is None:
             assert self.lease.epoch is not None
-            begun = StateBundle(self.lease.epoch, 0, b"", {}, False)
+            begun = StateBundle(self.lease.epoch, 0, b"", {}, (self.root / "groups").is_dir())
             self._add_files(begun, self._own_files())
             self.store.put_new(BEGUN, begun.to_bytes())
 
@@ -272,7 +272,10 @@ class RemoteCheckpoint:
 
     def _add_files(self, bundle: StateBundle, paths: Iterable[Path]) -> None:
         for path in paths:
-            name, data = path.relative_to(self.root).as_posix(), path.read_bytes()
+            try:
+                name, data = path.relative_to(self.root).as_posix(), path.read_bytes()
+            except FileNotFoundError:
+                continue  # an old list of files, which the source has just deleted
             if len(data) < LARGE:
                 bundle.files[name] = data
                 continue
@@ -285,7 +288,8 @@ class RemoteCheckpoint:
     def _own_files(self) -> list[Path]:
         """Return the files of the driver, without those of Spark."""
         identity = self.root / "identity.json"
-        return [*([identity] if identity.exists() else []), *sorted((self.root / "files").glob("*"))]
+        lists = (path for path in (self.root / "files").glob("*") if not path.name.endswith(TEMPORARY))
+        return [*([identity] if identity.exists() else []), *sorted(lists)]
 
     def _check_spark_state(self, spark: Path) -> None:
         """Raise StreamingStateError if Spark keeps more than the progress of the sources."""
@@ -336,10 +340,10 @@ class RemoteCheckpoint:
         if self._large:
             kept = {of for batch in batches if batch >= oldest for of in read_bundle(self.store, batch).kept.values()}
         groups = [one for one in listed.get("groups", ()) if batch_named(Path(one).name) is not None]
-        # All of this was there while this driver held the lease, so no other one has begun to use it.
         oldest_known = min(self._late, default=newest)
         late = self.store.names("late", f"late/{batch_name(oldest_known)}")
         unnamed = [one for one in late if _is_old(one, newest) and Path(one).name not in self._late_named(one)]
+        # All of this was there while this driver held the lease, so no other one has begun to use it.
         self.lease.renew()
         # Files of late rows that no manifest names go first: without its manifest, each file of a batch counts.
         self.store.delete(unnamed)
