@@ -176,7 +176,8 @@ def _object_store(spark: SparkSession, point: Point, folder: Path, say: Say) -> 
             time.sleep(delay / 1000)
 
         server.fault = slow
-        place = {"checkpoint": f"s3://{BUCKET}/job", "checkpoint_options": server.options}
+        # The servers of one process share their objects.
+        place = {"checkpoint": f"s3://{BUCKET}/job-{delay}", "checkpoint_options": server.options}
         usual, recovery, _, last = _small(spark, point, folder, say, place)
         requests = len(server.requests) / (last["batch"] + 1)
     name = f"object_store.{delay}_ms"
