@@ -176,7 +176,8 @@ def test_the_command_says_what_it_would_do_or_what_is_wrong(tmp_path: Path) -> N
     assert (done.exit_code, done.output) == (0, "sales: clicks (files p), buys (files p) -> print\n")
     done = CliRunner().invoke(cli.app, ["run", str(file)])
     assert done.exit_code == 1
-    assert done.output.endswith("job.sql: give the directory of the job's state: --checkpoint PATH\n")
+    wanted = "give the place of the job's state: --checkpoint PATH, or a URL such as s3://bucket/prefix\n"
+    assert done.output.endswith(f"job.sql: {wanted}")
     done = CliRunner().invoke(cli.app, ["run", str(file), "--checkpoint", "s", "--once", "--every", "1 second"])
     assert done.exit_code == 1
     assert "leave them or --once out" in done.output
@@ -215,7 +216,7 @@ def test_a_target_has_the_options_of_its_join(monkeypatch: pytest.MonkeyPatch) -
     assert known < StreamingKeywords.__annotations__.keys()
     # These are objects of Python, or follow from CREATE TABLE and from the command.
     left = StreamingKeywords.__annotations__.keys() - known
-    assert left == {"checkpoint", "lateness", "purge", "store", "watermark"}
+    assert left == {"checkpoint", "checkpoint_options", "lateness", "purge", "store", "watermark"}
 
 
 def test_a_watermark_and_a_version_exclude_each_other() -> None:
