@@ -122,6 +122,8 @@ def test_errors_name_the_object_and_a_remedy_and_no_secret(server: ObjectServer)
     assert "path of a mounted file system" in str(unknown.value)
     with pytest.raises(SparkJoinError, match="must not contain credentials"):
         StreamingOptions("s3://me:secret@bucket/x")
+    key = {"account_key": "a2V5", "account_name": "account"}
+    StreamingOptions("abfss://container@account.dfs.core.windows.net/x", checkpoint_options=key)
     with pytest.raises(SparkJoinError, match="checkpoint_options are for a checkpoint in an object store"):
         StreamingOptions("/tmp/state", checkpoint_options={"region": "x"})
     with pytest.raises(SparkJoinError, match="see checkpoint_options"):

@@ -38,7 +38,7 @@ def is_url(place: object) -> bool:
 
 
 class Tag(NamedTuple):
-    """What tells the contents of an object apart: S3 and Azure compare tags, Google Cloud Storage compares versions."""
+    """The mark of the contents of an object. S3 and Azure compare `e_tag`, Google Cloud Storage compares `version`."""
 
     e_tag: str | None
     version: str | None
@@ -52,7 +52,8 @@ class ObjectStore:
              environment (`AWS_…`, `GOOGLE_…`, `AZURE_…`) apply to what is not given
 
     Raises SparkJoinError for a URL or a setting that the library does not know, and without the library. Requests raise
-    StreamingStateError with the name of the object. No message contains a value of `options`.
+    StreamingStateError with the name of the object. No message contains the value of a
+    setting that is a key, a token or a password.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
@@ -62,7 +63,8 @@ class ObjectStore:
                 f"checkpoint: {url!r} is no URL of an object store; pass one that begins with s3://, gs:// or az://, or"
                 " a path of a mounted file system"
             )
-        if "@" in url or "?" in url or "@" in (options or {}).get("endpoint", ""):
+        # A URL such as abfss://container@account… has no credentials in it.
+        if re.search("//[^/]*:[^/]*@", url) or "?" in url or "@" in (options or {}).get("endpoint", ""):
             raise SparkJoinError(
                 "checkpoint: a URL or an endpoint must not contain credentials; pass them as settings of their own in"
                 " checkpoint_options"
@@ -122,7 +124,7 @@ class ObjectStore:
                 self._pause(problem, f"replacing {name}", left)
 
     def read(self, name: str) -> tuple[bytes, Tag] | None:
-        """Return the bytes and the tag of an object; None if there is none."""
+        """Return the bytes and the tag of an object; None if the object does not exist."""
         import obstore
 
         def request(store: Any) -> tuple[bytes, Tag] | None:

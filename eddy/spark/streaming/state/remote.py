@@ -212,7 +212,7 @@ class RemoteCheckpoint:
         try:
             numbers = self.numbers()
             if not self._fresh or (numbers[-1] if numbers else None) != self._restored:
-                # An earlier run has used the directory, or another driver has gone on since `restore`.
+                # An earlier run has changed the directory, or another driver has committed batches since `restore`.
                 for name in (*_FOLDERS, *STAGED):
                     shutil.rmtree(self.root / name, ignore_errors=True)
                 self.restore()
