@@ -65,8 +65,10 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --form short
 
 # The cases of tests that search for faults, planted defects among them, of which `make test` runs a few: half an hour.
+# With SHARE=K/N every N-th of them, from the K-th on.
+SHARE ?= 0/1
 campaigns: kernels $(VENV)/spark-classes.jsa
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --form long
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --share $(SHARE) --form long
 
 # A test may take hours here, so none is taken to hang.
 FAULTS ?= 500

@@ -6,6 +6,7 @@ HYPOTHESIS_PROFILE=long python -m pytest tests/eddy
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from random import Random
@@ -38,20 +39,28 @@ FORMS = "short", "long", "all"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--form`."""
+    """Add `--form` and `--share`."""
     parser.addoption(
         "--form",
         choices=FORMS,
         default="all",
         help="of campaigns, the few cases of `make test` (short), those of `make campaigns` (long), or all cases",
     )
+    parser.addoption(
+        "--share",
+        type=share_of,
+        default=(0, 1),
+        metavar="K/N",
+        help="every N-th of these cases, from case K on, so that N runs with K = 0 … N - 1 run all of them once",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Move slow tests to the front, so that no worker runs a slow test alone at the end, and leave cases out."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-    form = config.getoption("form")
+    form, (first, step) = config.getoption("form"), config.getoption("share")
     if form == "all":
+        keep(config, items, set(range(first, len(items), step)))
         return
     markers = [item.get_closest_marker("campaign") for item in items]
     functions = [(item.path, getattr(item, "originalname", item.name)) for item in items]
@@ -59,9 +68,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         None if marker is None else (int(marker.args[0]), int((*marker.args, len(items))[1])) for marker in markers
     ]
     short, long = forms_of(list(zip(functions, sizes, strict=True)))
-    chosen = [n in (short if form == "short" else long) for n in range(len(items))]
-    config.hook.pytest_deselected(items=[item for item, stays in zip(items, chosen, strict=True) if not stays])
-    items[:] = [item for item, stays in zip(items, chosen, strict=True) if stays]
+    keep(config, items, set(sorted(short if form == "short" else long)[first::step]))
+
+
+def keep(config: pytest.Config, items: list[pytest.Item], chosen: set[int]) -> None:
+    """Leave out all tests but those of these numbers, and tell pytest so."""
+    config.hook.pytest_deselected(items=[item for n, item in enumerate(items) if n not in chosen])
+    items[:] = [item for n, item in enumerate(items) if n in chosen]
+
+
+def share_of(text: str) -> tuple[int, int]:
+    """Return K and N of the text "K/N". Raises ArgumentTypeError unless 0 <= K < N."""
+    parts = text.split("/")
+    if len(parts) != 2 or not all(part.isdecimal() for part in parts) or int(parts[0]) >= int(parts[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no share such as 0/3: a number below N, then N")
+    return int(parts[0]), int(parts[1])
 
 
 def forms_of(cases: Sequence[tuple[object, tuple[int, int] | None]]) -> tuple[set[int], set[int]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import tomllib
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import forms_of
+from tests.conftest import forms_of, share_of
 from tests.documents import ROOT
 
 WORKFLOW = ROOT / ".github" / "workflows" / "ci.yml"
@@ -52,7 +53,7 @@ def test_pre_commit_runs_the_commands_of_lint() -> None:
 
 def test_public_ci_runs_what_decides_in_ours_on_every_python() -> None:
     text = WORKFLOW.read_text()
-    ours = set(re.findall(r"^make (\w+)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)) - {"guard"}
+    ours = set(re.findall(r"^make (\w+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)) - {"guard"}
     assert ours <= set(re.findall(r"\btarget: (\w+)", text))
     classified = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     assert set(classified) == set(re.findall(r'python(?:-version)?: "(.+?)"', text))
@@ -76,6 +77,10 @@ def test_the_forms_have_evenly_spaced_cases_of_each_campaign() -> None:
             of_form[cases[n][0]].append(n - firsts[cases[n][0]])
     assert short == {"none": [0, 1, 2], "no case": [], "some": [1, 5], "all": [0, 1], "two of ten": [5]}
     assert long == {"none": [], "no case": [0, 1], "some": [0, 2, 3, 4, 6], "all": [], "two of ten": [4]}
+    assert share_of("2/3") == (2, 3)
+    for text in ("3/3", "1", "-1/3", "0/0", "a/b"):
+        with pytest.raises(ArgumentTypeError, match=r"such as 0/3"):
+            share_of(text)
     forms = {"test": "short", "campaigns": "long"}
     recipes = {name: re.findall(rf"^{name}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)[-1] for name in forms}
     assert all(recipes[name].count(f"--form {form}\n") == 1 for name, form in forms.items())

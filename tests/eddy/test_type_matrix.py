@@ -154,10 +154,11 @@ def _expected(role: str, left: list[dict[str, Any]], right: list[dict[str, Any]]
     key = "x" if role == "key" else "k"
     if role == "filtered":
         left, right = ([row for row in rows if row["n"] != 7] for rows in (left, right))
+    texts = [[tuple(map(to_text, row.values())) for row in rows] for rows in (left, right)]
     return [
-        tuple(to_text(value) for row in (r, s) for value in row.values())
-        for r in left
-        for s in right
+        r_text + s_text
+        for r, r_text in zip(left, texts[0], strict=True)
+        for s, s_text in zip(right, texts[1], strict=True)
         if r[key] is not None and r[key] == s[key] and (role != "filtered" or r["n"] != 5)
     ]
 
