@@ -67,6 +67,7 @@ def fitted(runtime: eddy.Runtime, sizes: Sizes) -> eddy.Runtime:
     return runtime
 
 
+@pytest.mark.campaign(8)
 @pytest.mark.parametrize(("case", "output", "strategy"), RUNS_OF_CASES)
 def test_scans_with_bands_give_what_blocks_give(case: str, output: Any, strategy: StrategyName) -> None:
     chance, numbers = random.Random(case + output), itertools.count()

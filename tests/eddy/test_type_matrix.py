@@ -163,6 +163,7 @@ def _expected(role: str, left: list[dict[str, Any]], right: list[dict[str, Any]]
     ]
 
 
+@pytest.mark.campaign(90)
 @pytest.mark.parametrize("role", LACKS)
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_a_type_works_on_every_path_or_the_query_is_refused(kind: pa.DataType, role: str) -> None:

@@ -42,6 +42,7 @@ def place(server: ObjectServer, request: pytest.FixtureRequest) -> dict[str, Any
 
 
 @pytest.mark.versions
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("transport", ["rows", "packed"])
 def test_restarts_elsewhere_publish_what_a_directory_does(
     spark: SparkSession, tmp_path: Path, place: dict[str, Any], transport: str
