@@ -75,7 +75,7 @@ from stairs.kernels.keys import sweep
 from stairs.kernels.net_results import net_results
 from stairs.kernels.one_by_one import push_singly
 from stairs.kernels.one_key import push_one_key
-from stairs.kernels.opening import begin_push
+from stairs.kernels.opening import begin_push, write_times
 from stairs.kernels.pairs import NO_SLOTS, pair_results
 from stairs.key_room import power_of_two
 from stairs.memory.arena import Bytes, Entries, Int64s, Opening, Routes, Walk
@@ -272,10 +272,20 @@ class Modules(Stems):
         """Return the watermark at each arrival of the open push, int64[arrivals]; empty if the query is not timed."""
         return self.scratch.input.clock[: len(order) * self.graph.timed]
 
+    def set_times(self, times: Int64s) -> None:
+        """Store the event times of the rows of the push in ticks within ±2^61, int64[rows], stream after stream.
+
+        Ring 0 of a timed query is that of the event times.
+        """
+        assert self._opened is not None
+        assert len(times) == sum(self._row_counts)
+        arena_at, _, opening_at = self._opened[1]
+        write_times(arena_at, opening_at, times)
+
     def set_values(self, i: int, ring: int, values: Int64s, slices: list[tuple[slice, slice]]) -> None:
         """Store a value of each row of stream i in one of its rings; `slices` comes from `ring_slices`.
 
-        Integers lie within ±2^61. Ring 0 of a timed query is that of the event times, in ticks.
+        Integers lie within ±2^61.
         """
         values_ring = self.value_ring(i, ring)
         for slots, rows in slices:

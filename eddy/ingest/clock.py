@@ -69,6 +69,7 @@ class Clock:
         self.state: Int64s = np.full(2 * n + SCALARS, -FOREVER, np.int64)
         self.state[2 * n + BEHIND] = 0
         self._n = n
+        self._none, self._cursor = np.full(n, -FOREVER, np.int64), np.zeros(n, np.int64)
 
     @property
     def watermark(self) -> int | None:
@@ -109,12 +110,13 @@ class Clock:
             check_given(given, before)
         if state[2 * n + BEHIND] and self.span is not None and before - self.span > state[2 * n + UNTIL]:
             state[2 * n + BEHIND] = 0
-        marks, because = np.empty(len(order), np.int64), np.full(n, -FOREVER, np.int64)
+        marks, because = np.empty(len(order), np.int64), self._none.copy()
         late = np.zeros(0, np.uint8)
         if len(order):
-            present = [ticks for ticks in times if ticks is not None]
-            cursor = np.zeros(n, np.int64)
-            np.cumsum([0 if ticks is None else len(ticks) for ticks in times[:-1]], out=cursor[1:])
+            present, cursor, first = [ticks for ticks in times if ticks is not None], self._cursor, 0
+            for i, ticks in enumerate(times):
+                cursor[i] = first
+                first += 0 if ticks is None else len(ticks)
             rows = np.concatenate(present)  # the times of one stream may lie in read-only memory
             late = np.zeros(len(rows), np.uint8)
             how = PAST if past else BY_ROWS if given is None else GIVEN

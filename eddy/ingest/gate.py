@@ -26,11 +26,12 @@ from eddy.ingest.arrivals import (
 from eddy.ingest.changes import DELETES, UPSERTS, ChangeReader, TableChanges, newest, spread
 from eddy.ingest.clock import Clock, Ticked
 from eddy.ingest.envelopes import EnvelopeReader
+from eddy.ingest.event_times import EventTimes
 from eddy.ingest.kernels import merge_by_time
 from eddy.ingest.newest_versions import NewestVersions
 from eddy.ingest.soundness import loose_columns
 from eddy.ingest.tables import checked_rows
-from eddy.ingest.validation import checked_order, checked_times
+from eddy.ingest.validation import checked_order
 from eddy.query.query import Query
 from eddy.streams.keyed import KeyedInput
 from eddy.streams.stream import no_input
@@ -80,6 +81,7 @@ class Gate:
             if isinstance(one, Table) and one.version is not None
         }
         """The newest versions of the keys of tables that have versions, by position. Only a commit changes them."""
+        self._event_times = EventTimes(query.streams, query.time_type)
         self._seen: Rows = np.zeros(256, np.int64)
         """Room to count the arrivals of each stream."""
 
@@ -125,7 +127,7 @@ class Gate:
             if self.ranged:
                 times = by_time
         elif self.ranged:
-            times = [self._times(i, batch) for i, batch in enumerate(batches)]
+            times = self._event_times.read(batches).by_stream
         if clock is None or isinstance(clock, ClockReading):
             return Arrivals(batches, rows, sequence, times, {}, clock, atomic=atomic)
         late: dict[int, LateBatch] = {}
@@ -185,7 +187,8 @@ class Gate:
         if clock is None:
             rows = counts(batches)
             return Arrivals(batches, rows, sequence, self._untimed, stale, deletes=deletes, atomic=atomic, newest=fresh)
-        times = [None if i in self._timeless else self._times(i, batch) for i, batch in enumerate(batches)]
+        dated = [None if i in self._timeless else batch for i, batch in enumerate(batches)]
+        times = self._event_times.read(dated).by_stream
         streams = [i for i in range(len(batches)) if i not in self._timeless]
         place = np.full(256, len(batches), np.uint8)
         place[streams] = np.arange(len(streams))
@@ -304,9 +307,6 @@ class Gate:
                 batches[i], counts[i] = batch, n
         return batches, counts
 
-    def _times(self, i: int, batch: pa.RecordBatch | None) -> Times | None:
-        return None if batch is None else checked_times(self.query.streams[i], batch, self.query.time_type)
-
     def admit_past(
         self, pushed: Mapping[str, object], clock: Clock | None, given: int | None
     ) -> tuple[Arrivals, list[int]]:
@@ -362,17 +362,17 @@ class Gate:
 
     def _sorted(self, batches: list[pa.RecordBatch | None]) -> tuple[list[pa.RecordBatch | None], list[Times | None]]:
         """Return each stream's rows and event times, ordered by (event time, row)."""
-        sorted_batches: list[pa.RecordBatch | None] = [None] * len(batches)
-        sorted_times: list[Times | None] = [None] * len(batches)
-        for i, batch in enumerate(batches):
-            times = self._times(i, batch)
-            if times is None or batch is None:
-                continue
-            if (times[1:] < times[:-1]).any():
-                rows = np.argsort(times, kind="stable")
-                batch, times = taken(batch, rows), times[rows]
-            sorted_batches[i], sorted_times[i] = batch, times
-        return sorted_batches, sorted_times
+        found = self._event_times.read(batches)
+        if found.in_order:
+            return batches, found.by_stream
+        batches, sorted_times = list(batches), found.by_stream
+        for i in np.flatnonzero(found.rising == 0).tolist():
+            batch, times = batches[i], sorted_times[i]
+            assert batch is not None
+            assert times is not None
+            rows = np.argsort(times, kind="stable")
+            batches[i], sorted_times[i] = taken(batch, rows), times[rows]
+        return batches, sorted_times
 
     def _in_order(
         self, batches: list[pa.RecordBatch | None], any_order: bool

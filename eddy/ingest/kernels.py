@@ -42,6 +42,25 @@ def merge_by_time(
 
 
 @jit
+def survey_times(times: np.ndarray, ends: np.ndarray, rising: np.ndarray) -> bool:
+    """Return whether all event times lie within ±2^61, and set for each stream whether its times never fall.
+
+    times int64[rows], stream after stream; ends int64[streams]; rising uint8[streams] is the output.
+    """
+    within, at = True, np.int64(0)
+    for i in range(ends.shape[0]):
+        never_falls, last = True, -2 * FOREVER
+        for r in range(at, ends[u64(i)]):
+            time = times[u64(r)]
+            within &= -FOREVER <= time <= FOREVER
+            never_falls &= time >= last
+            last = time
+        rising[u64(i)] = never_falls
+        at = ends[u64(i)]
+    return within
+
+
+@jit
 def find_stale(
     ids: np.ndarray,
     versions: np.ndarray,

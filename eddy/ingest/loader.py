@@ -20,6 +20,7 @@ from eddy.ingest.keys import KeyEncoder, compared_values
 from eddy.query.query import Query
 from eddy.streams.table import Table
 from stairs.errors import InputError
+from stairs.graph import FOREVER
 from stairs.kernels.payload import G_FIELDS, I_FIELDS, I_LEFT, copy_batches, release_all
 from stairs.kernels.versions import DELETE
 from stairs.memory.arena import Int64s
@@ -155,9 +156,10 @@ class Loader:
             self._known = self._payload.laid_out, self._columns()
         columns, others = self._known[1], self._known[1].others
         batches: Sequence[pa.RecordBatch | None] = arrivals.batches
-        for i, ticks in enumerate(arrivals.times):
-            if ticks is not None:
-                self._modules.set_values(i, 0, ticks, self._modules.ring_slices(i, len(ticks)))
+        if any(ticks is not None and len(ticks) for ticks in arrivals.times):
+            rows = zip(arrivals.times, arrivals.rows, strict=True)
+            times = [np.full(n, -FOREVER) if ticks is None else ticks for ticks, n in rows if n]
+            self._modules.set_times(np.concatenate(times))
         if columns.copied and self._copy(columns.copies, batches):
             others = [list(own) for own in others]
             for i, one in (columns.copied[k] for k in np.flatnonzero(columns.copies[:, I_LEFT]).tolist()):

@@ -58,6 +58,7 @@ from stairs.descriptors import (
     S_MASK,
     S_NEXT,
     S_RECS,
+    S_VALUES,
     S_WIDTH,
     VIRTUAL,
 )
@@ -124,6 +125,21 @@ def begin_push(arena_at: int, input_at: int, opening_at: int, renumber_at: int) 
     for field in range(meta.shape[0]):
         opening.meta[field] = meta[field]
     return DONE
+
+
+@jit
+def write_times(arena_at: int, opening_at: int, times: np.ndarray) -> None:
+    """Write the event times of the rows of a push to ring 0 of their streams.
+
+    times   int64[rows], stream after stream
+    """
+    arena, opening = opened(Arena, arena_at, ()), opened(Opening, opening_at, ())
+    streams, values, rows, r = arena.streams, arena.values, opening.rows, np.int64(0)
+    for i in range(streams.shape[0]):
+        ring, mask, first = streams[i, S_VALUES], streams[i, S_MASK], rows[J_FIRST, i]
+        for s in range(first, first + rows[J_ROWS, i]):
+            values[u64(ring + (s & mask))] = times[u64(r)]
+            r += 1
 
 
 @inlined

@@ -111,11 +111,9 @@ class PlanDriver:
             for place, c in enumerate(graph.attributes[i]):
                 keys = [(0,) * graph.widths[c] if row.keys is None else row.keys[place] for row in own]
                 self._write_words(i, c, keys)
-            if graph.timed and own:
-                times = np.array([row.time for row in own], np.int64)
-                modules.set_values(i, 0, times, modules.ring_slices(i, len(own)))
         order = np.array([row.stream for row in rows], np.uint8)
         if graph.timed:
+            modules.set_times(np.array([row.time for own in by_stream for row in own], np.int64))
             modules.read_clock(self._reading(rows, watermark))
         for stop in stops:
             modules.run(self.routes, order, count_only, stop=stop)
