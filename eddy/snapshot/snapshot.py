@@ -28,7 +28,7 @@ from eddy.snapshot.header import COUNTS
 from eddy.snapshot.versions import load_versions, versions_parts
 from eddy.storage.arrow_bytes import write_rows
 from eddy.storage.file_kind import SNAPSHOT
-from stairs.descriptors import S_BASE, S_LO, S_NEXT
+from stairs.descriptors import A_CLASS, S_BASE, S_KEY, S_LO, S_NEXT
 from stairs.errors import SnapshotError, StateError
 from stairs.graph import FOREVER
 from stairs.plain_types import Column, plain
@@ -160,11 +160,18 @@ def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -
         newest = [*newest[:i], -FOREVER, *newest[i:]]
     for one, join in zip(header["joins"], joins, strict=True):
         _check_columns(join, [stream["columns"] for stream in one["streams"]], parts)
+    keys: dict[int, list[pa.Array]] = {}
     for own, one, (path, join) in zip(
         parts.items("joins", len(joins)), header["joins"], pipeline.joins.items(), strict=True
     ):
         watermark = clock["watermark"] if clock and join.query.graph.timed else -FOREVER
-        _fill_join(own, one, join, watermark, [newest[i] for i in path] if newest else [])
+        windows = _fill_join(own, one, join, watermark, [newest[i] for i in path] if newest else [])
+        for k, i in enumerate(path):
+            if i in query.tables_at:
+                # A change ends the version with its key, which has to be the same version in all joins.
+                found = _primary_keys(join, windows, k)
+                same = all(map(pa.Array.equals, found, keys.setdefault(i, found)))
+                parts.require(same, f"joins differ in the keys of table {query.streams[i].name}")
     pipeline.late.rows = LateRows.from_parts(parts.part("late"), [stream.late_schema for stream in query.streams])
     pipeline.failed.rows = LateRows.from_parts(parts.part("failed"), [FAILED])
     if pipeline.clock is not None:
@@ -184,8 +191,27 @@ def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -
     parts.check_read()
 
 
-def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, watermark: int, newest: list[int]) -> None:
-    """Fill the modules of a join. `newest` has the newest event time of each stream, if there is a clock."""
+def _primary_keys(join: Join, windows: WindowContents, i: int) -> list[pa.Array]:
+    """Return the primary keys of the living versions of table i: which have one, then a column for each word."""
+    x = int(join.modules.streams[i, S_KEY])
+    c, numbers = int(join.modules.attrs[x, A_CLASS]), windows.numbers[x]
+    words = windows.words[c].reshape(-1, join.query.graph.widths[c])[numbers[numbers >= 0]]
+    columns = [pa.array(numbers >= 0)]
+    for word, own in enumerate(words.T):
+        column = pa.array(own)
+        if (c, word) in windows.texts:
+            offsets, text = windows.texts[c, word]
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+            column = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers).take(column)
+        columns.append(column)
+    return columns
+
+
+def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, watermark: int, newest: list[int]) -> WindowContents:
+    """Fill the modules of a join, and return what its windows contain.
+
+    newest   the newest event time of each stream, if there is a clock
+    """
     modules, graph = join.modules, join.query.graph
     firsts, rows = ([stream[name] for stream in one["streams"]] for name in ("first", "rows"))
 
@@ -221,6 +247,7 @@ def _fill_join(parts: Parts, one: Mapping[str, Any], join: Join, watermark: int,
             parts.require(bool(known), f"stream {name} has event times beyond its newest one")
     join.payload.fill(modules.capacity, firsts, columns)
     join.n_results, join.n_deleted = one["counts"]["results"], one["counts"]["deleted"]
+    return windows
 
 
 def _payload(parts: Parts, i: int, stream: str, schema: pa.Schema, rows: int) -> pa.Table | pa.RecordBatch | None:

@@ -188,6 +188,21 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
         lambda header, _: header["joins"][0]["options"].update(plan="\ud800"),
         r"header.joins\[0\].options.plan is '\\ud800', which UTF-8 cannot encode",
     ),
+    "the keys of two joins": (
+        "branches of tables",
+        lambda _, contents: ints(contents, "joins 1 class 1 keys", "<i8", lambda keys: np.put(keys, 1, -9)),
+        "joins differ in the keys of table V",
+    ),
+    "live rows that left": (
+        "branches of tables",
+        lambda header, _: header["partners"][1].update(live=header["partners"][1]["first"] - 1),
+        "stream S has live rows that it does not keep",
+    ),
+    "live versions by number": (
+        "branches of tables",
+        lambda header, _: header["partners"][0].update(live=header["partners"][0]["first"]),
+        "stream V has live rows that it does not keep",
+    ),
 }
 
 
