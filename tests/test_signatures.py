@@ -11,6 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import eddy
+from stairs.kernels.compiled import cache_directory
+
+MOST_BYTES = 3 << 20
+"""Bytes of a compiled kernel, about twice the largest one."""
 ROOT = Path(__file__).parent.parent
 WITHIN_OTHERS = {
     "stairs.kernels.keys.drop_key",
@@ -46,3 +51,10 @@ def test_each_kernel_has_one_signature_and_is_compiled_by_a_warmup() -> None:
     assert {f"stairs.kernels.{name}" for name in pushes} <= found.keys()
     assert all(found.pop(name) <= 1 for name in WITHIN_OTHERS | set(said["steps"]))
     assert {name: count for name, count in found.items() if count != 1} == {}
+
+
+def test_no_kernel_takes_minutes_to_compile() -> None:
+    """A kernel that others inline at each of their calls had 9 MB of machine code, and took three minutes."""
+    eddy.warmup()
+    sizes = {path.name: path.stat().st_size for path in cache_directory().glob("*.nbc")}
+    assert {name: size for name, size in sizes.items() if size > MOST_BYTES} == {}

@@ -205,8 +205,11 @@ def jit(function: F) -> F:
     """Compile a kernel that Python calls: nopython, no GIL, no bounds checks, cached on disk.
 
     A kernel raises nothing and returns counts or a status code; its caller raises.
+
+    A kernel is not inlined into others, unless the compiler finds it small: numba would give an option that is not set
+    the value of the caller, and an inlined step would inline the kernel at each of its calls.
     """
-    return _compile(function, part=False)
+    return _compile(function, part=False, forceinline=False)
 
 
 def step(function: F) -> F:
