@@ -81,6 +81,10 @@ class Gate:
             if isinstance(one, Table) and one.version is not None
         }
         """The newest versions of the keys of tables that have versions, by position. Only a commit changes them."""
+        self._clocked = [i for i in range(len(query.streams)) if i not in self._timeless]
+        """The inputs of which the clock knows, in its order."""
+        self._place = np.full(256, len(query.streams), np.uint8)
+        self._place[self._clocked] = np.arange(len(self._clocked))
         self._event_times = EventTimes(query.streams, query.time_type)
         self._seen: Rows = np.zeros(256, np.int64)
         """Room to count the arrivals of each stream."""
@@ -189,17 +193,14 @@ class Gate:
             return Arrivals(batches, rows, sequence, self._untimed, stale, deletes=deletes, atomic=atomic, newest=fresh)
         dated = [None if i in self._timeless else batch for i, batch in enumerate(batches)]
         times = self._event_times.read(dated).by_stream
-        streams = [i for i in range(len(batches)) if i not in self._timeless]
-        place = np.full(256, len(batches), np.uint8)
-        place[streams] = np.arange(len(streams))
-        of_streams = place[sequence] < len(batches)
-        ticked = clock.tick(place[sequence[of_streams]], [times[i] for i in streams], given, past)
+        of_streams = self._place[sequence] < len(batches)
+        ticked = self._ticked(clock, sequence[of_streams], times, given, past)
         reading, late = ticked.reading, stale
         marks = np.append(reading.before, reading.marks)[np.cumsum(of_streams)]
         reading = reading._replace(marks=marks)
         if len(ticked.late):
             because = np.zeros(len(batches), np.int64)
-            because[streams] = ticked.because
+            because[self._clocked] = ticked.because
             keep, found = self._late(batches, times, ticked._replace(because=because))
             late = stale | {i: one._replace(rows=self._shown_late(i, one.rows)) for i, one in found.items()}
             places = np.flatnonzero(kept_places(sequence, batches, keep))
@@ -226,6 +227,12 @@ class Gate:
             atomic=atomic,
             newest=fresh,
         )
+
+    def _ticked(
+        self, clock: Clock, sequence: Order, times: list[Times | None], given: int | None, past: bool
+    ) -> Ticked:
+        """Return the clock after arrivals with event times; `times` has those of all inputs."""
+        return clock.tick(self._place[sequence], [times[i] for i in self._clocked], given, past)
 
     def _fresh(
         self, batches: list[pa.RecordBatch | None], changed: dict[int, TableChanges]
@@ -330,7 +337,7 @@ class Gate:
         reading, state = None, None
         if clock is not None:
             batches, sequence, times = self._by_time(batches)
-            reading, state = clock.tick(sequence, times, given, past=True)[:2]
+            reading, state = self._ticked(clock, sequence, times, given, past=True)[:2]
         elif all(batch is None or stream.time is not None for batch, stream in zip(batches, streams, strict=True)):
             batches, times = self._sorted(batches)
         skipped = [0] * len(batches)
