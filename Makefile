@@ -34,7 +34,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "eddy needs Python 3.11 or newer and '$(PYTHON)' is not it: install one, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "setting up $(VENV) (once; about a minute)"
+	@echo "setting up $(VENV) (once; a few minutes)"
 	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing: on Debian and Ubuntu install python3-venv" >&2; exit 1; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,java,bench]'
 	@touch $(STAMP)

@@ -33,7 +33,7 @@ from stairs.kernels.marks import clear_all
 def warmup() -> None:
     """Compile or load all kernels of pushes, transitions and snapshots, by tiny joins.
 
-    Call it at the start of a service, or in a process before it forks workers. It takes about a minute with an empty
+    Call it at the start of a service, or in a process before it forks workers. It takes a minute or two with an empty
     cache, a few seconds when the kernels are on disk, and almost no time when it is called again.
 
     >>> warmup()  # doctest: +SKIP

@@ -37,7 +37,7 @@ windows.warmup()
 def ship(tree: Path) -> Path:
     """Compile all kernels of the packages in `tree` for `PROCESSOR` into it, and return their directory.
 
-    `tree` contains the folders `stairs`, `jisc` and `eddy`. It takes about a minute. Raises InputError on another kind
+    `tree` contains the folders `stairs`, `jisc` and `eddy`. It takes a minute or two. Raises InputError on another kind
     of machine, CalledProcessError if a kernel does not compile.
     """
     if platform.machine() != MACHINE:

@@ -1,4 +1,7 @@
-"""The event times of the rows of a push, of all streams at once: a pass for each stream took half of a small push."""
+"""The event times of the rows of a push, of all streams at once.
+
+A check of the times of each stream apart, and a write of them to its ring, took a fifth to a quarter of a small push.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,10 @@ class PushedTimes(NamedTuple):
     """The event times of a push, in ticks.
 
     by_stream  those of each stream, int64[rows]; None for a stream without rows
-    all        those of all streams, one stream after the other
-    in_order   whether in each stream no row is older than the row before it
-    rising     the same, stream by stream
+    rising     per stream, 1 = no row is older than the row before it
     """
 
     by_stream: list[Times | None]
-    all: Times
-    in_order: bool
     rising: npt.NDArray[np.uint8]
 
 
@@ -64,7 +63,7 @@ class EventTimes:
             for i, batch in enumerate(batches):
                 if batch is not None:
                     checked_times(self._streams[i], batch, self._kind)
-        return PushedTimes(found, every, bool(rising.all()), rising)
+        return PushedTimes(found, rising)
 
     def _of(self, i: int, batch: pa.RecordBatch) -> Times:
         if self._columns[i] >= 0:

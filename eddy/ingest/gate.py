@@ -370,7 +370,7 @@ class Gate:
     def _sorted(self, batches: list[pa.RecordBatch | None]) -> tuple[list[pa.RecordBatch | None], list[Times | None]]:
         """Return each stream's rows and event times, ordered by (event time, row)."""
         found = self._event_times.read(batches)
-        if found.in_order:
+        if found.rising.all():
             return batches, found.by_stream
         batches, sorted_times = list(batches), found.by_stream
         for i in np.flatnonzero(found.rising == 0).tolist():

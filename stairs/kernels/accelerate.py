@@ -213,7 +213,11 @@ def jit(function: F) -> F:
 
 
 def step(function: F) -> F:
-    """Compile a step of kernels, which Python cannot call."""
+    """Compile a step of kernels, which Python cannot call.
+
+    A step that an inlined step calls is inlined as well: it takes this option from its caller. Without that, jisc,
+    stairs and cacq took 1.35 to 1.47 times as long.
+    """
     return _compile(function, part=True)
 
 

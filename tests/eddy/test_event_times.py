@@ -68,5 +68,4 @@ def test_times_of_all_streams_are_those_of_each(data: st.DataObject) -> None:
     found = reader.read(batches)
     assert [None if one is None else one.tolist() for one in found.by_stream] == alone
     assert found.rising.tolist() == [sorted(one or []) == (one or []) for one in alone]
-    assert found.in_order == all(found.rising)
     assert all(abs(time) <= FOREVER for one in alone for time in one or ())
