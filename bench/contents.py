@@ -36,6 +36,11 @@ CHAPTERS = (
     Chapter("Streaming", "bench.streaming", {"streaming": "Streaming jobs and Spark's own joins"}),
     Chapter("Hub", "bench.hub", {"hub": "Several queries on one hub, and as many jobs"}),
     Chapter("Spill", "bench.spill", {"spill": "Throughput of a streaming join with a part of the memory"}),
+    Chapter(
+        "Windows larger than memory",
+        "bench.spill_runtime",
+        {"spill-runtime": "A runtime whose rows are in files, with and without memory for them"},
+    ),
     Chapter("Soak", "bench.soak", {"soak": "An hour of a streaming join: memory, files, time"}),
     Chapter("Adaptivity", "bench.adaptivity", {"adaptivity": "The default and all fixed plans, while data drift"}),
     Chapter("Transitions", "bench.transitions", {"transitions": "Strategies without and with changes of plan"}),

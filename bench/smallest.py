@@ -20,6 +20,7 @@ AMOUNTS: Mapping[str, Mapping[str, Scalar]] = {
     "streaming": {"rows": 2_000, "live_rows": 1_000},
     "hub": {"rows": 2_000, "batches": 2},
     "spill": {"rows": 200, "live_rows": 500, "batches": 1},
+    "spill-runtime": {"window": 2_000, "push": 500, "turns": 1},
     "soak": {"rows": 200},
     "adaptivity": {"part": 0.01},
     "strategies": {"part": 0.01},

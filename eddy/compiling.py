@@ -28,6 +28,7 @@ from eddy.streams.versioned_table import VersionedTable
 from eddy.streams.windows import Range, Rows
 from stairs.errors import InputError
 from stairs.kernels.marks import clear_all
+from stairs.kernels.payload import spread
 
 
 def warmup() -> None:
@@ -74,6 +75,9 @@ def warmup() -> None:
     deciding.stats()
     # `Modules.clear_marks` calls it only if there are marks.
     clear_all(deciding._pipeline.join.modules.arena)
+    # Only rows in files need it.
+    value = np.zeros(2, np.int64)
+    spread(value.ctypes.data, 8, value.ctypes.data + 8, 8, 8, 1)
     _warm_grouped_filters()
     _warm_branches([streams[0], *rest], batch)
     _warm_groups(streams[:2], batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from eddy.join.asked_transition import transition
 from eddy.join.join import Join
 from eddy.join.options import RuntimeOptions
 from eddy.join.trim import spare_bytes, trim
-from eddy.log import log_endless, refusals
+from eddy.log import LOG, log_endless, refusals
 from eddy.pipeline.pipeline import Pipeline
 from eddy.pipeline.push import end, load, push
 from eddy.pipeline.records import LastPush
@@ -36,9 +37,20 @@ from eddy.storage.file_kind import SNAPSHOT
 from eddy.uncopied import Uncopied
 from jisc.strategies import StrategyName, Transition
 from stairs.errors import InputError
+from stairs.memory.spill import SpillDirectory
 from stairs.stair import Stair
 from stairs.stems import RENUMBER_AT
 from stairs.storage.parts import Parts, Plain
+
+
+def _directory(spill: str | PathLike[str] | SpillDirectory | None) -> SpillDirectory | None:
+    """Return the directory for rows in files. Raises InputError for one that cannot be used."""
+    if spill is None or isinstance(spill, SpillDirectory):
+        return spill
+    found = SpillDirectory(spill)
+    if found.in_memory:
+        LOG.warning("spill=%r lies in memory (tmpfs): name a directory on a disk", found.path)
+    return found
 
 
 class Runtime(Uncopied):
@@ -71,6 +83,10 @@ class Runtime(Uncopied):
                 aggregates. Cost: a sort of the results of a push, about 100 ns a result
     purge       strategy "parallel-track": an old plan ends when no old tuple is in a window any longer ("exact"), or a
                 window later, as in the paper ("paper"), which keeps a composite for a window after its youngest part
+    spill       a directory on a disk for windows that are larger than memory: the columns of the rows of a stream go to
+                a private file there once they take a megabyte, and `max_bytes` bounds the rest. Files vanish with the
+                runtime, also after a kill; a full disk raises CapacityError, and the push has not happened. See
+                docs/guide/windows.md for what stays in memory
 
     A query with branches has an inner join for its core and one for each branch, each with its own plan. `plan` is then
     the plan of one of these joins, or several plans separated by ";", as in "R S; (R S) T", and so is the attribute;
@@ -112,6 +128,7 @@ class Runtime(Uncopied):
         bounded: bool = False,
         ordered: bool = False,
         purge: Literal["exact", "paper"] = "exact",
+        spill: str | PathLike[str] | SpillDirectory | None = None,
     ) -> None:
         options = RuntimeOptions(
             plan=plan,
@@ -129,6 +146,7 @@ class Runtime(Uncopied):
             bounded=bounded,
             ordered=ordered,
             purge=purge,
+            spill=_directory(spill),
         )
         self._run(query, Pipeline(query, options))
 
@@ -421,6 +439,7 @@ class Runtime(Uncopied):
         strategy: StrategyName | None = None,
         background: int | None = None,
         policy: PolicyName | Policy | None = None,
+        spill: str | PathLike[str] | SpillDirectory | None = None,
     ) -> Runtime:
         """Return a runtime that resumes where a snapshot was taken. O(live tuples).
 
@@ -431,6 +450,7 @@ class Runtime(Uncopied):
         background  keys to promote after each push; None = as in the snapshot, if the strategy is the same
         policy      another policy; None = that of the snapshot, if the strategy is the same. A policy of your own has
                     to be given again: a snapshot holds its name only
+        spill       a directory for rows, as in `Runtime`; a snapshot names none
 
         Results, arrival numbers, lateness, counts and scheduled transitions continue as without interruption. The
         counters of hops (probes, matches, walked) and the history start anew. A snapshot holds no stored states: "jisc"
@@ -440,8 +460,8 @@ class Runtime(Uncopied):
         """
         if not isinstance(query, Query):
             raise InputError(f"a snapshot is restored for an eddy.Query, not {type(query).__name__}")
-        parts = SNAPSHOT.unpack(data)
-        return cls._running(query, restored(parts, query, Choices(plan, strategy, background, policy)))
+        choices = Choices(plan, strategy, background, policy, _directory(spill))
+        return cls._running(query, restored(SNAPSHOT.unpack(data), query, choices))
 
     @in_turn
     def to_parts(self) -> Plain:
@@ -535,6 +555,17 @@ class Runtime(Uncopied):
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, STAIRs, key directories, payload, kept late rows and buffers for results."""
         return self._pipeline.nbytes
+
+    @property
+    def spill(self) -> SpillDirectory | None:
+        """The directory for rows in files, None = all rows are in memory."""
+        return self._pipeline.options.spill
+
+    @property
+    @settled
+    def file_bytes(self) -> int:
+        """Bytes of the columns of rows in files of the directory `spill`, which `nbytes` does not count."""
+        return self._pipeline.file_bytes
 
     @property
     @settled

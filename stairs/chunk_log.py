@@ -1,66 +1,107 @@
-"""One payload column of one stream, kept as Arrow arrays: for types whose values have no fixed width."""
+"""One payload column of one stream, kept as Arrow arrays: for types whose values have no fixed width.
+
+With a directory to spill to, an array that has grown large goes to a file, and is part of no longer array afterwards.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from stairs.memory.spill import SpillDirectory
 from stairs.plain_types import TOO_LONG, Column, merged, packed, picked, require_room
+
+SPILLED = 16
+"""How many times as large as the least ring in a file an array in a file is: each array costs a step of a gather."""
+
+
+class KeptArray(NamedTuple):
+    """The values of adjacent arrivals, the first of which is `first`; `filed` = they lie in a file."""
+
+    first: int
+    values: pa.Array
+    filed: bool = False
+
+
+def _in_file(values: pa.Array, spill: SpillDirectory) -> pa.Array:
+    """Return an array whose memory is the mapping of a new file."""
+    batch = pa.record_batch([values], ["values"])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    message = sink.getvalue()
+    file = spill.file(message.size)
+    file.write(0, np.frombuffer(message, np.uint8))
+    return pa.ipc.open_stream(pa.py_buffer(file.array)).read_next_batch().column(0)
 
 
 class ChunkLog:
     """Values of one column by arrival number, in the plain type `kind`: appended at the end, dropped from the front.
 
-    chunks   (arrival number of the first value, array) in order; O(log values) arrays at any time
+    chunks   in order, those in files first; O(log values) arrays in memory at any time
     """
 
-    def __init__(self, kind: pa.DataType) -> None:
-        self.kind = kind
-        self.chunks: list[tuple[int, pa.Array]] = []
+    def __init__(self, kind: pa.DataType, spill: SpillDirectory | None = None) -> None:
+        self.kind, self._spill = kind, spill
+        self.chunks: list[KeptArray] = []
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(chunk.nbytes for _, chunk in self.chunks)
+        """Bytes of all arrays in memory."""
+        return sum(chunk.values.nbytes for chunk in self.chunks if not chunk.filed)
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of all arrays in files."""
+        return sum(chunk.values.nbytes for chunk in self.chunks if chunk.filed)
 
     def append(self, first: int, values: pa.Array) -> None:
-        """Append the values of arrivals first, first + 1, …, in the plain type of the column.
+        """Append the values of arrivals first, first + 1, …, in the plain type of the column. Raises CapacityError.
 
         Neighbours of similar size merge unless the result would be too long for one array: O(log n) copies per value.
         """
-        chunks = list(self.chunks)
-        chunks.append((first, values))
-        while len(chunks) > 1 and len(chunks[-2][1]) <= 2 * len(chunks[-1][1]):
-            (start, left), (_, right) = chunks[-2:]
+        chunks = [*self.chunks, KeptArray(first, values)]
+        while len(chunks) > 1 and not chunks[-2].filed and len(chunks[-2].values) <= 2 * len(chunks[-1].values):
+            before, last = chunks[-2:]
             try:
-                require_room(left.nbytes + right.nbytes)
-                chunks[-2:] = [(start, merged([left, right]))]
+                require_room(before.values.nbytes + last.values.nbytes)
+                chunks[-2:] = [KeptArray(before.first, merged([before.values, last.values]))]
             except TOO_LONG:
                 break
+        if self._spill is not None:
+            # Oldest first, so that those in files come first.
+            for at, chunk in enumerate(chunks):
+                if not chunk.filed:
+                    if chunk.values.nbytes < SPILLED * self._spill.least:
+                        break
+                    chunks[at] = KeptArray(chunk.first, _in_file(chunk.values, self._spill), True)
         self.chunks = chunks
 
     def compact(self) -> None:
-        """Copy each array that is a part of a larger buffer, so that every array owns exactly its memory."""
+        """Copy each array in memory that is a part of a larger buffer, so that each owns exactly its memory."""
         self.chunks = [
-            (first, chunk if chunk.get_total_buffer_size() <= chunk.nbytes else merged([chunk]))
-            for first, chunk in self.chunks
+            chunk
+            if chunk.filed or chunk.values.get_total_buffer_size() <= chunk.values.nbytes
+            else KeptArray(chunk.first, merged([chunk.values]))
+            for chunk in self.chunks
         ]
 
     def drop_before(self, low: int) -> None:
-        """Drop arrivals below `low` that fill a chunk or most of one."""
-        keep = [(first, chunk) for first, chunk in self.chunks if first + len(chunk) > low]
-        if keep and low - keep[0][0] > len(keep[0][1]) // 2:
-            first, chunk = keep[0]
+        """Drop arrivals below `low` that fill a chunk, or most of one in memory."""
+        keep = [chunk for chunk in self.chunks if chunk.first + len(chunk.values) > low]
+        if keep and not keep[0].filed and low - keep[0].first > len(keep[0].values) // 2:
             # A slice would keep the memory of the whole chunk alive.
-            keep[0] = (low, merged([chunk.slice(low - first)]))
+            keep[0] = KeptArray(low, merged([keep[0].values.slice(low - keep[0].first)]))
         self.chunks = keep
 
     def span(self, first: int, n: int) -> Column:
         """Return a copy of the values of arrivals first .. first + n - 1, which must be present."""
         parts = [
             chunk.slice(max(0, first - start), first + n - max(first, start))
-            for start, chunk in self.chunks
+            for start, chunk, _ in self.chunks
             if start < first + n and start + len(chunk) > first
         ]
         return packed(parts) if parts else pa.nulls(0, self.kind)
@@ -83,16 +124,16 @@ class ChunkLog:
         if not len(arrivals):
             return pa.nulls(0, self.kind)
         if len(self.chunks) == 1:
-            first, chunk = self.chunks[0]
+            first, chunk, _ = self.chunks[0]
             values = picked(chunk, pa.array(arrivals - first))
             require_room(values.nbytes, len(values))
             return values
-        firsts = np.array([first for first, _ in self.chunks])
+        firsts = np.array([chunk.first for chunk in self.chunks])
         place = np.searchsorted(firsts, arrivals, side="right") - 1
         order = np.argsort(place, kind="stable")
         parts, at, n_bytes = [], 0, 0
         for k, count in zip(*np.unique(place, return_counts=True), strict=True):
-            first, chunk = self.chunks[k]
+            first, chunk, _ = self.chunks[k]
             parts.append(picked(chunk, pa.array(arrivals[order[at : at + count]] - first)))
             at += count
             n_bytes += parts[-1].nbytes

@@ -1,9 +1,8 @@
 """Payload columns of the live windows, kept in Arrow's memory layout and gathered only for results.
 
-A column of fixed width lies in a ring of values, slot = sequence number & mask as in the arena. Once the column has a
-null, a second ring of bytes contains its validity. The kernels know the rings by address, so that one call gathers all
-columns of all results into buffers that become the Arrow arrays of the output without another copy. Columns of other
-types (strings, lists, structs, …) are kept as Arrow arrays of their plain type (`stairs.chunk_log`,
+A column of fixed width lies in a ring of values (`stairs.rings`). The kernels know the rings by address, so that one
+call gathers all columns of all results into buffers that become the Arrow arrays of the output without another copy.
+Columns of other types (strings, lists, structs, …) are kept as Arrow arrays of their plain type (`stairs.chunk_log`,
 `stairs.plain_types`) and gathered by Arrow's take.
 """
 
@@ -19,17 +18,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stairs.caches import VersionMove
-from stairs.chunk_log import ChunkLog
+from stairs.chunk_log import ChunkLog, KeptArray
 from stairs.gathered import ColumnId, Gathered, laid_out
-from stairs.kernels.payload import P_FIELDS, P_MASK, P_RING, P_STREAM, P_WIDTH, gather
+from stairs.kernels.payload import P_FIELDS, P_MASK, P_RING, P_STREAM, P_STRIDE, P_WIDTH, gather
 from stairs.memory.allowance import Allowance
-from stairs.memory.segments import LEAST_RESERVED, copy_ring, widen_ring
+from stairs.memory.spill import SpillDirectory, disk_reads
 from stairs.plain_types import Column, declared, merged, plain, to_plain
+from stairs.rings import ColumnRings, FileRings, MemoryRings, aligned, in_file, make_rings, ring_bytes
 from stairs.storage.parts import Parts, Plain
 
 _BOOL = pa.bool_()
-
-Slices = list[tuple[slice, slice]]
+SELDOM = 100
+"""One result in so many may wait for the disk."""
+AHEAD = 4096
+"""The results whose rows are asked for while those before them are gathered."""
+COLD = 16
+"""The gathers after one that waited for the disk that ask for their rows ahead; the next one waits, or finds them."""
 
 
 def fixed_width(kind: pa.DataType) -> int:
@@ -54,9 +58,10 @@ def _bytes_of(column: pa.Array, width: int) -> npt.NDArray[np.uint8]:
     return values.reshape(-1, width)
 
 
-def aligned(n: int) -> int:
-    """Return the least multiple of 64 that is at least `n`: columns and rings begin at cache lines."""
-    return (n + 63) // 64 * 64
+def _written(column: pa.Array, width: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8] | None]:
+    """Return the values of a column as they lie in its ring, and a byte for each, 1 = valid; None = all are."""
+    valid = None if not column.null_count else np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)
+    return _bytes_of(column, width), valid
 
 
 def _packed(memory: pa.Buffer, start: int, n: int) -> pa.Buffer:
@@ -75,137 +80,73 @@ class Payload:
 
     kinds       per stream, the Arrow types of its kept columns
     room        per stream, the slots of its rings
-    held        per stream, the slots up to which its rings can grow in place (`stairs.memory.segments`)
-    addresses   address of the ring of each column that is kept in one
+    addresses   address of each ring to which a kernel may write values as they are
     laid_out    number of times the rings moved: addresses hold while it does not change
 
-    Memory: O(room * bytes of a row), plus the Arrow arrays of the other columns.
+    Memory: O(room * bytes of a row), plus the Arrow arrays of the other columns; with `spill`, those of large windows
+    lie in files.
     """
 
     room: list[int]
-    held: list[int]
     addresses: dict[ColumnId, int]
     laid_out: int
     moves: int = 0
     """The number of compactions of tables that the columns have followed."""
-    _ring: dict[ColumnId, npt.NDArray[np.uint8]]
-    _valid: dict[ColumnId, npt.NDArray[np.uint8]]
-    _block: npt.NDArray[np.uint8]
-    _bytes: int
+    _rings: list[ColumnRings]
+    _in_files: bool
     _whole: Gathered
     _parts: dict[tuple[tuple[int, ...], frozenset[ColumnId]], Gathered]
 
-    def __init__(self, kinds: list[list[pa.DataType]], room: list[int], allowance: Allowance | None = None) -> None:
-        self.kinds = kinds
-        self.room, self.held = list(room), list(room)
+    def __init__(
+        self,
+        kinds: list[list[pa.DataType]],
+        room: list[int],
+        allowance: Allowance | None = None,
+        spill: SpillDirectory | None = None,
+    ) -> None:
+        self.kinds, self.spill = kinds, spill
         self.allowance = Allowance() if allowance is None else allowance
         self.allowance.parts.append(self._counted)
         self._column_ids = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
-        self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._column_ids}
-        self._logs = {(i, k): ChunkLog(plain(kinds[i][k])) for i, k in self._column_ids if not self._width[i, k]}
-        self._rings = [column_id for column_id in self._column_ids if self._width[column_id]]
-        self._bools = {(i, k) for i, k in self._rings if kinds[i][k] == _BOOL}
-        # A column has a validity ring once it had a null.
-        self._null_rings: list[ColumnId] = []
-        self._saved: dict[ColumnId, list[tuple[int, pa.Array]]] | None = None
+        self._widths = [{k: width for k, kind in enumerate(types) if (width := fixed_width(kind))} for types in kinds]
+        self._logs = {
+            (i, k): ChunkLog(plain(kinds[i][k]), spill) for i, k in self._column_ids if k not in self._widths[i]
+        }
+        self._bools = {(i, k) for i, k in self._column_ids if kinds[i][k] == _BOOL}
+        self._saved: dict[ColumnId, list[KeptArray]] | None = None
+        self._cold = 0
+        """The number of gathers to come that ask for rows in files ahead: many were not in memory."""
         self.laid_out = 0
-        self._blocks = [np.zeros(0, np.uint8)] * len(room)
-        self._layout(range(len(room)), {}, {})
+        rings = [make_rings(own, [], slots, None, spill) for own, slots in zip(self._widths, room, strict=True)]
+        vars(self).update(self._laid(rings))
 
     # Memory
 
-    def _layout(
-        self,
-        streams: Iterable[int],
-        values: dict[ColumnId, npt.NDArray[np.uint8]],
-        valid: dict[ColumnId, npt.NDArray[np.uint8]],
-        room: list[int] | None = None,
-        held: list[int] | None = None,
-        null_rings: list[ColumnId] | None = None,
-    ) -> None:
-        """Replace the rings of some streams, and fill them with the given contents, or with zeros that are valid.
-
-        room, held, null_rings   the new values; None = unchanged. All changes take effect in one statement.
-        """
-        room = self.room if room is None else room
-        held = self.held if held is None else held
-        null_rings = self._null_rings if null_rings is None else null_rings
-        vars(self).update(self._moved(streams, values, valid, room, held, null_rings))
-
-    def _moved(
-        self,
-        streams: Iterable[int],
-        values: dict[ColumnId, npt.NDArray[np.uint8]],
-        valid: dict[ColumnId, npt.NDArray[np.uint8]],
-        room: list[int],
-        held: list[int],
-        null_rings: list[ColumnId],
-    ) -> dict[str, Any]:
-        """Return the attributes for new rings of some streams, each of which begins with the given contents."""
-        moved, held, blocks = set(streams), list(held), list(self._blocks)
-        for i in moved:
-            try:
-                blocks[i] = np.zeros(self._size(i, held[i], null_rings), np.uint8)
-            except MemoryError:
-                # Some systems count room as memory.
-                held[i] = room[i]
-                blocks[i] = np.zeros(self._size(i, held[i], null_rings), np.uint8)
-        laid = self._laid(blocks, room, held, null_rings)
-        for column_id, ring in laid["_ring"].items():
-            if column_id[0] in moved and column_id in values:
-                ring[: len(values[column_id])] = values[column_id]
-        for column_id, ring in laid["_valid"].items():
-            if column_id[0] in moved:
-                contents = valid.get(column_id)
-                if contents is None:
-                    ring[:] = 1
-                else:
-                    ring[: len(contents)] = contents
-        return laid
-
-    def _size(self, i: int, slots: int, null_rings: list[ColumnId]) -> int:
-        """Return the bytes of the rings of stream i."""
-        sizes = [slots * self._width[one] for one in self._rings if one[0] == i]
-        return sum(map(aligned, sizes)) + aligned(slots) * sum(j == i for j, _ in null_rings)
-
-    def _laid(
-        self, blocks: list[npt.NDArray[np.uint8]], room: list[int], held: list[int], null_rings: list[ColumnId]
-    ) -> dict[str, Any]:
-        """Return the attributes for rings that lie in the block of their stream, each from a multiple of 64 on."""
-        rings: dict[ColumnId, npt.NDArray[np.uint8]] = {}
-        valid: dict[ColumnId, npt.NDArray[np.uint8]] = {}
-        columns, starts, addresses = [], [0] * len(blocks), [block.ctypes.data for block in blocks]
-        for n, column_id in enumerate(self._rings + null_rings):
-            i = column_id[0]
-            null_ring, start = n >= len(self._rings), starts[i]
-            width = 1 if null_ring else self._width[column_id]
-            size = room[i] * width
-            (valid if null_ring else rings)[column_id] = blocks[i][start : start + size].reshape(-1, width)
-            row = [0] * P_FIELDS
-            row[P_STREAM], row[P_WIDTH], row[P_RING], row[P_MASK] = i, width, addresses[i] + start, room[i] - 1
-            columns.append(row)
-            starts[i] += aligned(held[i] * width)
-        described = np.array(columns, np.int64).reshape(-1, P_FIELDS)
+    def _laid(self, rings: list[ColumnRings]) -> dict[str, Any]:
+        """Return the attributes for new rings: all changes take effect in one statement."""
+        places = [(i, k) for i, one in enumerate(rings) for k in one.values]
+        nulls = [(i, k) for i, one in enumerate(rings) for k in one.valid]
+        array = np.zeros((len(places) + len(nulls), P_FIELDS), np.int64)
+        views = [*(rings[i].values[k] for i, k in places), *(rings[i].valid[k] for i, k in nulls)]
+        for row, (i, _), ring in zip(array, [*places, *nulls], views, strict=True):
+            row[P_STREAM], row[P_WIDTH], row[P_MASK] = i, ring.shape[1], rings[i].room - 1
+            row[P_RING], row[P_STRIDE] = ring.ctypes.data, ring.strides[0]
+        addresses = zip(places, array[:, P_RING].tolist(), strict=False)
+        plain = {(i, k) for i, k in places if not (k in rings[i].nulls or (i, k) in self._bools or rings[i].file_bytes)}
+        streams = {i: i for i in range(len(self.kinds))}
         return {
-            "room": room,
-            "held": held,
-            "_null_rings": null_rings,
-            "_ring": rings,
-            "_valid": valid,
+            "room": [one.room for one in rings],
+            "_rings": rings,
+            "_in_files": any(one.file_bytes for one in rings),
             "_parts": {},
-            "_whole": Gathered(
-                described,
-                laid_out(described),
-                self._rings,
-                null_rings,
-                list(self._logs),
-                {i: i for i in range(len(self.kinds))},
-            ),
-            "addresses": dict(zip(self._rings, described[:, P_RING].tolist(), strict=False)),
+            "_whole": Gathered(array, laid_out(array), places, nulls, list(self._logs), streams),
+            "addresses": {column: address for column, address in addresses if column in plain},
             "laid_out": self.laid_out + 1,
-            "_blocks": blocks,
-            "_bytes": sum(self._size(i, slots, null_rings) for i, slots in enumerate(room)),
         }
+
+    def _replace(self, i: int, rings: ColumnRings) -> None:
+        """Replace the rings of stream i, in one statement."""
+        vars(self).update(self._laid([*self._rings[:i], rings, *self._rings[i + 1 :]]))
 
     # Parts for another process (`eddy.live`)
 
@@ -214,30 +155,35 @@ class Payload:
         for log in self._logs.values():
             log.compact()
         return {
-            "nulls": [list(column_id) for column_id in self._null_rings],
-            "rings": self._blocks if self.held == self.room else self._dense(),
+            "nulls": [[i, k] for i, rings in enumerate(self._rings) for k in rings.nulls],
+            "rings": [rings.in_memory().block for rings in self._rings],
             "logs": [
-                [{"first": first, "values": values} for first, values in log.chunks] for log in self._logs.values()
+                [
+                    {"first": one.first, "values": merged([one.values]) if one.filed else one.values}
+                    for one in log.chunks
+                ]
+                for log in self._logs.values()
             ],
         }
 
     def load_parts(self, parts: Parts, room: list[int]) -> None:
         """Resume from the parts of a payload of the same columns, with room[i] slots of stream i. Raises StateError."""
         nulls = [(i, k) for i, k in parts.rows("nulls", None, 2)]
-        parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= set(self._rings), f"nulls of columns {nulls}")
-        sizes = [(self._size(i, slots, nulls),) for i, slots in enumerate(room)]
+        known = {(i, k) for i, widths in enumerate(self._widths) for k in widths}
+        parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= known, f"nulls of columns {nulls}")
+        by_stream = [[k for j, k in nulls if j == i] for i in range(len(room))]
+        sizes = [(ring_bytes(*one),) for one in zip(self._widths, by_stream, room, strict=True)]
         blocks = parts.arrays("rings", np.uint8, sizes)
         chunks = []
         for log, saved in zip(self._logs.values(), parts.lists("logs", len(self._logs)), strict=True):
-            chunks.append([(chunk.integer("first"), chunk.arrow("values", log.kind)) for chunk in saved])
+            chunks.append([KeptArray(chunk.integer("first"), chunk.arrow("values", log.kind)) for chunk in saved])
         for log, loaded in zip(self._logs.values(), chunks, strict=True):
             log.chunks = loaded
-        vars(self).update(self._laid(blocks, list(room), list(room), nulls))
-
-    def _dense(self) -> list[npt.NDArray[np.uint8]]:
-        """Return copies of all rings without room to grow."""
-        streams = range(len(self.room))
-        return list(self._moved(streams, self._ring, self._valid, self.room, self.room, self._null_rings)["_blocks"])
+        rings: list[ColumnRings] = [
+            MemoryRings(widths, own, slots, slots, block)
+            for widths, own, slots, block in zip(self._widths, by_stream, room, blocks, strict=True)
+        ]
+        vars(self).update(self._laid(rings))
 
     def _counted(self) -> int:
         return self.nbytes
@@ -246,30 +192,9 @@ class Payload:
         """Change the rings of stream i to `room` slots; tuples low .. following - 1 keep their values.
 
         O(slots of the stream). Large rings can then grow in place, up to the `most` slots that are given for their
-        streams.
+        streams. Raises CapacityError if the disk is full.
         """
-        old, rooms = self.room[i], [*self.room[:i], room, *self.room[i + 1 :]]
-        if room < old:
-            values, valid = dict(self._ring), dict(self._valid)
-            for kept in (values, valid):
-                for column_id in [known for known in kept if known[0] == i]:
-                    ring = np.zeros((room, kept[column_id].shape[1]), np.uint8)
-                    copy_ring(ring, kept[column_id], low, following)
-                    kept[column_id] = ring
-            self._layout([i], values, valid, rooms, [*self.held[:i], room, *self.held[i + 1 :]])
-            return
-        if room <= self.held[i]:
-            laid = self._laid(self._blocks, rooms, self.held, self._null_rings)
-        else:
-            width = max((self._width[column_id] for column_id in self._rings if column_id[0] == i), default=0)
-            large = room * width >= LEAST_RESERVED
-            held = [*self.held[:i], max(room, most[i]) if large and most else room, *self.held[i + 1 :]]
-            laid = self._moved([i], self._ring, self._valid, rooms, held, self._null_rings)
-        for kept in (laid["_ring"], laid["_valid"]):
-            for (j, _), ring in kept.items():
-                if j == i:
-                    widen_ring(ring, old, low, following)
-        vars(self).update(laid)
+        self._replace(i, self._rings[i].resized(room, low, following, most[i] if most else room, self.spill))
 
     def copied(self) -> Payload:
         """Return payload with the same columns, which share their memory until one of both moves; it has no bound."""
@@ -283,18 +208,11 @@ class Payload:
 
         base   arrival number - sequence number of the stream
         """
-        i, mask = move.stream, self.room[move.stream] - 1
+        i = move.stream
         alive = move.low + np.flatnonzero(move.to >= 0)
-        after = np.arange(move.first, move.first + len(alive))
-        values, valid = dict(self._ring), dict(self._valid)
-        for kept in (values, valid):
-            for column_id in [known for known in kept if known[0] == i]:
-                ring = kept[column_id].copy()
-                ring[after & mask] = kept[column_id][alive & mask]
-                kept[column_id] = ring
         logs = dict(self._logs)
         for column_id in [known for known in logs if known[0] == i]:
-            log, first = ChunkLog(logs[column_id].kind), move.first + base
+            log, first = ChunkLog(logs[column_id].kind, self.spill), move.first + base
             values_left = logs[column_id].take(alive + base)
             for chunk in values_left.chunks if isinstance(values_left, pa.ChunkedArray) else [values_left]:
                 if len(chunk):
@@ -302,28 +220,37 @@ class Payload:
                     first += len(chunk)
             logs[column_id] = log
         # Without room to grow: if the new memory has been in use, the whole of it is cleared.
-        held = [*self.held[:i], self.room[i], *self.held[i + 1 :]]
-        laid = self._moved([i], values, valid, self.room, held, self._null_rings)
+        moved = self._rings[i].reordered(alive, move.first, self.spill)
+        laid = self._laid([*self._rings[:i], moved, *self._rings[i + 1 :]])
         vars(self).update({**laid, "_logs": logs, "moves": self.moves + 1})
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rings and arrays kept."""
-        return self._bytes + sum(log.nbytes for log in self._logs.values())
+        """Bytes of all rings and arrays kept in memory."""
+        return sum(one.nbytes for one in self._rings) + sum(log.nbytes for log in self._logs.values())
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of all rings and arrays kept in files."""
+        return sum(one.file_bytes for one in self._rings) + sum(log.file_bytes for log in self._logs.values())
 
     def bytes_of(self, i: int) -> int:
-        """Return the bytes of the columns of stream i."""
-        rings = [ring.nbytes for kept in (self._ring, self._valid) for (j, _), ring in kept.items() if j == i]
-        return sum(rings) + self.logged_bytes(i)
+        """Return the bytes of the columns of stream i in memory, without the padding of the rings."""
+        rings = self._rings[i]
+        values = 0 if rings.file_bytes else rings.room * (sum(rings.widths.values()) + len(rings.nulls))
+        return values + self.logged_bytes(i)
 
     def logged_bytes(self, i: int) -> int:
-        """Return the bytes of the columns of stream i that are kept as Arrow arrays."""
+        """Return the bytes of the columns of stream i that are kept as Arrow arrays in memory."""
         return sum(log.nbytes for (j, _), log in self._logs.items() if j == i)
 
-    def growth(self, factors: Sequence[float]) -> int:
-        """Return the bytes by which the rings grow when those of each stream i become factors[i] times as long."""
-        rings = [(i, ring) for kept in (self._ring, self._valid) for (i, _), ring in kept.items()]
-        return sum(int(ring.nbytes * factors[i]) - ring.nbytes for i, ring in rings)
+    def growth(self, rooms: Sequence[int]) -> int:
+        """Return the bytes by which memory grows when the rings of each stream i get rooms[i] slots."""
+        return sum(
+            (0 if in_file(one.widths, room, self.spill) else ring_bytes(one.widths, one.nulls, room)) - one.nbytes
+            for one, room in zip(self._rings, rooms, strict=True)
+            if room != one.room
+        )
 
     @property
     def logged(self) -> bool:
@@ -349,23 +276,19 @@ class Payload:
 
     def keeps_nulls(self, i: int, k: int) -> bool:
         """Return whether column k of stream i has a validity ring, because it has had a null."""
-        return (i, k) in self._valid
+        return k in self._rings[i].nulls
 
-    def append(self, i: int, k: int, column: pa.Array, slices: Slices) -> None:
-        """Write column k of the rows of stream i to its ring; `slices` comes from `Modules.ring_slices`.
+    def append(self, i: int, k: int, column: pa.Array, slot: int) -> None:
+        """Write column k of rows of stream i to its ring, from a slot on. Raises CapacityError.
 
-        The first null of a column creates its validity ring, which moves the rings of its stream. Raises CapacityError.
+        The first null of a column creates its validity ring, which moves the rings of its stream.
         """
-        column_id = (i, k)
-        if column.null_count and column_id not in self._valid:
-            self.allowance.ask(-(-self.room[i] // 64) * 64, "room for the nulls of a column")
-            self._layout([i], self._ring, self._valid, null_rings=[*self._null_rings, column_id])
-        written = [(self._ring[column_id], _bytes_of(column, self._width[column_id]))]
-        if column_id in self._valid:
-            written.append((self._valid[column_id], np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)))
-        for ring, values in written:
-            for slots, rows in slices:
-                ring[slots] = values[rows]
+        rings = self._rings[i]
+        if column.null_count and k not in rings.nulls:
+            if not rings.file_bytes:
+                self.allowance.ask(aligned(rings.room), "room for the nulls of a column")
+            self._replace(i, rings.with_nulls(k))
+        self._rings[i].append(k, slot, *_written(column, self._widths[i][k]))
 
     def append_log(self, i: int, k: int, column: pa.Array, first: int) -> None:
         """Append column k of rows of stream i, the first of which is arrival `first`. Raises `plain_types.TOO_LONG`."""
@@ -378,10 +301,10 @@ class Payload:
 
         base   arrival number - sequence number of the stream
         """
-        n, mask = following - low, self.room[i] - 1
+        rings, n = self._rings[i], following - low
+        first = low & (rings.room - 1)
 
         def live(ring: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-            first = low & mask
             return np.concatenate([ring[first : first + n], ring[: max(0, first + n - len(ring))]])
 
         columns: list[Column] = []
@@ -389,9 +312,9 @@ class Payload:
             if (i, k) in self._logs:
                 columns.append(self._logs[i, k].span(low + base, n))
                 continue
-            values, bits = live(self._ring[i, k]), None
-            if (i, k) in self._valid:
-                valid = live(self._valid[i, k]).reshape(-1)
+            values, bits = live(rings.values[k]), None
+            if k in rings.valid:
+                valid = live(rings.valid[k]).reshape(-1)
                 # The ring may have been created for a null of a tuple that is no longer live.
                 bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
             if (i, k) in self._bools:
@@ -399,37 +322,34 @@ class Payload:
             columns.append(pa.Array.from_buffers(kind, n, [bits, pa.py_buffer(values)]))
         return columns
 
-    def fill(self, room: list[int], firsts: list[int], columns: list[list[Column]]) -> None:
+    def fill(
+        self, room: list[int], firsts: list[int], columns: list[list[Column]], slots: Sequence[int] | None = None
+    ) -> None:
         """Replace all contents by these columns of tuples 0, 1, … of each stream, as `window` returns them.
 
         room     slots of the rings
         firsts   per stream, the arrival number of its tuple 0
         columns  per stream its kept columns, or an empty list if the stream has no tuples; the columns are copied
+        slots    per stream, the slot of its tuple 0; None = 0
         """
-        null_rings = [(i, k) for i, k in self._rings if columns[i] and columns[i][k].null_count]
-        self._layout(range(len(room)), {}, {}, list(room), list(room), null_rings)
-        for i, k in self._column_ids:
-            if not columns[i]:
-                continue
-            column, width = columns[i][k], self._width[i, k]
-            if (i, k) in self._logs:
-                first = firsts[i]
-                for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                    self._logs[i, k].append(first, merged([chunk]))
-                    first += len(chunk)
-                continue
-            if isinstance(column, pa.ChunkedArray):
-                column = column.combine_chunks()
-            if column.null_count:
-                self._valid[i, k][: len(column), 0] = np.asarray(pc.is_valid(column).cast(pa.uint8()))
-            self._ring[i, k][: len(column)] = _bytes_of(column, width)
-
-    def turn(self, i: int, slots: int) -> None:
-        """Rotate the rings of stream i: the value in slot s moves to slot s + slots."""
-        for rings in (self._ring, self._valid):
-            for (j, _), ring in rings.items():
-                if j == i:
-                    ring[:] = np.roll(ring, slots, axis=0)
+        filled: list[ColumnRings] = []
+        for i, own in enumerate(columns):
+            nulls = [k for k in self._widths[i] if own and own[k].null_count]
+            rings = make_rings(self._widths[i], nulls, room[i], None, self.spill)
+            written = {}
+            for k, column in enumerate(own):
+                if (i, k) in self._logs:
+                    first = firsts[i]
+                    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+                        self._logs[i, k].append(first, merged([chunk]))
+                        first += len(chunk)
+                    continue
+                whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+                written[k] = _written(whole, self._widths[i][k])
+            if written:
+                rings.put(0 if slots is None else slots[i], written)
+            filled.append(rings)
+        vars(self).update(self._laid(filled))
 
     def expire(self, lows: Iterable[int]) -> None:
         """Drop arrivals below lows[i] of each stream i."""
@@ -443,14 +363,12 @@ class Payload:
     def described(self, columns: Sequence[ColumnId]) -> npt.NDArray[np.int64] | None:
         """Return what the kernel `gather` needs for some columns, which holds while `laid_out` does not change.
 
-        None if one of them is no plain ring: it has strings or the like, booleans, or has had a null.
+        None if one of them is no plain ring: it has strings or the like, booleans, has had a null, or lies in a file.
         """
-        plain = dict(zip(self._rings, self._whole.described, strict=False))
-        if not columns or any(
-            column not in plain or column in self._bools or column in self._valid for column in columns
-        ):
+        if not columns or any(column not in self.addresses for column in columns):
             return None
-        rows = np.stack([plain[column] for column in columns])
+        described = dict(zip(self._whole.rings, self._whole.described, strict=False))
+        rows = np.stack([described[column] for column in columns])
         laid_out(rows)
         return rows
 
@@ -485,7 +403,7 @@ class Payload:
         starts = [room * before for before in whole.before]
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])
-        gather(whole.described, ids, len(whole.places), n, memory.address, room, 0)
+        self._gather(whole, ids, n, memory.address, room)
         found: dict[ColumnId, Column] = {}
         bits: dict[ColumnId, pa.Buffer] = {}
         for column_id, start in zip(whole.nulls, starts[len(whole.rings) :], strict=False):
@@ -502,7 +420,7 @@ class Payload:
             if column_id in self._bools:
                 values = _packed(memory, start, n)
             else:
-                values = memory.slice(start, n * self._width[column_id])
+                values = memory.slice(start, n * self._widths[column_id[0]][column_id[1]])
             found[column_id] = pa.Array.from_buffers(kind, n, [bits.get(column_id), values])
         for i, k in whole.logs:
             log, place = self._logs[i, k], whole.places[i]
@@ -513,3 +431,29 @@ class Payload:
             else:
                 found[i, k] = declared(log.take(seqs + bases[place]), self.kinds[i][k])
         return found
+
+    def _gather(self, whole: Gathered, ids: npt.NDArray[np.int32], n: int, out: int, room: int) -> None:
+        """Call the kernel, and ask for rows in files ahead if many rows of the last gathers came from the disk.
+
+        A gather waits for one page after another, and a disk reads many at a time. To ask for pages that are in memory
+        costs about as much as to gather their rows, so only gathers after a slow one do. They ask for the rows of the
+        next results while they gather some, so that few pages wait to be read.
+        """
+        width = len(whole.places)
+        if not self._in_files:
+            gather(whole.described, ids, width, n, out, room, 0)
+            return
+        if not self._cold:
+            before = disk_reads()
+            gather(whole.described, ids, width, n, out, room, 0)
+            if disk_reads() - before > n // SELDOM:
+                self._cold = COLD
+            return
+        self._cold -= 1
+        files = {place: one for i, place in whole.places.items() if isinstance(one := self._rings[i], FileRings)}
+        for first in range(-AHEAD, n, AHEAD):
+            following = ids[(first + AHEAD) * width : min(first + 2 * AHEAD, n) * width].reshape(-1, width)
+            for place, one in files.items():
+                one.fetch(following[:, place])
+            if first >= 0:
+                gather(whole.described, ids[first * width :], width, min(AHEAD, n - first), out, room, first)

@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from stairs.gathered import ColumnId
 from stairs.kernels.payload import gather
-from stairs.payload import Payload, aligned
+from stairs.payload import Payload
+from stairs.rings import aligned
 
 FEW = 4096
 """Rows beyond which a table costs much less than its values."""

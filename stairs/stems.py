@@ -124,10 +124,10 @@ def are_hashes(classes: Int64s) -> bool:
 
 
 class Growth(NamedTuple):
-    """Growth of the rings by a push: bytes of records and values, and the factor by which each stream's ring grows."""
+    """Growth of the rings by a push: bytes of records and values, and the slots of each stream after it."""
 
     n_bytes: int
-    factors: list[int]
+    rooms: list[int]
 
 
 class Stems:
@@ -356,12 +356,12 @@ class Stems:
 
     def growth(self, rows: Sequence[int]) -> Growth:
         """Return by how much `begin` would enlarge the rings for a push of rows[i] rows of stream i. O(streams)."""
-        n_bytes, factors = 0, []
+        n_bytes, rooms = 0, []
         for i, (n, old) in enumerate(zip(rows, self.capacity, strict=True)):
             room = max(old, power_of_two(self.rows(i) + n)) if n else old
             n_bytes += self.ring_bytes(i, room) - self.ring_bytes(i, old)
-            factors.append(room // old)
-        return Growth(n_bytes, factors)
+            rooms.append(room)
+        return Growth(n_bytes, rooms)
 
     def _most_rows(self, i: int, rows: int) -> int | None:
         """Return the most rows that stream i can ever have in pushes of `rows` rows, None if nothing bounds them."""

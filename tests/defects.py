@@ -443,8 +443,19 @@ DEFECTS = (
         seed=3,
     ),
     Defect(
+        "the null of a row in a file is forgotten",
+        (
+            Edit(
+                "stairs/rings.py",
+                "if valid is not None:\n                    _spread",
+                "if valid is None:\n                    _spread",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
         "the payload of a restored query lies in other slots",
-        (Edit("eddy/partners/shelf.py", "self.payload.turn(i, first & (room - 1))", "pass"),),
+        (Edit("eddy/partners/shelf.py", "slots = [first & (room - 1) for", "slots = [0 & first & room for"),),
         "mjoin",
         queries="branches",
         seed=6,

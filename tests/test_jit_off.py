@@ -41,6 +41,7 @@ SUBSET = (
     "tests/stairs/test_stair.py",
     "tests/stairs/test_stair_machine.py",
     "tests/stairs/test_one_key.py",
+    "tests/stairs/test_payload.py::test_every_kind_of_column",
     # A changelog with Range windows and a given watermark. The drawn cases of the other files reach it by chance only.
     "tests/eddy/test_watermark.py::test_a_watermark_that_fails_leaves_no_trace",
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from tempfile import gettempdir
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from eddy.query.query import Query
 from eddy.streams.stream import Stream
 from eddy.streams.windows import Range, Rows, Unbounded, Window
 from stairs.bands import Sizes
+from stairs.memory.spill import SpillDirectory
 
 NAMES = "RSTUVWXY"
 
@@ -367,6 +369,7 @@ def chosen_options(case: RuntimeCase) -> Mapping[str, Any]:
         **({"count_only": True} if case.results == "count" else {}),
         **({"renumber_at": case.renumber_at} if case.renumber_at else {}),
         **({"purge": "paper"} if case.strategy == "parallel-track" and case.seed % 3 == 1 else {}),
+        **({"spill": SpillDirectory(gettempdir(), case.seed)} if case.seed % 5 == 2 else {}),
     }
 
 

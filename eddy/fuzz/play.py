@@ -188,7 +188,9 @@ class RuntimeGame(Generic[M]):
         policy = policy_of(step.policy, step.seed)
         snapshot = self.runtime.snapshot()
         strategy = None if step.strategy is None else strategy_name(step.strategy)
-        self.runtime = Runtime.restore(snapshot, self.query, step.plan, strategy, policy=policy)
+        self.runtime = Runtime.restore(
+            snapshot, self.query, step.plan, strategy, policy=policy, spill=self.runtime.spill
+        )
         self.model.reload(step)
         self.tally.snapshots += 1
 

@@ -28,6 +28,7 @@ from eddy.fuzz.play import CaseModel, PlanModel, branch_groups, expected, given_
 COMPARE = inspect.getsource(comparison.compare) + "\n\n" + inspect.getsource(comparison.compare_rows)
 """The comparison, as scripts contain it."""
 
+SPILL_IMPORTS = "from stairs.memory.spill import SpillDirectory\n"
 CHAOS_IMPORTS = """from eddy.routing.policies import Decision, View
 from jisc.plan.tree import Tree, join
 from jisc.plan.states import states_of
@@ -151,6 +152,8 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
         text += "from stairs.descriptors import C_NEXT\n"
     if case.bands:
         text += "from stairs.bands import Sizes\n"
+    if "spill" in case.options():
+        text += SPILL_IMPORTS
     if case.chaotic:
         text = text.replace("from collections import Counter", "import random\nfrom collections import Counter")
         text += CHAOS_IMPORTS
@@ -282,6 +285,7 @@ def plan_call(model: PlanModel, step: TransitionStep | ReloadStep | DemoteStep |
         case ReloadStep(plan, strategy, policy, seed):
             model.reload(step)
             chosen = "" if policy is None else f", policy={policy_text(policy, seed)}"
+            chosen += ", spill=runtime.spill"
             return [f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r}{chosen})"]
         case DemoteStep(state, key):
             return [f"demote({state}, {key})"]

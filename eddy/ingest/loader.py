@@ -19,6 +19,7 @@ from eddy.ingest.arrivals import Arrivals, Deletes
 from eddy.ingest.keys import KeyEncoder, compared_values
 from eddy.query.query import Query
 from eddy.streams.table import Table
+from stairs.descriptors import J_FIRST
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 from stairs.kernels.payload import G_FIELDS, I_FIELDS, I_LEFT, copy_batches, release_all
@@ -71,7 +72,6 @@ class StreamLayout:
             self.keys.append(_Key(attribute, by, encoder, plain))
         self.payload = [schema.get_field_index(column) for column in payload]
         self.widths = [fixed_width(schema.field(k).type) for k in self.payload]
-        self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.payload]
 
 
 def sources_of(query: Query, columns: list[list[str]]) -> list[StreamLayout]:
@@ -194,7 +194,7 @@ class Loader:
                 else:
                     others[i].append(key)
             for k, (at, width) in enumerate(zip(source.payload, source.widths, strict=True)):
-                if width and not source.bools[k] and not payload.keeps_nulls(i, k):
+                if (i, k) in payload.addresses:
                     copies.append((i, at, width, payload.addresses[i, k], payload.room[i] - 1, 0))
                     copied.append((i, k))
                 else:
@@ -234,7 +234,7 @@ class Loader:
         modules, payload, source = self._modules, self._payload, self._sources[i]
         column = batch.column(source.payload[k])
         if source.widths[k]:
-            payload.append(i, k, column, modules.ring_slices(i, len(batch)))
+            payload.append(i, k, column, int(modules.opening.rows[J_FIRST, i]) & (payload.room[i] - 1))
             return
         try:
             payload.append_log(i, k, column, modules.first_arrival(i))

@@ -26,8 +26,8 @@ def metrics(pipeline: Pipeline) -> Counts:
 
     Total:     arrivals, inserts, expired, late, late_dropped (late rows dropped before they were collected), failed
                and failed_dropped (the same of joined rows and groups that fail), probes, matches, combinations (before
-               `where`), results (after it), deleted (results taken back in a changelog), bytes, and late_bytes (the
-               part of `bytes` that late rows take)
+               `where`), results (after it), deleted (results taken back in a changelog), bytes, late_bytes (the part
+               of `bytes` that late rows take) and file_bytes (rows in files, beside `bytes`)
     "states"   the same for each SteM, by name, with `rows` (live now), `walked` (arrivals with a match at each of their
                leaf hops) and `marks` (keys of which no row has a result, which probes skip)
     "classes"  keys and bytes of each key directory
@@ -53,6 +53,7 @@ def metrics(pipeline: Pipeline) -> Counts:
         "failed_dropped": pipeline.failed.dropped,
         "bytes": pipeline.nbytes,
         "late_bytes": late.nbytes,
+        "file_bytes": pipeline.file_bytes,
     }
     if partners is not None:
         joins = {one.title: _join_counts(one) for one in pipeline.joins.values()}

@@ -74,7 +74,7 @@ class Bound:
         if self.max_bytes is None:
             return float("inf")
         growth = self.modules.growth(rows)
-        more = growth.n_bytes + self.payload.growth(growth.factors)
+        more = growth.n_bytes + self.payload.growth(growth.rooms)
         if self.base() + more > self.max_bytes:
             self.modules.bands.drop()
         n_bytes = self.base() + more

@@ -19,7 +19,7 @@ from eddy.aggregates.rings import Rings
 from eddy.ingest.loader import Loader, sources_of
 from eddy.join.bound import Bound
 from eddy.join.options import RuntimeOptions
-from eddy.join.payload_room import fit_payload
+from eddy.join.payload_room import fit_payload, follow_compaction
 from eddy.query.query import Query
 from eddy.results.modes import takes_back
 from eddy.results.results import Results
@@ -119,7 +119,7 @@ class Join:
         self.schedule = schedule_of(())
         self.columns = query.payload_columns(not (options.count_only or options.ids_only))
         kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(self.columns)]
-        self.payload = Payload(kinds, self.modules.capacity, self.modules.allowance)
+        self.payload = Payload(kinds, self.modules.capacity, self.modules.allowance, options.spill)
         self.loader = Loader(sources_of(query, self.columns), self.modules, self.payload)
         self.output = Results(
             query,
@@ -235,7 +235,7 @@ class Join:
         self.payload.undo()
         if undo.loading:
             modules.streams[:, S_BASE] = 0
-        fit_payload(modules, self.payload)
+        follow_compaction(modules, self.payload)
         strategy.restore(undo.savepoint)
         strategy.refill()
         self.router.rolled_back(changed)
@@ -265,6 +265,8 @@ class Join:
         """Return all parts from which `load_parts` resumes, without ring values and inactive states."""
         if self.asleep:
             self.turn_rings(on=False)
+        # The rings of a push that was undone may differ.
+        fit_payload(self.modules, self.payload)
         names, options = self.query.graph.names, self.present_options()
         # The stored states are among the parts of the strategy.
         del options["store"]
@@ -305,8 +307,8 @@ class Join:
             self.strategy.check()
         if self.rings is not None:
             check_rings(self.rings)
-        if self.payload.room != self.modules.capacity:
-            raise StateError(f"rings of payload {self.payload.room} and of records {self.modules.capacity} differ")
+        if any(self.modules.rows(i) > room for i, room in enumerate(self.payload.room)):
+            raise StateError(f"rings of payload {self.payload.room} have no room for the rows of windows")
 
     def dismantle(self) -> None:
         """Release all memory now, and not when reference cycles are collected. The join cannot be used afterwards."""

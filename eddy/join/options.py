@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from eddy.results.modes import check_output
 from eddy.routing.policies import Policy
 from stairs.errors import InputError
+from stairs.memory.spill import SpillDirectory
 from stairs.stems import RENUMBER_AT
 
 
@@ -30,6 +31,7 @@ class RuntimeOptions:
     bounded: bool = False
     ordered: bool = False
     purge: str = "exact"
+    spill: SpillDirectory | None = None
 
     def __post_init__(self) -> None:
         if self.count_only and self.ids_only:

@@ -19,7 +19,7 @@ def spare_bytes(join: Join) -> int:
     """Return the maximal number of bytes that `trim` frees. O(states + versions of tables)."""
     modules, strategy = join.modules, join.strategy
     rooms = [modules.least_room(i) for i in range(len(modules.capacity))]
-    slots = -join.payload.growth([room / old for room, old in zip(rooms, modules.capacity, strict=True)])
+    slots = -join.payload.growth(rooms)
     for i, room in enumerate(rooms):
         slots += modules.ring_bytes(i, modules.capacity[i]) - modules.ring_bytes(i, room)
     # A compaction copies the arrays of a table, without the values of dead versions.

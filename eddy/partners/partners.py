@@ -25,6 +25,7 @@ from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import InputError
 from stairs.graph import WindowKind
 from stairs.ledger import Ledger
+from stairs.memory.spill import SpillDirectory
 from stairs.plain_types import Column
 from stairs.storage.parts import Parts, Plain
 
@@ -39,11 +40,18 @@ class Partners:
     tables  the positions of the tables
     """
 
-    def __init__(self, query: Query, joins: Mapping[Path, Join], columns: list[list[str]], changelog: bool) -> None:
+    def __init__(
+        self,
+        query: Query,
+        joins: Mapping[Path, Join],
+        columns: list[list[str]],
+        changelog: bool,
+        spill: SpillDirectory | None = None,
+    ) -> None:
         self.query, self.joins, self.changelog = query, joins, changelog
         self.tables = query.tables_at
         versioned = {one.table for one in query.as_of_joins}
-        self.shelf = Shelf(query, [[] if i in versioned else own for i, own in enumerate(columns)])
+        self.shelf = Shelf(query, [[] if i in versioned else own for i, own in enumerate(columns)], spill)
         self.as_of = AsOfJoins(query, self.shelf, columns, changelog) if versioned else None
         self.trees = [TreeNode(node, self.shelf, changelog) for node in query.cores]
         self.live = [0] * len(query.streams)

@@ -24,6 +24,7 @@ from eddy.query.query import Query
 from stairs.caches import VersionMove
 from stairs.descriptors import J_FIELDS, J_FIRST
 from stairs.kernels.rows import to_places, to_sequence_numbers
+from stairs.memory.spill import SpillDirectory
 from stairs.payload import Payload
 from stairs.plain_types import Column
 from stairs.storage.parts import Parts, Plain, powers_of_two
@@ -39,12 +40,12 @@ class Shelf:
     numbers          per table the arrival numbers of the versions kept, ascending, and room for more
     """
 
-    def __init__(self, query: Query, columns: list[list[str]]) -> None:
+    def __init__(self, query: Query, columns: list[list[str]], spill: SpillDirectory | None = None) -> None:
         self.query, self.columns = query, columns
         n = len(query.streams)
         self.following, self.low = [0] * n, [0] * n
         kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(columns)]
-        self.payload = Payload(kinds, [LEAST_ROOM] * n)
+        self.payload = Payload(kinds, [LEAST_ROOM] * n, None, spill)
         self.numbers = {i: np.zeros(0, np.int64) for i in query.tables_at}
         self._settled = dict.fromkeys(query.tables_at, 0)
         """Per table the versions kept after its last compaction, or when most of them lived."""
@@ -281,10 +282,10 @@ class Shelf:
         self.numbers, self._settled = numbers, {i: len(own) for i, own in numbers.items()}
         self._dense = dict(self._settled)
         self.low, self.following = list(firsts), [first + n for first, n in zip(firsts, counts, strict=True)]
-        self.payload.fill([1 << (2 * max(n, LEAST_ROOM) - 1).bit_length() for n in counts], firsts, columns)
-        for i, (first, room) in enumerate(zip(firsts, self._room, strict=True)):
-            # Row `first` lies in slot 0.
-            self.payload.turn(i, first & (room - 1))
+        rooms = [1 << (2 * max(n, LEAST_ROOM) - 1).bit_length() for n in counts]
+        slots = [first & (room - 1) for first, room in zip(firsts, rooms, strict=True)]
+        self.payload.fill(rooms, firsts, columns, slots)
+        for i, (first, room) in enumerate(zip(firsts, rooms, strict=True)):
             if self.query.graph.timed:
                 self._times[i] = np.zeros(room, np.int64)
                 self._times[i][np.arange(first, self.following[i]) & (room - 1)] = times[i]

@@ -34,7 +34,7 @@ from stairs.bytes_directory import BytesDirectory
 from stairs.errors import InputError, StateError
 from stairs.graph import FOREVER
 from stairs.kernels.stable_hashes import mix_words
-from stairs.payload import Payload
+from stairs.payload import Payload, fixed_width
 from stairs.plain_types import Column, plain, taken
 from stairs.storage.parts import Parts, Plain
 
@@ -103,8 +103,8 @@ class VersionLog:
         for batch in pa.Table.from_arrays(list(columns), names=self.columns).to_batches():
             self._keys[at : at + len(batch)] = self._slots(batch)
             for k, column in enumerate(batch.columns):
-                if (0, k) in self._payload.addresses:
-                    self._payload.append(0, k, column, [(slice(at, at + len(batch)), slice(0, len(batch)))])
+                if fixed_width(self._kinds[k]):
+                    self._payload.append(0, k, column, at)
                 else:
                     self._payload.append_log(0, k, column, at)
             at += len(batch)

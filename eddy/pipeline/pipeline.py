@@ -116,7 +116,7 @@ class Pipeline:
                 )
             self.joins = _inner_joins(query, options, by_join)
             columns = query.payload_columns(not (options.count_only or options.ids_only))
-            self.partners = Partners(query, self.joins, columns, changelog)
+            self.partners = Partners(query, self.joins, columns, changelog, options.spill)
             if not (changelog or options.bounded):
                 self.partners.check_ends()
             self.output = Results(
@@ -208,6 +208,14 @@ class Pipeline:
         derived = sum(one.nbytes for one in self.derived.values())
         own = sum(one.nbytes for one in self.operators) + sum(one.nbytes for one in self.gate.versions.values())
         return own + derived + self.late.rows.nbytes + self.failed.rows.nbytes
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the columns of rows in files; see `Runtime.file_bytes`."""
+        rows = [join.payload for join in self._list]
+        if self.partners is not None:
+            rows.append(self.partners.shelf.payload)
+        return sum(one.file_bytes for one in rows) + sum(one.file_bytes for one in self.derived.values())
 
     @property
     def output_schema(self) -> pa.Schema:

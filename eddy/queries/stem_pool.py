@@ -13,7 +13,7 @@ from eddy.ingest.keys import KeyEncoder
 from eddy.ingest.loader import Loader, StreamLayout
 from eddy.ingest.validation import checked_times
 from eddy.join.join import Join
-from eddy.join.payload_room import fit_payload
+from eddy.join.payload_room import fit_payload, follow_compaction
 from eddy.queries.kept import KeptRows
 from eddy.queries.shared_join import SharedJoin
 from eddy.queries.sources import POSITION, EnginePush, Sources
@@ -214,7 +214,7 @@ class StemPool:
         """Take back a push that has not happened; does nothing without one. It may be repeated."""
         self.stems.undo()
         self.payload.undo()
-        fit_payload(self.stems, self.payload)
+        follow_compaction(self.stems, self.payload)
 
     @property
     def nbytes(self) -> int:

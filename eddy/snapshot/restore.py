@@ -17,6 +17,7 @@ from eddy.snapshot.snapshot import fill_pipeline
 from jisc.plan.tree import read_plan
 from jisc.strategies import STRATEGIES
 from stairs.errors import PlanError, SnapshotError
+from stairs.memory.spill import SpillDirectory
 from stairs.storage.parts import Parts
 
 Schedule = list[tuple[int, str, list[str] | None]]
@@ -29,6 +30,7 @@ class Choices(NamedTuple):
     strategy: str | None = None
     background: int | None = None
     policy: str | Policy | None = None
+    spill: SpillDirectory | None = None
 
 
 def restored(parts: Parts, query: Query, choices: Choices) -> Pipeline:
@@ -45,7 +47,7 @@ def restored(parts: Parts, query: Query, choices: Choices) -> Pipeline:
     for path, own in saved.items():
         policy = own_policy(query, choices.policy)
         by_join[path] = _chosen(own["options"], choices._replace(plan=plans.get(path), policy=policy))
-    pipeline = Pipeline(query, RuntimeOptions(**options), by_join)
+    pipeline = Pipeline(query, RuntimeOptions(**options, spill=choices.spill), by_join)
     joins = zip(pipeline.joins.values(), saved.values(), strict=True)
     schedules = [_schedule(join, own["options"]["strategy"], own["schedule"]) for join, own in joins]
     sources = derived_inputs(query)

@@ -42,8 +42,9 @@ P_STREAM = 0  # stream it belongs to
 P_WIDTH = 1  # bytes of a value: 1, 2, 4, 8 or 16
 P_RING = 2  # address of its ring
 P_MASK = 3  # slots of the ring - 1
-P_BEFORE = 4  # bytes of a value of each column before it
-P_FIELDS = 5
+P_STRIDE = 4  # bytes from a slot of its ring to the next
+P_BEFORE = 5  # bytes of a value of each column before it
+P_FIELDS = 6
 
 GATHERED = 4096
 """Ids of results that are gathered together: 16 KiB, which fit in a first-level cache."""
@@ -110,26 +111,49 @@ def copy_batches(copies: np.ndarray, batches: np.ndarray, rows: np.ndarray) -> i
     return left
 
 
+@jit
+def spread(source: int, step: int, out: int, stride: int, width: int, n: int) -> None:
+    """Copy n values of `width` bytes, `step` bytes apart, to places that are `stride` bytes apart."""
+    if width == 8:
+        for r in range(n):
+            poke64(out + stride * r, peek64(source + step * r))
+    elif width == 16:
+        for r in range(n):
+            poke64(out + stride * r, peek64(source + step * r))
+            poke64(out + stride * r + 8, peek64(source + step * r + 8))
+    elif width == 4:
+        for r in range(n):
+            poke32(out + stride * r, peek32(source + step * r))
+    elif width == 2:
+        for r in range(n):
+            poke16(out + stride * r, peek16(source + step * r))
+    else:
+        for r in range(n):
+            poke8(out + stride * r, peek8(source + step * r))
+
+
 @inlined
-def gather_run(ring: int, out: int, width: int, mask: int, ids: np.ndarray, at: int, step: int, n: int) -> None:
+def gather_run(
+    ring: int, stride: int, out: int, width: int, mask: int, ids: np.ndarray, at: int, step: int, n: int
+) -> None:
     """Copy the values of n components with sequence numbers ids[at], ids[at + step], …"""
     if width == 8:
         for r in range(n):
-            poke64(out + 8 * r, peek64(ring + 8 * (ids[u64(at + r * step)] & mask)))
+            poke64(out + 8 * r, peek64(ring + stride * (ids[u64(at + r * step)] & mask)))
     elif width == 16:
         for r in range(n):
-            slot = ring + 16 * (ids[u64(at + r * step)] & mask)
+            slot = ring + stride * (ids[u64(at + r * step)] & mask)
             poke64(out + 16 * r, peek64(slot))
             poke64(out + 16 * r + 8, peek64(slot + 8))
     elif width == 4:
         for r in range(n):
-            poke32(out + 4 * r, peek32(ring + 4 * (ids[u64(at + r * step)] & mask)))
+            poke32(out + 4 * r, peek32(ring + stride * (ids[u64(at + r * step)] & mask)))
     elif width == 2:
         for r in range(n):
-            poke16(out + 2 * r, peek16(ring + 2 * (ids[u64(at + r * step)] & mask)))
+            poke16(out + 2 * r, peek16(ring + stride * (ids[u64(at + r * step)] & mask)))
     else:
         for r in range(n):
-            poke8(out + r, peek8(ring + (ids[u64(at + r * step)] & mask)))
+            poke8(out + r, peek8(ring + stride * (ids[u64(at + r * step)] & mask)))
 
 
 @jit
@@ -149,4 +173,5 @@ def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int, out: in
         for k in range(columns.shape[0]):
             j, width, mask = columns[k, P_STREAM], columns[k, P_WIDTH], columns[k, P_MASK]
             to = out + room * columns[k, P_BEFORE] + (at + first) * width
-            gather_run(columns[k, P_RING], to, width, mask, ids, first * n_streams + j, n_streams, count)
+            at_ids = first * n_streams + j
+            gather_run(columns[k, P_RING], columns[k, P_STRIDE], to, width, mask, ids, at_ids, n_streams, count)

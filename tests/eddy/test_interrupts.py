@@ -25,6 +25,7 @@ from eddy.fuzz.hunt import time_limit
 from eddy.fuzz.oracle import Oracle
 from eddy.pipeline.pipeline import Pipeline
 from jisc.strategies import STRATEGIES
+from stairs.memory.spill import SpillDirectory
 from tests.cases import Arrival, BatchedPush, JoinCase, StreamCase, assert_changes, changes, feed
 from tests.eddy.test_failed_push import fragile
 from tests.tracing import tracing
@@ -231,12 +232,16 @@ TRIED = sorted(STRATEGIES.keys() - {"eddy-stairs"})
 
 @pytest.mark.campaign(1)
 @pytest.mark.parametrize("strategy", TRIED)
-def test_an_exception_at_each_line(strategy: str) -> None:
+def test_an_exception_at_each_line(strategy: str, tmp_path: Path) -> None:
     """A changelog runs almost all lines of append mode, which interrupts the rest."""
-    options = {"store": ["R S"], "policy": "lottery", "decide_every": 7} if strategy == "eddy" else {}
+    options: dict[str, Any] = {}
+    if strategy == "eddy":
+        options = {"store": ["R S"], "policy": "lottery", "decide_every": 7}
     seen = Seen() if strategy == "eddy" else Seen(WITHOUT_STRATEGY)
-    for output, kind in (("changelog", "function"), ("append", "expression")):
-        play, quiet = InterruptedRuntime(kind=kind, strategy=strategy, output=output, renumber_at=40, **options), 0
+    spill = SpillDirectory(tmp_path, least=1)
+    for output, kind, filed in (("changelog", "function", None), ("append", "expression", spill)):
+        options |= {"output": output, "renumber_at": 40, "spill": filed}
+        play, quiet = InterruptedRuntime(kind=kind, strategy=strategy, **options), 0
         while quiet < 12:
             play.plan_ahead()
             if strategy == "eddy":

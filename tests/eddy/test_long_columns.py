@@ -71,7 +71,7 @@ def test_arrays_of_a_window_merge_up_to_the_limit(monkeypatch: pytest.MonkeyPatc
     log = ChunkLog(pa.string())
     for first in range(0, 1024, 4):
         log.append(first, pa.array([f"{n:016}" for n in range(first, first + 4)]))
-    assert all(chunk.nbytes <= 4000 for _, chunk in log.chunks)
+    assert all(chunk.values.nbytes <= 4000 for chunk in log.chunks)
     # 20 bytes a row, arrays at least a third full, and a logarithm of small ones.
     assert len(log.chunks) <= 3 * 20 * 1024 / 4000 + 12
     held = log.span(0, 1024)

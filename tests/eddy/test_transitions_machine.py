@@ -8,6 +8,7 @@ and then, and a bound on bytes is drawn as well: a push that fails so must leave
 
 from __future__ import annotations
 
+from tempfile import gettempdir
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from jisc.plan.states import Masks, states_of
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 from stairs.descriptors import C_NEXT
+from stairs.memory.spill import SpillDirectory
 from tests.cases import Arrival, BatchedPush, JoinCase, assert_changes, changes, late_rows, text_rows
 from tests.draws import TIME, VALUE, fewer, plans
 from tests.eddy.machine_queries import DRAWN_POLICIES, OWN_POLICIES, TroubleError, policy_of, queries
@@ -87,6 +89,7 @@ class PlansInMotion(RuleBasedStateMachine):
         self.scheduled: list[tuple[int, str]] = []
         made: dict[str, Any] = {"strategy": strategy, "output": output, "store": self._store(data, self.plans[0])}
         made |= {"ids_only": form == "ids", "count_only": form == "count"}
+        made["spill"] = SpillDirectory(gettempdir(), least=1) if seed % 3 == 0 else None
         empty = eddy.Runtime(self.query, self.plans[0], policy="fixed", **made)
         self.max_bytes = None if bound is None else int(bound * empty.nbytes)
         self.runtime = eddy.Runtime(
@@ -311,7 +314,7 @@ class PlansInMotion(RuleBasedStateMachine):
             policy = self.policy
         plan = None if back is None else self._plan(data, back)
         was, given = self.runtime, policy_of(policy, seed)
-        self.runtime = eddy.Runtime.restore(was.snapshot(), self.query, plan, strategy, policy=given)
+        self.runtime = eddy.Runtime.restore(was.snapshot(), self.query, plan, strategy, policy=given, spill=was.spill)
         self.strategy, self.policy = self.runtime.strategy, self.runtime.policy
         assert self.policy == policy or policy is None
         assert plan is not None or self.runtime.plan == was.plan

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import stairs.memory.segments
+import stairs.rings
 from stairs import result_blocks
 from stairs.kernels.payload import gather
 from stairs.memory.segments import LEAST_RESERVED
+from stairs.memory.spill import SpillDirectory
 from stairs.payload import Payload, fixed_width
 from stairs.result_blocks import FEW, ResultBlocks
 
@@ -69,8 +72,8 @@ def array(values: list[Any], kind: pa.DataType) -> pa.Array:
 class PayloadColumns:
     """Payload of some streams, filled as by the loader, and the same values as lists by arrival number."""
 
-    def __init__(self, kinds: list[list[pa.DataType]], room: int = 4) -> None:
-        self.payload = Payload(kinds, [room] * len(kinds))
+    def __init__(self, kinds: list[list[pa.DataType]], room: int = 4, spill: SpillDirectory | None = None) -> None:
+        self.payload = Payload(kinds, [room] * len(kinds), None, spill)
         self.kinds = kinds
         self.values: list[list[list[Any]]] = [[[] for _ in own] for own in kinds]
         self.low = [0] * len(kinds)
@@ -86,12 +89,9 @@ class PayloadColumns:
             room *= 2
         if room != payload.room[i]:
             payload.resize(i, room, self.low[i], first, [4 * one for one in payload.room])
-        start = first & (room - 1)
-        cut = min(n, room - start)
-        slices = [(slice(start, start + cut), slice(0, cut)), (slice(0, n - cut), slice(cut, n))]
         for k, column in enumerate(columns):
             if fixed_width(column.type):
-                payload.append(i, k, column, slices)
+                payload.append(i, k, column, first & (room - 1))
             else:
                 payload.append_log(i, k, column, first)
 
@@ -111,6 +111,7 @@ class PayloadColumns:
 
     def check(self, arrivals: list[tuple[int, ...]], bases: list[int]) -> None:
         """Gather results with these components and compare them; sequence numbers begin at the bases."""
+        self.payload._cold += len(arrivals) % 2
         ids = (np.array(arrivals, np.int64).reshape(-1, len(self.kinds)) - bases).astype(np.int32).reshape(-1)
         # There may be more room for ids than results.
         found = self.payload.gather(np.append(ids, np.int32(-7)), len(arrivals), np.array(bases, np.int64))
@@ -134,9 +135,11 @@ def test_which_types_lie_in_rings() -> None:
 
 @pytest.mark.parametrize("nulls", [False, True])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_every_kind_of_column(kind: pa.DataType, nulls: bool) -> None:
+@pytest.mark.parametrize("least", [None, 1, 60])
+def test_every_kind_of_column(kind: pa.DataType, nulls: bool, least: int | None, tmp_path: Path) -> None:
     rng = random.Random(1)
-    columns = PayloadColumns([[kind], [pa.int64(), kind]])
+    spill = None if least is None else SpillDirectory(tmp_path, least)
+    columns = PayloadColumns([[kind], [pa.int64(), kind]], spill=spill)
     domain = [*KINDS[kind], None] if nulls else list(KINDS[kind])
     for n in (1, 3, 2, 9, 40, 1):
         for i, own in enumerate(columns.kinds):
@@ -147,18 +150,18 @@ def test_every_kind_of_column(kind: pa.DataType, nulls: bool) -> None:
         columns.check(results, [0, 0])
 
 
-@given(data=st.data(), least=st.sampled_from([LEAST_RESERVED, 16]))
-@settings(max_examples=80)
-def test_appends_undone_and_kept_resizes_and_gathers(data: st.DataObject, least: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stairs.memory.segments, "LEAST_RESERVED", least)
-        _play(data)
+@given(data=st.data(), least=st.sampled_from([LEAST_RESERVED, 16]), filed=st.sampled_from([None, 1, 100, 2000]))
+@settings(max_examples=120)
+def test_appends_undone_and_kept_resizes_and_gathers(data: st.DataObject, least: int, filed: int | None) -> None:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as directory:
+        patch.setattr(stairs.rings, "LEAST_RESERVED", least)
+        _play(data, None if filed is None else SpillDirectory(directory, filed))
 
 
-def _play(data: st.DataObject) -> None:
+def _play(data: st.DataObject, spill: SpillDirectory | None) -> None:
     kind = st.sampled_from(tuple(KINDS))
     columns = PayloadColumns(
-        data.draw(st.lists(st.lists(kind, min_size=1, max_size=3), min_size=2, max_size=3)), room=2
+        data.draw(st.lists(st.lists(kind, min_size=1, max_size=3), min_size=2, max_size=3)), 2, spill
     )
     for _ in range(data.draw(st.integers(1, 6))):
         i = data.draw(st.integers(0, len(columns.kinds) - 1))

@@ -10,7 +10,7 @@ from eddy.fuzz.as_of.case import TYPES, AsOfArrival, AsOfCase, AsOfPushStep, AsO
 from eddy.fuzz.as_of.play import AsOfModel, Changed
 from eddy.fuzz.case import DemoteStep
 from eddy.fuzz.oracle import OracleStream
-from eddy.fuzz.script import CHAOS_IMPORTS, CHECK, helpers, listed, plan_call, policy_text
+from eddy.fuzz.script import CHAOS_IMPORTS, CHECK, SPILL_IMPORTS, helpers, listed, plan_call, policy_text
 
 _HEAD = '''"""{title}"""
 
@@ -51,7 +51,8 @@ def script(case: AsOfCase, title: str) -> str:
         lines.append(f"check({model.position}, {model.plans()!r}, {model.waiting()!r})")
     lines += ["compare_answer(", "    runtime.finish(),", *_changed(model.finish()), ")"]
     demotes = any(isinstance(step, DemoteStep) for step in case.steps)
-    more = "from stairs.descriptors import C_NEXT\n" * demotes + CHAOS_IMPORTS * case.chaotic
+    more = "from stairs.descriptors import C_NEXT\n" * demotes + SPILL_IMPORTS * ("spill" in case.options())
+    more += CHAOS_IMPORTS * case.chaotic
     text = _HEAD.format(title=title, random="import random\n" * case.chaotic, more=more)
     text += inspect.getsource(compare_answer) + _TAIL + CHECK + helpers(lines)
     text += "\n\n" + inspect.getsource(chaos.Chaos) if case.chaotic else ""

@@ -8,7 +8,17 @@ from collections.abc import Collection, Sequence
 from eddy.fuzz import chaos
 from eddy.fuzz.case import NAMES, DemoteStep, TransitionStep
 from eddy.fuzz.play import Expected
-from eddy.fuzz.script import CHAOS_IMPORTS, CHECK, COMPARE, helpers, listed, plan_call, policy_text, transition_refused
+from eddy.fuzz.script import (
+    CHAOS_IMPORTS,
+    CHECK,
+    COMPARE,
+    SPILL_IMPORTS,
+    helpers,
+    listed,
+    plan_call,
+    policy_text,
+    transition_refused,
+)
 from eddy.fuzz.tables import changes
 from eddy.fuzz.tables.case import (
     RANK,
@@ -122,7 +132,8 @@ def script(case: TableCase, title: str, refused: Collection[int] = ()) -> str:
         lines += _refused(model, step) if k in refused else _call(model, step)
         lines.append(f"check({model.position}, {model.plans()!r}, {model.waiting()!r})")
     demotes = any(isinstance(step, DemoteStep) for step in case.steps)
-    more = "from stairs.descriptors import C_NEXT\n" * demotes + CHAOS_IMPORTS * case.chaotic
+    more = "from stairs.descriptors import C_NEXT\n" * demotes + SPILL_IMPORTS * ("spill" in case.options())
+    more += CHAOS_IMPORTS * case.chaotic
     text = _HEAD.format(title=title, random="import random\n" * case.chaotic, more=more)
     text += COMPARE + "\n\n" + inspect.getsource(changes.pairs_of) + "\n\n" + inspect.getsource(changes.compare_changes)
     text += _TAIL + CHECK
