@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ from eddy.show.text import bytes_text
 from eddy.show.times import time_seconds, time_text
 from eddy.snapshot.parts import from_parts, to_parts
 from eddy.snapshot.restore import Choices, restored
-from eddy.snapshot.snapshot import snapshot_of
+from eddy.snapshot.snapshot import read_snapshot, save_snapshot, snapshot_of
 from eddy.storage.file_kind import SNAPSHOT
 from eddy.uncopied import Uncopied
 from jisc.strategies import StrategyName, Transition
@@ -163,6 +164,11 @@ class Runtime(Uncopied):
         self.output: str = options.output
         self._turn = Turn()
         self._pipeline = pipeline
+        if options.spill is not None:
+            self._turn.end_in_copies(
+                f"this runtime has rows in files (spill={options.spill.path!r}), which belong to the process that made"
+                " it: make a runtime here with Runtime.restore, or start processes without a fork (spawn)"
+            )
         self.output_schema = pipeline.output_schema
         """The schema of the tables that `push` returns."""
         if not options.bounded:
@@ -429,11 +435,22 @@ class Runtime(Uncopied):
         """
         return snapshot_of(self._pipeline)
 
+    @in_turn
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a snapshot to a file, from which `restore` resumes; the file is replaced as a whole or not at all.
+
+        With `spill`, the rows pass through a private file, so windows larger than memory can be saved: their columns
+        take the room of two copies on disks for a while. Raises as `snapshot` does, SnapshotError if the file cannot be
+        written, and CapacityError if the disk of `spill` is full.
+        """
+        self._check_outermost("save")
+        save_snapshot(self._pipeline, Path(path))
+
     @classmethod
     @refusals
     def restore(
         cls,
-        data: bytes,
+        data: bytes | str | PathLike[str],
         query: Query,
         plan: str | None = None,
         strategy: StrategyName | None = None,
@@ -443,14 +460,16 @@ class Runtime(Uncopied):
     ) -> Runtime:
         """Return a runtime that resumes where a snapshot was taken. O(live tuples).
 
-        data        the bytes that `snapshot` returned, in this process or another
+        data        the bytes that `snapshot` returned, in this process or another; or the path of a file that `save`
+                    wrote
         query       the same query; docs/guide/snapshots.md lists what may differ in its text
         plan        another plan; None = the plan of the snapshot, the newest if several ran
         strategy    another strategy; None = that of the snapshot
         background  keys to promote after each push; None = as in the snapshot, if the strategy is the same
         policy      another policy; None = that of the snapshot, if the strategy is the same. A policy of your own has
                     to be given again: a snapshot holds its name only
-        spill       a directory for rows, as in `Runtime`; a snapshot names none
+        spill       a directory for rows, as in `Runtime`; a snapshot names none. The file at a path is then copied
+                    there and not read into memory
 
         Results, arrival numbers, lateness, counts and scheduled transitions continue as without interruption. The
         counters of hops (probes, matches, walked) and the history start anew. A snapshot holds no stored states: "jisc"
@@ -461,7 +480,8 @@ class Runtime(Uncopied):
         if not isinstance(query, Query):
             raise InputError(f"a snapshot is restored for an eddy.Query, not {type(query).__name__}")
         choices = Choices(plan, strategy, background, policy, _directory(spill))
-        return cls._running(query, restored(SNAPSHOT.unpack(data), query, choices))
+        parts = read_snapshot(data, choices.spill) if isinstance(data, str | PathLike) else SNAPSHOT.unpack(data)
+        return cls._running(query, restored(parts, query, choices))
 
     @in_turn
     def to_parts(self) -> Plain:
@@ -583,6 +603,8 @@ class Runtime(Uncopied):
         The results of later pushes do not change. Stored states remain chosen and become empty; each key is completed
         at its next probe. Strategies that keep all states complete ("moving-state", "stairs", "eddy-stairs",
         "symmetric-hash") keep them. O(states), and O(state) if a ring shrinks.
+
+        Raises CapacityError if the disk of `spill` has no room for the smaller rings beside the present ones.
         """
         for join in self._pipeline.all_joins():
             trim(join)

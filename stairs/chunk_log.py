@@ -64,8 +64,12 @@ class ChunkLog:
         Neighbours of similar size merge unless the result would be too long for one array: O(log n) copies per value.
         """
         chunks = [*self.chunks, KeptArray(first, values)]
-        while len(chunks) > 1 and not chunks[-2].filed and len(chunks[-2].values) <= 2 * len(chunks[-1].values):
+        while len(chunks) > 1 and not chunks[-2].filed:
             before, last = chunks[-2:]
+            # Arrays that are to become large enough for a file grow by bytes as well.
+            grows = self._spill is not None and before.values.nbytes <= 2 * last.values.nbytes
+            if len(before.values) > 2 * len(last.values) and not grows:
+                break
             try:
                 require_room(before.values.nbytes + last.values.nbytes)
                 chunks[-2:] = [KeptArray(before.first, merged([before.values, last.values]))]

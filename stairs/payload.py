@@ -8,7 +8,7 @@ Columns of other types (strings, lists, structs, …) are kept as Arrow arrays o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
@@ -22,12 +22,14 @@ from stairs.chunk_log import ChunkLog, KeptArray
 from stairs.gathered import ColumnId, Gathered, laid_out
 from stairs.kernels.payload import P_FIELDS, P_MASK, P_RING, P_STREAM, P_STRIDE, P_WIDTH, gather
 from stairs.memory.allowance import Allowance
-from stairs.memory.spill import SpillDirectory, disk_reads
+from stairs.memory.spill import FullDiskError, SpillDirectory, disk_reads
 from stairs.plain_types import Column, declared, merged, plain, to_plain
-from stairs.rings import ColumnRings, FileRings, MemoryRings, aligned, in_file, make_rings, ring_bytes
+from stairs.rings import ColumnRings, FileRings, MemoryRings, aligned, make_rings, ring_bytes
 from stairs.storage.parts import Parts, Plain
 
 _BOOL = pa.bool_()
+SPAN = 1 << 16
+"""The tuples in files whose columns are copied together where all of a window are read."""
 SELDOM = 100
 """One result in so many may wait for the disk."""
 AHEAD = 4096
@@ -207,12 +209,20 @@ class Payload:
         """Follow the compaction of a table, in one statement. Between two pushes. O(rings of the table).
 
         base   arrival number - sequence number of the stream
+
+        The compaction has happened, so a full disk must not fail this: rows then stay in memory until the rings grow.
         """
+        try:
+            self._follow(move, base, self.spill)
+        except FullDiskError:
+            self._follow(move, base, None)
+
+    def _follow(self, move: VersionMove, base: int, spill: SpillDirectory | None) -> None:
         i = move.stream
         alive = move.low + np.flatnonzero(move.to >= 0)
         logs = dict(self._logs)
         for column_id in [known for known in logs if known[0] == i]:
-            log, first = ChunkLog(logs[column_id].kind, self.spill), move.first + base
+            log, first = ChunkLog(logs[column_id].kind, spill), move.first + base
             values_left = logs[column_id].take(alive + base)
             for chunk in values_left.chunks if isinstance(values_left, pa.ChunkedArray) else [values_left]:
                 if len(chunk):
@@ -220,7 +230,7 @@ class Payload:
                     first += len(chunk)
             logs[column_id] = log
         # Without room to grow: if the new memory has been in use, the whole of it is cleared.
-        moved = self._rings[i].reordered(alive, move.first, self.spill)
+        moved = self._rings[i].reordered(alive, move.first, spill)
         laid = self._laid([*self._rings[:i], moved, *self._rings[i + 1 :]])
         vars(self).update({**laid, "_logs": logs, "moves": self.moves + 1})
 
@@ -247,7 +257,7 @@ class Payload:
     def growth(self, rooms: Sequence[int]) -> int:
         """Return the bytes by which memory grows when the rings of each stream i get rooms[i] slots."""
         return sum(
-            (0 if in_file(one.widths, room, self.spill) else ring_bytes(one.widths, one.nulls, room)) - one.nbytes
+            (0 if one.in_file(room, self.spill) else ring_bytes(one.widths, one.nulls, room)) - one.nbytes
             for one, room in zip(self._rings, rooms, strict=True)
             if room != one.room
         )
@@ -322,6 +332,12 @@ class Payload:
             columns.append(pa.Array.from_buffers(kind, n, [bits, pa.py_buffer(values)]))
         return columns
 
+    def windows(self, i: int, low: int, following: int, base: int) -> Iterator[list[Column]]:
+        """Yield what `window` returns: at once, or some tuples after the others if rows are in files."""
+        span = SPAN if self.file_bytes else following - low
+        for first in range(low, following, max(span, 1)):
+            yield self.window(i, first, min(first + span, following), base)
+
     def fill(
         self, room: list[int], firsts: list[int], columns: list[list[Column]], slots: Sequence[int] | None = None
     ) -> None:
@@ -336,18 +352,14 @@ class Payload:
         for i, own in enumerate(columns):
             nulls = [k for k in self._widths[i] if own and own[k].null_count]
             rings = make_rings(self._widths[i], nulls, room[i], None, self.spill)
-            written = {}
-            for k, column in enumerate(own):
-                if (i, k) in self._logs:
-                    first = firsts[i]
-                    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                        self._logs[i, k].append(first, merged([chunk]))
-                        first += len(chunk)
-                    continue
-                whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-                written[k] = _written(whole, self._widths[i][k])
-            if written:
-                rings.put(0 if slots is None else slots[i], written)
+            slot, first = 0 if slots is None else slots[i], firsts[i]
+            # Columns may come in pieces of different lengths.
+            for batch in pa.Table.from_arrays(own, names=list(map(str, range(len(own))))).to_batches():
+                rings.put(slot, {k: _written(batch.column(k), width) for k, width in self._widths[i].items()})
+                for k in range(len(own)):
+                    if (i, k) in self._logs:
+                        self._logs[i, k].append(first, merged([batch.column(k)]))
+                slot, first = (slot + len(batch)) & (room[i] - 1), first + len(batch)
             filled.append(rings)
         vars(self).update(self._laid(filled))
 

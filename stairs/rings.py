@@ -53,7 +53,7 @@ def make_rings(
     room     slots, a power of two
     most     slots that the stream may need: large rings in memory can grow up to them in place
     """
-    if spill is not None and in_file(widths, room, spill):
+    if spill is not None and is_large(widths, room, spill):
         return FileRings(widths, nulls, room, spill.file(room * row_bytes(widths)))
     held = room
     if most is not None and room * max(widths.values(), default=0) >= LEAST_RESERVED:
@@ -65,9 +65,9 @@ def make_rings(
         return MemoryRings(widths, nulls, room, room)
 
 
-def in_file(widths: Mapping[int, int], room: int, spill: SpillDirectory | None) -> bool:
-    """Return whether rings of `room` slots lie in a file."""
-    return spill is not None and bool(widths) and room * sum(widths.values()) >= spill.least
+def is_large(widths: Mapping[int, int], room: int, spill: SpillDirectory) -> bool:
+    """Return whether rings are large enough for a file."""
+    return bool(widths) and room * sum(widths.values()) >= spill.least
 
 
 def ring_bytes(widths: Mapping[int, int], nulls: Sequence[int], room: int) -> int:
@@ -117,11 +117,17 @@ class ColumnRings(ABC):
     def append(self, k: int, slot: int, values: Values, valid: Values | None) -> None:
         """Write the values of ring k of n tuples, as `put` does, once those of the other rings have come, in order."""
 
+    def in_file(self, room: int, spill: SpillDirectory | None) -> bool:
+        """Return whether these rings lie in a file once they have `room` slots. Those in a file stay in one."""
+        return spill is not None and (self.file_bytes > 0 or is_large(self.widths, room, spill))
+
     def resized(self, room: int, low: int, following: int, most: int, spill: SpillDirectory | None) -> ColumnRings:
         """Return rings of `room` slots with the values of tuples low .. following - 1. O(slots)."""
-        new = self.grown(room, most) if room > self.room else None
+        # Rings in memory may have room to grow, and become too large for memory.
+        stays = room > self.room and bool(self.file_bytes) == self.in_file(room, spill)
+        new = self.grown(room, most) if stays else None
         if new is None:
-            new = make_rings(self.widths, self.nulls, room, most if room > self.room else None, spill)
+            new = self._other(room, most if room > self.room else None, spill)
             new.take(self, low, following)
         else:
             new.widen(self.room, low, following)
@@ -142,11 +148,16 @@ class ColumnRings(ABC):
 
     def reordered(self, alive: npt.NDArray[np.int64], first: int, spill: SpillDirectory | None) -> ColumnRings:
         """Return rings of as many slots in which tuples `alive` are tuples first, first + 1, …. O(slots)."""
-        new = make_rings(self.widths, self.nulls, self.room, None, spill)
+        new = self._other(self.room, None, spill)
         some, mask = max(TOGETHER // row_bytes(self.widths), 1), self.room - 1
         for at in range(0, len(alive), some):
             new.put((first + at) & mask, self.read(alive[at : at + some] & mask))
         return new
+
+    def _other(self, room: int, most: int | None, spill: SpillDirectory | None) -> ColumnRings:
+        if spill is not None and self.in_file(room, spill):
+            return FileRings(self.widths, self.nulls, room, spill.file(room * row_bytes(self.widths)))
+        return make_rings(self.widths, self.nulls, room, most, None)
 
     def in_memory(self) -> MemoryRings:
         """Return these rings in memory without room to grow, themselves if they are."""
@@ -265,7 +276,7 @@ class FileRings(ColumnRings):
 
     def put(self, slot: int, written: Written) -> None:
         """See `ColumnRings`."""
-        n = len(next(iter(written.values()))[0])
+        n = len(next(iter(written.values()))[0]) if written else 0
         some = min(max(STAGED // self._row, 1), n)
         rows, flags = np.zeros((some, self._row), np.uint8), sum(self.widths.values())
         rows[:, flags:] = 1
@@ -295,7 +306,4 @@ class FileRings(ColumnRings):
     def fetch(self, ids: npt.NDArray[np.int32]) -> None:
         """Ask the system to read the rows of some tuples, all at once."""
         starts = (ids & np.int32(self.room - 1)).astype(np.int64) * self._row
-        needed = np.zeros(self.file_bytes // PAGE + 2, np.bool_)
-        needed[starts // PAGE] = True
-        needed[(starts + self._row - 1) // PAGE] = True
-        self._file.fetch(np.flatnonzero(needed))
+        self._file.fetch(np.unique(np.concatenate([starts, starts + self._row - 1]) // PAGE))

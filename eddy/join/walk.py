@@ -36,6 +36,8 @@ def open_push(join: Join, arrivals: Arrivals) -> None:
     """Open a push of these arrivals, and write their rows to the memory of the kernel."""
     modules, payload = join.modules, join.payload
     make_room_in_tables(join, arrivals.rows)
+    # Rooms may differ after a push that was undone, and a renumbering moves rows by slots of the records.
+    fit_payload(modules, payload)
     payload.begin()
     modules.begin(arrivals.rows)
     if arrivals.reading is not None:

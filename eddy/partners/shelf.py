@@ -11,7 +11,7 @@ and the shelf notes the arrival number of each place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -262,10 +262,10 @@ class Shelf:
 
     # Snapshots
 
-    def window(self, i: int, low: int) -> tuple[Int64s, list[Column]]:
-        """Return the event times, and the columns, of the rows of stream i from `low` on."""
+    def window(self, i: int, low: int) -> tuple[Int64s, Iterator[list[Column]]]:
+        """Return the event times, and the columns in pieces, of the rows of stream i from `low` on."""
         base = low // self._room[i] * self._room[i]
-        columns = self.payload.window(i, low - base, self.following[i] - base, base)
+        columns = self.payload.windows(i, low - base, self.following[i] - base, base)
         numbers = np.arange(low, self.following[i] if self.query.graph.timed else low)
         times = self.times(i, numbers) if len(numbers) else numbers
         return times, columns

@@ -41,6 +41,7 @@ from stairs.descriptors import LOADING, M_MODE, S_BASE
 from stairs.errors import CapacityError, InputError
 from stairs.graph import WindowKind
 from stairs.memory.arena import Int64s
+from stairs.memory.spill import FullDiskError
 from stairs.nearest import no_stream
 from stairs.plain_types import to_plain
 
@@ -223,6 +224,9 @@ def _computed(pipeline: Pipeline, arrivals: Arrivals, loading: bool = False) -> 
             return _attempt(pipeline, arrivals, only_kept, loading)
         except _NoRoom as problem:
             raise CapacityError(str(problem)) from None
+        except FullDiskError:
+            # To drop states frees no disk.
+            raise
         except (CapacityError, BeyondLimit) as problem:
             join = pipeline.at_work
             changed = join.has_changed

@@ -12,6 +12,7 @@ at the end of the call; or it reads the figures itself while no call runs, and a
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from functools import wraps
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from eddy.log import LOG, log_changes, log_refusal
 from stairs.errors import StateError
@@ -111,9 +113,26 @@ class Turn:
         self._ended = why
         self._held[_HOLDER] = sys._getframe()
 
+    def end_in_copies(self, why: str) -> None:
+        """Refuse every turn, with this message, in a process that is a copy of this one after a fork."""
+        _ENDING[self] = why
+
     def give_back(self) -> None:
         """End the turn."""
         self._held.pop(_HOLDER, None)
+
+
+_ENDING: WeakKeyDictionary[Turn, str] = WeakKeyDictionary()
+"""The turns that end in a copy of the process, and why."""
+
+
+def _end_copies() -> None:
+    for turn, why in list(_ENDING.items()):
+        turn.end(why)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_end_copies)
 
 
 def _thread_of(frame: FrameType | None) -> int | None:

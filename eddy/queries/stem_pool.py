@@ -177,6 +177,7 @@ class StemPool:
         self.payload.commit()
 
     def _open(self, arrivals: Arrivals) -> None:
+        fit_payload(self.stems, self.payload)
         self.payload.begin()
         self.stems.begin(arrivals.rows)
         fit_payload(self.stems, self.payload)

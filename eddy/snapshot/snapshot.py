@@ -6,7 +6,9 @@ snapshot can be restored into another plan. Layout of the bytes: docs/internals/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ from eddy.storage.file_kind import SNAPSHOT
 from stairs.descriptors import A_CLASS, S_BASE, S_KEY, S_LO, S_NEXT
 from stairs.errors import SnapshotError, StateError
 from stairs.graph import FOREVER
+from stairs.memory.spill import SpillDirectory
 from stairs.plain_types import Column, plain
 from stairs.snapshot import WindowContents, fill, live_windows
 from stairs.storage.parts import Parts, Plain
@@ -42,6 +45,24 @@ def snapshot_of(pipeline: Pipeline) -> bytes:
     Raises SnapshotError during a push, and for a payload that Arrow finds invalid.
     """
     return SNAPSHOT.pack(snapshot_parts(pipeline))
+
+
+def save_snapshot(pipeline: Pipeline, path: Path) -> None:
+    """Write a snapshot of a pipeline to a file, as a whole or not at all. Raises SnapshotError, also for the system."""
+    try:
+        SNAPSHOT.write(snapshot_parts(pipeline), path)
+    except OSError as error:
+        raise SnapshotError(f"{path}: the snapshot was not written ({error.strerror or error})") from error
+
+
+def read_snapshot(path: str | PathLike[str], spill: SpillDirectory | None) -> Parts:
+    """Return the parts of a snapshot in a file: a copy of it in memory, or in another file. Raises SnapshotError."""
+    try:
+        # Not the file itself: it might change after its digest was computed.
+        data = memoryview(Path(path).read_bytes()) if spill is None else spill.copy_of(path)
+    except OSError as error:
+        raise SnapshotError(f"{path}: the snapshot cannot be read ({error.strerror or error})") from error
+    return SNAPSHOT.unpack_view(data)
 
 
 def snapshot_parts(pipeline: Pipeline) -> Plain:
@@ -92,8 +113,8 @@ def _join(join: Join) -> tuple[Plain, Plain]:
     for i, schema in enumerate(payload_schemas(join.query, join.columns)):
         if windows.rows[i] and schema.names:
             low, following, base = modules.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
-            columns = join.payload.window(i, low, following, base)
-            arrays[f"stream {i} payload"] = _payload_rows(join.query, i, schema, columns)
+            columns = join.payload.windows(i, low, following, base)
+            arrays[f"stream {i} payload"] = _payload_rows(join.query, i, schema, columns, join.payload.spill)
     names = join.query.graph.names
     header = {
         "options": join.present_options(),
@@ -124,7 +145,7 @@ def _partners(partners: Partners) -> tuple[list[Plain], Plain]:
         if query.graph.timed:
             arrays[f"stream {i} times"] = times
         if schema.names and shelf.following[i] > lows[i]:
-            arrays[f"stream {i} payload"] = _payload_rows(query, i, schema, columns)
+            arrays[f"stream {i} payload"] = _payload_rows(query, i, schema, columns, shelf.payload.spill)
     for i in shelf.numbers:
         arrays[f"stream {i} numbers"] = shelf.kept(i)
     for k, ledger in enumerate(partners.ledgers):
@@ -138,10 +159,16 @@ def _partners(partners: Partners) -> tuple[list[Plain], Plain]:
     return header, arrays
 
 
-def _payload_rows(query: Query, i: int, schema: pa.Schema, columns: list[Column]) -> list[memoryview]:
-    """Return the payload of stream i as bytes. Raises SnapshotError for a value that is not valid."""
-    batches = pa.Table.from_arrays(columns, schema=schema).to_batches()
-    return write_rows(schema, [batch.columns for batch in batches], f"stream {query.streams[i].name}", SnapshotError)
+def _payload_rows(
+    query: Query, i: int, schema: pa.Schema, pieces: Iterator[list[Column]], spill: SpillDirectory | None
+) -> list[memoryview]:
+    """Return the payload of stream i as bytes, in a file if rows are. Raises SnapshotError for an invalid value."""
+    what = f"stream {query.streams[i].name}"
+    tables = (pa.Table.from_arrays(columns, schema=schema) for columns in pieces)
+    batches = (batch.columns for table in tables for batch in table.to_batches())
+    if spill is None:
+        return write_rows(schema, batches, what, SnapshotError)
+    return spill.kept(one for columns in batches for one in write_rows(schema, [columns], what, SnapshotError))
 
 
 def fill_pipeline(pipeline: Pipeline, header: Mapping[str, Any], parts: Parts) -> None:

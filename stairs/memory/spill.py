@@ -10,10 +10,14 @@ A file has no name: it is gone when its owner is, also after a kill.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import tempfile
 import weakref
-from mmap import ACCESS_READ, MADV_RANDOM, MADV_WILLNEED, PAGESIZE, mmap
+from collections.abc import Iterable
+from itertools import pairwise
+from mmap import PAGESIZE
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +29,34 @@ LEAST = 1 << 20
 """Bytes from which on rows go to a file: smaller windows stay in memory."""
 PAGE = PAGESIZE
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+_PROT_READ, _MAP_SHARED, _RANDOM, _WILLNEED = 1, 1, 1, 3
+"""Constants of `mmap` and `madvise`, which are the same on Linux and macOS."""
+_COPIED = 1 << 22
+
+_C = ctypes.CDLL(None, use_errno=True) if hasattr(os, "pwrite") else None
+if _C is not None:
+    _C.mmap.restype = ctypes.c_void_p
+    _C.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+    _C.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    _C.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+def _mapped(descriptor: int, size: int) -> npt.NDArray[np.uint8]:
+    """Return the bytes of a file for reading. Raises OSError.
+
+    Python's own mapping keeps a descriptor for each, and texts of large windows lie in hundreds of files.
+    """
+    assert _C is not None
+    address = _C.mmap(None, size, _PROT_READ, _MAP_SHARED, descriptor, 0)
+    if address == ctypes.c_void_p(-1).value:
+        problem = ctypes.get_errno()
+        raise OSError(problem, os.strerror(problem))
+    memory = (ctypes.c_uint8 * size).from_address(address)
+    # Not at the exit of the process, when others may still read.
+    weakref.finalize(memory, _C.munmap, address, size).atexit = False
+    array = np.ctypeslib.as_array(memory)
+    array.flags.writeable = False
+    return array
 
 
 def disk_reads() -> int:
@@ -33,6 +65,10 @@ def disk_reads() -> int:
     from resource import RUSAGE_SELF, getrusage
 
     return getrusage(RUSAGE_SELF).ru_majflt
+
+
+class FullDiskError(CapacityError):
+    """Error of a write that a disk does not take. To free memory does not help."""
 
 
 class SpillDirectory:
@@ -44,15 +80,18 @@ class SpillDirectory:
     """
 
     def __init__(self, path: str | os.PathLike[str], least: int = LEAST) -> None:
+        if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or not os.fspath(path):
+            raise InputError(f"spill is the path of a directory, not {path!r}")
         self.path, self.least, self._process = os.fspath(path), least, os.getpid()
         if not hasattr(os, "pwrite"):
             raise InputError("spill: this system cannot write at a place of a file (pwrite); leave spill out")
         try:
             with tempfile.TemporaryFile(dir=self.path):
                 pass
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
             raise InputError(
-                f"spill={self.path!r}: no file can be made there ({error.strerror}); name an existing directory on a"
+                f"spill={self.path!r}: no file can be made there ({why}); name an existing directory on a"
                 " disk, in which this process may write"
             ) from error
 
@@ -68,12 +107,32 @@ class SpillDirectory:
         except OSError as error:
             raise self.full(size, error) from error
 
-    def full(self, n_bytes: int, error: OSError) -> CapacityError:
+    def full(self, n_bytes: int, error: OSError) -> FullDiskError:
         """Return the error for bytes that the directory does not take."""
-        return CapacityError(
-            f"spill={self.path!r} does not take {n_bytes:,} more bytes ({error.strerror}): free space there, or narrow"
-            " the windows"
+        room = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = (
+            "free space there, or narrow the windows" if room else "check the directory and the limits of the process"
         )
+        return FullDiskError(f"spill={self.path!r} does not take {n_bytes:,} more bytes ({error.strerror}): {remedy}")
+
+    def kept(self, parts: Iterable[memoryview]) -> list[memoryview]:
+        """Return copies of some parts, which come one after another, in a new file. Raises CapacityError."""
+        file, ends = self.file(1), [0]
+        for part in parts:
+            file.write(ends[-1], np.frombuffer(part, np.uint8))
+            ends.append(ends[-1] + part.nbytes)
+        whole = file.grown(max(ends[-1], 1)).array.data
+        return [whole[first:end] for first, end in pairwise(ends)]
+
+    def copy_of(self, path: str | os.PathLike[str]) -> memoryview:
+        """Return the bytes of a file, in a private copy that nobody else can change. Raises OSError, CapacityError."""
+        with open(path, "rb") as source:
+            size = os.fstat(source.fileno()).st_size
+            copy, at = self.file(max(size, 1)), 0
+            while piece := source.read(_COPIED):
+                copy.write(at, np.frombuffer(piece, np.uint8))
+                at += len(piece)
+        return copy.grown(max(at, 1)).array.data[:at]
 
     def require_process(self) -> None:
         """Raise StateError in another process than the owner's: both would write to one file after a fork."""
@@ -87,7 +146,7 @@ class SpillDirectory:
     def in_memory(self) -> bool:
         """Whether the directory lies in memory (tmpfs), where a spill saves nothing. False where that is unknown."""
         try:
-            mounts = [line.split()[1:3] for line in Path("/proc/self/mounts").read_text().splitlines()]
+            mounts = [line.split()[1:3] for line in os.fsdecode(Path("/proc/self/mounts").read_bytes()).splitlines()]
         except OSError:
             return False
         path, found = os.path.realpath(self.path), ("", "")
@@ -105,10 +164,13 @@ class SpillFile:
         self.directory, self.size, self._descriptor = directory, size, descriptor
         weakref.finalize(self, os.close, descriptor)
         os.ftruncate(descriptor, size)
-        self._map = mmap(descriptor, size, access=ACCESS_READ)
+        self.array = _mapped(descriptor, size)
         # Rows are read one by one, in no order: reading pages ahead would displace others.
-        self._map.madvise(MADV_RANDOM)
-        self.array: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+        self._advise(_RANDOM, 0, size)
+
+    def _advise(self, advice: int, first: int, size: int) -> None:
+        assert _C is not None
+        _C.madvise(self.array.ctypes.data + first, size, advice)
 
     def grown(self, size: int) -> SpillFile:
         """Return the same file with more bytes; earlier mappings of it stay as they are."""
@@ -139,4 +201,4 @@ class SpillFile:
         firsts = pages[np.append(0, ends + 1)]
         lasts = pages[np.append(ends, len(pages) - 1)]
         for first, last in zip((firsts * PAGE).tolist(), (lasts * PAGE).tolist(), strict=True):
-            self._map.madvise(MADV_WILLNEED, first, min(last + PAGE, self.size) - first)
+            self._advise(_WILLNEED, first, min(last + PAGE, self.size) - first)

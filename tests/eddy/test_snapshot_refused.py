@@ -67,7 +67,7 @@ def with_version(version: int) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("text", "is the bytes that .* returned, not str"),
+        ("text", "text: the snapshot cannot be read"),
         (None, "not NoneType"),
         (bytearray(SAVED), "not bytearray"),
         (b"", "is empty"),

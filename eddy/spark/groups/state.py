@@ -24,10 +24,11 @@ from eddy.query.text import difference, query_text
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.groups.operators import ResultOperator
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
-from eddy.spark.streaming.state.durable import make_directories, read_twice, write_twice, write_whole
+from eddy.spark.streaming.state.copies import read_twice, write_twice
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS, named_in_footer
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.failed_rows import FailedRows
+from eddy.storage.durable import make_directories, write_whole
 from eddy.storage.file_kind import FileKind
 from stairs.storage.json_form import fields, integer, list_of, mapping, optional, text
 from stairs.storage.parts import Parts

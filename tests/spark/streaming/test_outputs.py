@@ -14,9 +14,9 @@ from eddy.spark import join, read_transactions
 from eddy.spark.streaming.state import compaction
 from eddy.spark.streaming.state.batch_names import batch_name, batch_of
 from eddy.spark.streaming.state.checkpoint import Checkpoint
-from eddy.spark.streaming.state.durable import temporary_name
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.state.retention import retain
+from eddy.storage.durable import temporary_name
 from tests.cases import assert_same, text_rows
 from tests.spark.streaming.jobs import Inputs, results, run
 

@@ -18,7 +18,7 @@ import pytest
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
 from eddy.spark.streaming.sinks.transactions import snapshot, versions
-from eddy.spark.streaming.state.durable import make_directories, write_whole
+from eddy.storage.durable import make_directories, write_whole
 from tests.spark.streaming.sinks import ROWS, Lasting, lasting, ready, stage
 
 STEPS = ("mkdir", "rename", "replace", "fsync")

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from eddy.spark.streaming.driver.memory import memory_figures
 from eddy.spark.streaming.state.batch_names import batch_name
-from eddy.spark.streaming.state.durable import make_directories, private_opener
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.log_stage import LogReport
 from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, MemoryReport
+from eddy.storage.durable import make_directories, private_opener
 
 BATCHES_KEPT, BLOCK = 1000, 50
 CHANGES_KEPT = 30

@@ -25,7 +25,7 @@ from typing import Any
 from eddy.spark.directories import File
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
-from eddy.spark.streaming.state.durable import make_directories, write_new
+from eddy.storage.durable import make_directories, write_new
 from eddy.storage.file_kind import FileKind
 from stairs.storage.json_form import fields, integer, list_of, row_of, text
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.kafka.client import Offsets
 from eddy.spark.kafka.topic import Topic
-from eddy.spark.streaming.state.durable import make_directories, write_new
+from eddy.storage.durable import make_directories, write_new
 from eddy.storage.file_kind import FileKind
 from stairs.storage.json_form import fields, integer, mapping_of
 

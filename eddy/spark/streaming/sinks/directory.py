@@ -14,7 +14,7 @@ from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.ownership import claim
 from eddy.spark.streaming.sinks.staging import Staging, explained
 from eddy.spark.streaming.state.batch_names import batch_name
-from eddy.spark.streaming.state.durable import RESULT_DIRECTORY, make_directories
+from eddy.storage.durable import RESULT_DIRECTORY, make_directories
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.state.durable import RESULT_FILE, write_whole
+from eddy.storage.durable import RESULT_FILE, write_whole
 from stairs.storage.json_form import FormError, fields, parse, text
 
 _FILE = "_owner.json"

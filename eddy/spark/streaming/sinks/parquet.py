@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks.directory import DirectorySink, check_same
 from eddy.spark.streaming.sinks.staging import checked_names, explained
-from eddy.spark.streaming.state.durable import sync_directory
+from eddy.storage.durable import sync_directory
 
 if TYPE_CHECKING:
     import pyarrow as pa

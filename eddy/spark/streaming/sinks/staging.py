@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.local_path import GLOB
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
-from eddy.spark.streaming.state.durable import RESULT_DIRECTORY, make_directories, sync_directory
+from eddy.storage.durable import RESULT_DIRECTORY, make_directories, sync_directory
 
 _COLLECTED = "publish-"
 _READ_ROWS = 65_536

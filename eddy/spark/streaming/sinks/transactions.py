@@ -29,7 +29,7 @@ from eddy.spark.streaming.sinks.base import read_files
 from eddy.spark.streaming.sinks.directory import DirectorySink, check_same
 from eddy.spark.streaming.sinks.staging import checked_names, explained, row_count
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
-from eddy.spark.streaming.state.durable import RESULT_FILE, sync_directory, write_whole
+from eddy.storage.durable import RESULT_FILE, sync_directory, write_whole
 from stairs.storage.json_form import FormError, fields, file_name, integer, list_of, parse
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ After a stop between any two steps, Spark replays batch b.
 A checkpoint in an object store has this layout in a working directory (remote.py).
 
 Every write goes to a file with a temporary name, which is synced and renamed; then its directory is synced
-(durable.py).
+(`eddy.storage.durable`).
 """
 
 from __future__ import annotations
@@ -35,18 +35,12 @@ from pathlib import Path
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named, batch_of
+from eddy.spark.streaming.state.copies import ReadOutcome, read_twice, write_twice
 from eddy.spark.streaming.state.driver_lock import DriverLock
-from eddy.spark.streaming.state.durable import (
-    PRIVATE_FILE,
-    ReadOutcome,
-    make_directories,
-    read_twice,
-    sync_directory,
-    write_twice,
-)
 from eddy.spark.streaming.state.late_files import FAILED_GROUPS
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.state.remote import RemoteCheckpoint, RunLock
+from eddy.storage.durable import PRIVATE_FILE, make_directories, sync_directory
 
 _MANIFEST = ".manifest"
 

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.state.durable import PRIVATE_FILE
+from eddy.storage.durable import PRIVATE_FILE
 from stairs.storage.json_form import FormError, fields, integer, parse, text
 
 

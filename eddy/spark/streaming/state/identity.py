@@ -33,7 +33,7 @@ from typing import Any, Literal, NamedTuple
 from eddy.query.text import FILTER_FORM, QUERY_FORM, difference, filter_shown, filter_text, query_text, same_filter
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.partitioning.job import Job
-from eddy.spark.streaming.state.durable import ReadOutcome, read_twice, write_twice
+from eddy.spark.streaming.state.copies import ReadOutcome, read_twice, write_twice
 from stairs.storage.json_form import FormError, fields, integer, list_of, mapping, one_of, optional, parse, row_of, text
 
 FORMAT = "eddy streaming join"

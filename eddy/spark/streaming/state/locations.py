@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from eddy.spark.streaming.state.durable import make_directories, write_whole
 from eddy.spark.streaming.state.object_store import ObjectStore
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
 from eddy.spark.streaming.state.working_directory import forget_old, is_held, is_working
+from eddy.storage.durable import make_directories, write_whole
 from stairs.storage.private import private_directory
 
 KEPT_BATCHES = 2

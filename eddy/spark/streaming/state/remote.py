@@ -30,12 +30,12 @@ import numpy as np
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named, batch_of
-from eddy.spark.streaming.state.durable import TEMPORARY, make_directories, private_opener
 from eddy.spark.streaming.state.lease import Lease
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.state.object_store import ObjectStore
 from eddy.spark.streaming.state.spark_files import read_at_start
+from eddy.storage.durable import TEMPORARY, make_directories, private_opener
 from eddy.storage.file_kind import FileKind
 from eddy.storage.seal import digest
 from stairs.errors import EddyError

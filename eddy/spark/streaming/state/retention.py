@@ -9,7 +9,7 @@ from pathlib import Path
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_of
 from eddy.spark.streaming.state.checkpoint import Checkpoint, NamedFiles, manifest_paths
-from eddy.spark.streaming.state.durable import TEMPORARY, final_name
+from eddy.storage.durable import TEMPORARY, final_name
 
 
 def retain(checkpoint: Checkpoint, keep: int = 10, *, in_use: Iterable[str] = ()) -> list[str]:

@@ -30,9 +30,9 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.state.durable import private_opener, sync_directory, temporary_name
 from eddy.storage.arrow_bytes import ArrowBytesError, read_batch
 from eddy.storage.codec import ALIGNMENT
+from eddy.storage.durable import private_opener, sync_directory, temporary_name
 from eddy.storage.seal import digest
 
 MAGIC = b"eddyslog"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from eddy.spark.streaming.state.batch_names import batch_named, batch_of
-from eddy.spark.streaming.state.durable import TEMPORARY
+from eddy.storage.durable import TEMPORARY
 from stairs.storage.private import private_directory
 
 _LOCK = "working-directory"

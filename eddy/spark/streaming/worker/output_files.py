@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 
 from eddy.spark.partitioning.engine import as_spark
 from eddy.spark.streaming.state.batch_names import batch_name
-from eddy.spark.streaming.state.durable import make_directories, private_opener, sync_directory
 from eddy.spark.streaming.state.late_files import named_in_footer
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.types import spark_schema
+from eddy.storage.durable import make_directories, private_opener, sync_directory
 
 
 class ResultFile:
