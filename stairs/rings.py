@@ -58,10 +58,14 @@ def make_rings(
     held = room
     if most is not None and room * max(widths.values(), default=0) >= LEAST_RESERVED:
         held = max(room, most)
+    return _roomy(widths, nulls, room, held)
+
+
+def _roomy(widths: Mapping[int, int], nulls: Sequence[int], room: int, held: int) -> MemoryRings:
+    """Return rings in memory with room for `held` slots, or for `room` on a system that counts room as memory."""
     try:
         return MemoryRings(widths, nulls, room, held)
     except MemoryError:
-        # Some systems count room as memory.
         return MemoryRings(widths, nulls, room, room)
 
 
@@ -194,7 +198,7 @@ class MemoryRings(ColumnRings):
 
     def with_nulls(self, k: int) -> ColumnRings:
         """See `ColumnRings`."""
-        new = MemoryRings(self.widths, [*self.nulls, k], self.room, self.held)
+        new = _roomy(self.widths, [*self.nulls, k], self.room, self.held)
         new.take(self, 0, self.room)
         return new
 
