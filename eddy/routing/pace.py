@@ -169,8 +169,8 @@ class Pace:
 
     @property
     def drifting(self) -> bool:
-        """Whether an arrival costs more than it usually does under this plan."""
-        return self.recent > (1 + DRIFT) * self.usual
+        """Whether an arrival costs more than it usually does under this plan. Never with `every`: arrivals decide."""
+        return self.every is None and self.recent > (1 + DRIFT) * self.usual
 
     def decided(self, changed: bool, drifting: bool) -> None:
         """Start the time to the next decision. The caller tells its duration when it has ended (`took`)."""

@@ -122,6 +122,23 @@ def test_the_second_decision_comes_soon_and_later_ones_ever_later() -> None:
     assert ours.samples < looks
 
 
+@pytest.mark.parametrize("every", [None, 1_000])
+def test_arrivals_drift_only_where_time_decides(every: int | None) -> None:
+    """A decision may differ while arrivals are slow, so what is decided with `decide_every` would depend on time."""
+    ours, drifting = pace.Pace(every, 4), False
+    for turn in range(100):
+        # From half of the turns on, an arrival takes a hundred times as long.
+        ours.note(1_000, 0.001 if turn < 50 else 0.1)
+        if ours.look_due:
+            ours.looked(deciding=True)
+            drifting |= ours.drifting
+            if ours.decision_due:
+                ours.decisions += 1
+                ours.decided(changed=False, drifting=ours.drifting)
+                ours.last = 0.001
+    assert drifting == (every is None)
+
+
 def test_a_short_rest_of_a_push_is_taken_with_what_comes_before() -> None:
     ours = pace.Pace(None, 4)
     most = pace.FIRST_STRETCH
