@@ -86,8 +86,8 @@ class Runtime(Uncopied):
                 window later, as in the paper ("paper"), which keeps a composite for a window after its youngest part
     spill       a directory on a disk for windows that are larger than memory: the columns of the rows of a stream go to
                 a private file there once they take a megabyte, and `max_bytes` bounds the rest. Files vanish with the
-                runtime, also after a kill; a full disk raises CapacityError, and the push has not happened. See
-                docs/guide/windows.md for what stays in memory
+                runtime, also after a kill; a full disk raises CapacityError, and the push has not happened. Or the
+                attribute `spill` of another runtime. See docs/guide/windows.md for what stays in memory
 
     A query with branches has an inner join for its core and one for each branch, each with its own plan. `plan` is then
     the plan of one of these joins, or several plans separated by ";", as in "R S; (R S) T", and so is the attribute;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
@@ -19,13 +19,13 @@ def memory_limit(n_bytes: int) -> Iterator[Path | None]:
     group = ROOT / folder / f"eddy-bench-{os.getpid()}"
     try:
         group.mkdir()
-    except OSError:
-        yield None
-        return
-    try:
         (group / name).write_text(str(n_bytes))
-        yield group / "cgroup.procs"
+        allowed = True
     except OSError:
-        yield None
+        allowed = False
+    try:
+        yield group / "cgroup.procs" if allowed else None
     finally:
-        group.rmdir()
+        # It may not exist, or still have a process that an exception left.
+        with suppress(OSError):
+            group.rmdir()

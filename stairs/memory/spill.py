@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from stairs.errors import CapacityError, InputError, StateError
+from stairs.errors import CapacityError, InputError
 
 LEAST = 1 << 20
 """Bytes from which on rows go to a file: smaller windows stay in memory."""
@@ -72,7 +72,7 @@ class FullDiskError(CapacityError):
 
 
 class SpillDirectory:
-    """A directory for the private files of one owner, and the process to which they belong.
+    """A directory for private files.
 
     least   bytes from which on rows go to a file
 
@@ -82,7 +82,7 @@ class SpillDirectory:
     def __init__(self, path: str | os.PathLike[str], least: int = LEAST) -> None:
         if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or not os.fspath(path):
             raise InputError(f"spill is the path of a directory, not {path!r}")
-        self.path, self.least, self._process = os.fspath(path), least, os.getpid()
+        self.path, self.least = os.fspath(path), least
         if not hasattr(os, "pwrite"):
             raise InputError("spill: this system cannot write at a place of a file (pwrite); leave spill out")
         try:
@@ -100,7 +100,6 @@ class SpillDirectory:
 
     def file(self, size: int) -> SpillFile:
         """Return a new file of `size` bytes, all 0, which take no room on the disk until they are written."""
-        self.require_process()
         try:
             with tempfile.TemporaryFile(dir=self.path, buffering=0) as made:
                 return SpillFile(self, os.dup(made.fileno()), size)
@@ -133,14 +132,6 @@ class SpillDirectory:
                 copy.write(at, np.frombuffer(piece, np.uint8))
                 at += len(piece)
         return copy.grown(max(at, 1)).array.data[:at]
-
-    def require_process(self) -> None:
-        """Raise StateError in another process than the owner's: both would write to one file after a fork."""
-        if os.getpid() != self._process:
-            raise StateError(
-                f"a runtime with spill={self.path!r} belongs to process {self._process}, and this is a copy of it after"
-                " a fork: make a runtime here with Runtime.restore(snapshot, query)"
-            )
 
     @property
     def in_memory(self) -> bool:
@@ -181,7 +172,6 @@ class SpillFile:
 
     def write(self, at: int, values: npt.NDArray[np.uint8]) -> None:
         """Write bytes from offset `at` on. Raises CapacityError if the disk does not take them."""
-        self.directory.require_process()
         left = np.ascontiguousarray(values).reshape(-1).data
         try:
             while left:

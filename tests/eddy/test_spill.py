@@ -18,6 +18,7 @@ import pytest
 
 import eddy
 import stairs.payload
+from eddy.live.engine_file import EngineFile
 from stairs.chunk_log import ChunkLog
 from stairs.memory.spill import SpillDirectory
 from stairs.payload import Payload
@@ -179,6 +180,14 @@ def test_snapshots_and_parts_come_from_files_and_go_to_them(query: Any, tmp_path
     more = {"S": rows(3, 400)}
     wanted = as_lines(was.push(more))
     assert as_lines(in_files.push(more)) == wanted
+    # The parts of a live engine name no directory, so its rows go to memory.
+    with EngineFile(tmp_path / "engine", bytes(32)) as file:
+        file.save(eddy.Runtime.restore(data, query(), spill=spill), b"1")
+        live = file.load(b"1", query())
+        assert live is not None
+        live.check()
+        assert live.file_bytes == 0
+        assert as_lines(live.push(more)) == wanted
     assert as_lines(in_memory.push(more)) == wanted
 
 
